@@ -1,0 +1,107 @@
+"""Finding the user's master, and starting it when there is none.
+
+Whoever needs it first starts it. The master itself makes sure that there is only one (it holds a
+lock), so starting two at once is harmless: the second leaves and both starters find the first.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+from pydantic import ValidationError
+
+from det_jupyter import paths
+from det_jupyter._version import __version__
+from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
+from det_jupyter.session import Session
+from det_jupyter.wire import PROTOCOL, MasterInfo
+
+_POLL_S = 0.02
+
+
+def find_master() -> MasterInfo | None:
+    """Return where the running master is, or None when there is none.
+
+    Raises:
+        ProtocolMismatch: One runs, of a version that we cannot talk to.
+    """
+    try:
+        text = paths.master_file().read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        info = MasterInfo.model_validate_json(text)
+    except ValidationError:
+        raise ProtocolMismatch(
+            f"{paths.master_file()} was written by another version of det_jupyter than this one "
+            f"({__version__}); stop that master first: python -m det_jupyter.master stop"
+        ) from None
+    if not _is_alive(info):
+        return None
+    if info.protocol != PROTOCOL:
+        raise ProtocolMismatch(
+            f"the running master is det_jupyter {info.version} (protocol {info.protocol}), this is "
+            f"{__version__} (protocol {PROTOCOL}); stop it with "
+            f"{info.python} -m det_jupyter.master stop"
+        )
+    return info
+
+
+def _is_alive(info: MasterInfo) -> bool:
+    """A pid alone may have been reused since; its process's birth tells."""
+    try:
+        process = psutil.Process(info.pid)
+        same = abs(process.create_time() - info.process_created_at) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def spawn_master() -> subprocess.Popen[bytes]:
+    """Start a master that outlives us; return at once, before it is ready."""
+    log = paths.log_dir() / "master.out"
+    with open(os.devnull, "rb") as nothing, log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "det_jupyter.master", "serve"],
+            stdin=nothing,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,  # not our terminal's, not our kernel's process group
+            cwd=paths.data_dir(),
+        )
+
+
+def ensure_master(timeout_s: float = 30.0) -> MasterInfo:
+    """Return the running master, started now if need be.
+
+    Raises:
+        MasterUnreachable: It did not come up; the message ends with the last lines of its log.
+    """
+    if info := find_master():
+        return info
+    process = spawn_master()
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if info := find_master():
+            return info
+        if process.poll() not in (None, 0):  # 0: another master was there first
+            break
+        time.sleep(_POLL_S)
+    raise MasterUnreachable(
+        f"the det_jupyter master did not start (exit status {process.poll()}).\n{_log_tail()}"
+    )
+
+
+def _log_tail(num_lines: int = 15) -> str:
+    log = paths.log_dir() / "master.out"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return "\n".join([f"Last lines of {log}:", *lines[-num_lines:]])
+
+
+def connect() -> Session:
+    """Return a session with the user's master, which is started if there is none."""
+    return Session(ensure_master(), locate=ensure_master)

@@ -1,0 +1,62 @@
+"""Content-addressed blobs: written once, memory-mapped by every rank that needs them.
+
+A blob's name is the SHA-256 of its bytes, so equal data is stored once whoever sends it, and a
+blob that exists is complete (it is renamed into place).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+from det_jupyter.errors import NotFound
+
+
+class BlobStore:
+    """The blobs under one folder. Safe to use from several processes at once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, digest: str) -> Path:
+        """Return where the blob is, or would be."""
+        return self.root / digest[:2] / digest
+
+    def put(self, data: bytes | bytearray | memoryview) -> str:
+        """Store `data` unless it is there already, and return its digest."""
+        view = memoryview(data).cast("B")
+        digest = hashlib.sha256(view).hexdigest()
+        path = self.path(digest)
+        if path.exists():
+            return digest
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(view)
+        os.replace(scratch, path)
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """Return the blob's bytes."""
+        return bytes(self.map(digest))
+
+    def map(self, digest: str) -> memoryview:
+        """Map the blob into memory, copy-on-write.
+
+        All ranks share the pages. A rank that writes to its array gets private copies of just
+        the pages it touches: nobody else sees the change, and the blob never changes.
+
+        Raises:
+            NotFound: There is no such blob.
+        """
+        path = self.path(digest)
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size == 0:  # an empty file cannot be mapped
+                    return memoryview(bytearray())
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        except FileNotFoundError:
+            raise NotFound(f"blob {digest[:12]} is not in {self.root}") from None

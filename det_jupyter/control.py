@@ -1,0 +1,54 @@
+"""The control page: signals from the agent to a running gang, as words in a shared file.
+
+    word    0        1          2
+            magic    preempt    stop         little-endian unsigned 64-bit
+
+Reading a word costs a memory access, so a training loop can afford to look after every batch.
+Only the chief looks; it tells the other ranks, so that all of them leave at the same batch.
+A word is only ever raised from 0 to 1 during a run; the next run has a page of its own.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+from typing import Literal
+
+_WORD = struct.Struct("<Q")
+_MAGIC = 0x6465_7463_7472_6C31  # "detctrl1"
+_INDEX = {"preempt": 1, "stop": 2}
+PAGE_BYTES = 4096
+
+Signal = Literal["preempt", "stop"]
+
+
+def create_page(path: Path) -> None:
+    """Write a fresh page with no signal raised."""
+    path.write_bytes(_WORD.pack(_MAGIC).ljust(PAGE_BYTES, b"\0"))
+
+
+class ControlPage:
+    """A mapped control page."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), PAGE_BYTES)
+        if self._word(0) != _MAGIC:
+            raise ValueError(f"{path} is not a control page")
+
+    def _word(self, index: int) -> int:
+        value: int = _WORD.unpack_from(self._map, index * _WORD.size)[0]
+        return value
+
+    def raise_signal(self, signal: Signal) -> None:
+        """Raise a signal. Raising it twice is the same as once."""
+        _WORD.pack_into(self._map, _INDEX[signal] * _WORD.size, 1)
+
+    def is_raised(self, signal: Signal) -> bool:
+        """Return whether the signal was raised."""
+        return self._word(_INDEX[signal]) == 1
+
+    def close(self) -> None:
+        """Unmap the page."""
+        self._map.close()

@@ -1,0 +1,113 @@
+"""Every error that det_jupyter raises on purpose.
+
+    DetError                      anything we refuse or report; the message is for the user
+    ├── ConfigError               the experiment configuration is wrong (all problems at once)
+    ├── CaptureError              the trial holds something that cannot travel to the ranks
+    ├── NotFound                  no such experiment, trial, checkpoint, slot
+    ├── Conflict                  the request does not fit the present state
+    │   └── InvalidTransition     an edge that the transition tables do not have
+    ├── MasterUnreachable         no master answers, or it cannot be started
+    ├── ProtocolMismatch          client, master or agent are of incompatible versions
+    ├── LaunchError               a gang of ranks could not be started
+    ├── RankFailed                a rank ended with an error (carries its traceback)
+    ├── CheckpointError           a checkpoint is absent, damaged or does not fit
+    └── InvalidHP                 raised by a trial: these hyperparameters cannot work
+
+Knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class DetError(Exception):
+    """Base of all errors raised by det_jupyter."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Tell IPython to show the message alone: our frames would only hide it."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ConfigError(DetError):
+    """The configuration is wrong.
+
+    Args:
+        problems: One line per problem, each `path: got X, expected Y`.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class CaptureError(DetError):
+    """Something that the trial refers to cannot be sent to the ranks."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class NotFound(DetError):
+    """The thing asked for does not exist."""
+
+
+class Conflict(DetError):
+    """The request does not fit the present state."""
+
+
+class InvalidTransition(Conflict):
+    """An edge that the transition tables do not have; `story` holds the last events."""
+
+    def __init__(self, message: str, story: Sequence[str] = ()) -> None:
+        self.story = list(story)
+        super().__init__(message)
+
+
+class MasterUnreachable(DetError):
+    """No master answers, or it could not be started."""
+
+
+class ProtocolMismatch(DetError):
+    """Two of our programs speak different versions of the wire contract."""
+
+
+class LaunchError(DetError):
+    """A gang of ranks could not be started."""
+
+
+class RankFailed(DetError):
+    """A rank ended with an error.
+
+    Args:
+        message: What happened, in one line.
+        rank: The first rank that failed.
+        exit_code: Exit status of that process (negative: killed by that signal).
+        remote_traceback: The traceback as it was printed in the rank.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        exit_code: int | None = None,
+        remote_traceback: str = "",
+    ) -> None:
+        self.rank = rank
+        self.exit_code = exit_code
+        self.remote_traceback = remote_traceback
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message}\n\n{self.remote_traceback}" if self.remote_traceback else message
+
+
+class CheckpointError(DetError):
+    """A checkpoint is absent, damaged, or does not fit the model."""
+
+
+class InvalidHP(DetError):
+    """Raise in a trial to say that its hyperparameters cannot work; it is then closed, not retried."""

@@ -1,0 +1,66 @@
+"""Where our files live. Every folder is the user's alone (0700), every file 0600.
+
+    runtime_dir/   master.json master.lock agent.lock      gone after a reboot
+    data_dir/      det.sqlite3  blobs/  runs/  checkpoints/  logs/
+
+`DET_JUPYTER_HOME` moves both (tests use it to live beside the user's own master).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HOME_VARIABLE = "DET_JUPYTER_HOME"
+
+
+def _private(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def runtime_dir() -> Path:
+    """Return the folder of the files by which our programs find each other."""
+    if home := os.environ.get(HOME_VARIABLE):
+        return _private(Path(home).absolute() / "runtime")
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    return _private(Path(jupyter_runtime_dir()) / "det_jupyter")
+
+
+def data_dir() -> Path:
+    """Return the folder of what has to last: database, blobs, runs, checkpoints."""
+    if home := os.environ.get(HOME_VARIABLE):
+        return _private(Path(home).absolute() / "data")
+    from jupyter_core.paths import jupyter_data_dir
+
+    return _private(Path(jupyter_data_dir()) / "det_jupyter")
+
+
+def log_dir() -> Path:
+    """Return the folder of the logs of master, agent and zygotes."""
+    return _private(data_dir() / "logs")
+
+
+def master_file() -> Path:
+    """Return the 0600 file that holds the master's address and token."""
+    return runtime_dir() / "master.json"
+
+
+def master_lock() -> Path:
+    """Return the file that the one master holds locked while it lives."""
+    return runtime_dir() / "master.lock"
+
+
+def agent_lock() -> Path:
+    """Return the file that the one agent of this computer holds locked while it lives."""
+    return runtime_dir() / "agent.lock"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a 0600 file so that a reader sees the old text or the new one, never a part."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(scratch, path)

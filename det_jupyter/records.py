@@ -1,0 +1,192 @@
+"""What a rank writes into its journal: one JSON line per record, appended and never changed.
+
+The chief (rank 0) journals everything a user will see; other ranks journal only that their process
+is up and why they failed. The agent ships journals by byte offset, the master stores rows and
+offset in one transaction, so a record is stored exactly once whoever is killed in between.
+
+Numbers that JSON has no word for are written as the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+Metrics = dict[str, Any]  # names to numbers (or other JSON values); NaN as the string "NaN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStarted:
+    """The rank process is up; written by every rank before user code runs."""
+
+    at: float
+    pid: int
+    backend: str  # nccl or gloo
+    device: str  # torch's name of it: cpu, cuda:1
+    kind: Literal["rank_started"] = "rank_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStep:
+    """The first optimizer step of this run is done."""
+
+    at: float
+    steps_completed: int
+    kind: Literal["first_step"] = "first_step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchMetrics:
+    """Training metrics batch by batch, averaged over ranks, for the batches since the last such record.
+
+    `values[name][i]` belongs to `steps_completed == first + i`.
+    """
+
+    at: float
+    first: int
+    values: dict[str, list[Any]]
+    kind: Literal["batch_metrics"] = "batch_metrics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsReported:
+    """Metrics of one group ("training", "validation", or a name of the user's) at one step."""
+
+    at: float
+    group: str
+    steps_completed: int
+    metrics: Metrics
+    kind: Literal["metrics"] = "metrics"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far the trial is: `fraction` in 0..1 of its length."""
+
+    at: float
+    steps_completed: int
+    fraction: float
+    kind: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved:
+    """A checkpoint is complete on storage."""
+
+    at: float
+    uuid: str
+    steps_completed: int
+    path: str
+    size_bytes: int
+    metadata: dict[str, Any]
+    kind: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The chief's last word on a run that ended as it should.
+
+    completed: trained to its full length. preempted: saved its state and left because it was asked.
+    stopped: user code asked to stop. invalid_hp: the trial raised InvalidHP.
+    """
+
+    at: float
+    reason: Literal["completed", "preempted", "stopped", "invalid_hp"]
+    steps_completed: int
+    message: str = ""
+    kind: Literal["run_ended"] = "run_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFailure:
+    """A rank's error, as the user should read it. Any rank may write one.
+
+    Args:
+        error: Type and message in one line: `ValueError: shapes differ`.
+        traceback: Formatted for people: the user's frames, cells named `Cell In[5]`.
+        where: The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
+        final: Trying again cannot help (the error came before the first step, or is a mistake
+            in the configuration).
+    """
+
+    at: float
+    rank: int
+    error: str
+    traceback: str
+    where: str = ""
+    final: bool = False
+    kind: Literal["failure"] = "failure"
+
+
+Record = Annotated[
+    RankStarted
+    | FirstStep
+    | BatchMetrics
+    | MetricsReported
+    | Progress
+    | CheckpointSaved
+    | RunEnded
+    | RankFailure,
+    Field(discriminator="kind"),
+]
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+
+
+def json_ready(value: Any) -> Any:
+    """Return `value` with every non-finite float replaced by its name."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item) for item in value]
+    return value
+
+
+def to_number(value: Any) -> float | None:
+    """Return a metric's value as a float (the names of non-finite ones too), or None if it is none."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def to_line(record: Record) -> str:
+    """Return the record as one line of JSON, line end included."""
+    data = {f.name: json_ready(getattr(record, f.name)) for f in fields(record)}
+    return json.dumps(data, separators=(",", ":")) + "\n"
+
+
+def parse_line(line: str | bytes) -> Record:
+    """Return the record that `to_line` wrote.
+
+    Raises:
+        pydantic.ValidationError: The line is not a record of this version.
+    """
+    return _RECORD.validate_json(line)
+
+
+__all__ = [
+    "BatchMetrics",
+    "CheckpointSaved",
+    "FirstStep",
+    "Metrics",
+    "MetricsReported",
+    "Progress",
+    "RankFailure",
+    "RankStarted",
+    "Record",
+    "RunEnded",
+    "json_ready",
+    "parse_line",
+    "to_line",
+    "to_number",
+]

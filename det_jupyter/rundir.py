@@ -1,0 +1,76 @@
+"""The folder of one run (one allocation): what the agent and the ranks leave for each other.
+
+    runs/<allocation id>/
+        plan.json            the GangPlan, written before anything is started
+        control              the control page
+        journal-<rank>       records, one JSON line each
+        output-<rank>        whatever the rank printed
+        spec-<rank>.json     the RankSpec, for ranks started without the zygote
+        kernel-<rank>.json   Jupyter connection file of the rank's kernel
+        ranks.json           pids and creation times, once started
+        exit.json            the GangExited, once over
+        closed               the master has everything
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """Names of the files of one run."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        """The GangPlan."""
+        return self.path / "plan.json"
+
+    @property
+    def control(self) -> Path:
+        """The control page."""
+        return self.path / "control"
+
+    @property
+    def ranks(self) -> Path:
+        """Pids and creation times of the ranks."""
+        return self.path / "ranks.json"
+
+    @property
+    def exit(self) -> Path:
+        """The GangExited."""
+        return self.path / "exit.json"
+
+    @property
+    def closed(self) -> Path:
+        """Exists when the master has everything."""
+        return self.path / "closed"
+
+    def journal(self, rank: int) -> Path:
+        """The rank's records."""
+        return self.path / f"journal-{rank}"
+
+    def output(self, rank: int) -> Path:
+        """The rank's stdout and stderr."""
+        return self.path / f"output-{rank}"
+
+    def spec(self, rank: int) -> Path:
+        """The rank's RankSpec."""
+        return self.path / f"spec-{rank}.json"
+
+    def connection_file(self, rank: int) -> Path:
+        """The rank's Jupyter connection file."""
+        return self.path / f"kernel-{rank}.json"
+
+
+def runs_root(data_dir: Path) -> Path:
+    """Return the folder of all runs."""
+    return data_dir / "runs"
+
+
+def run_dir(data_dir: Path, allocation_id: str) -> RunDir:
+    """Return the folder of one run."""
+    return RunDir(runs_root(data_dir) / allocation_id)

@@ -1,0 +1,142 @@
+"""One program's line to the master: HTTP with the token, answers as JSON, refusals as our errors.
+
+Knows nothing of experiments; `client` gives the answers their meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+
+from det_jupyter import errors
+from det_jupyter.errors import DetError, MasterUnreachable
+from det_jupyter.wire import MasterInfo
+
+API = "/api/v1"
+# The master answers in milliseconds; it may wait some seconds for its first agent at a submission.
+TIMEOUT = httpx.Timeout(30.0, connect=2.0)
+
+
+class Session:
+    """A line to the master that finds it again after it moved.
+
+    Args:
+        info: Where the master is, and its token.
+        locate: Called when nobody answers there any more (the master was restarted); returns where
+            it is now. None: do not look again.
+        transport: For tests: an httpx transport instead of the network.
+    """
+
+    def __init__(
+        self,
+        info: MasterInfo,
+        *,
+        locate: Callable[[], MasterInfo] | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._locate = locate
+        self._transport = transport
+        self._connect(info)
+
+    def _connect(self, info: MasterInfo) -> None:
+        self.info = info
+        self._http = httpx.Client(
+            base_url=info.url + API,
+            headers={"Authorization": f"Bearer {info.token}"},
+            timeout=TIMEOUT,
+            transport=self._transport,
+            trust_env=False,  # a proxy has no business between us and our own loopback
+        )
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Return the JSON answer to GET; None-valued parameters are left out."""
+        return self._request("GET", path, params=_given(params))
+
+    def post(self, path: str, body: Any = None, **params: Any) -> Any:
+        """Return the JSON answer to POST.
+
+        Raises:
+            DetError: The class that the master's refusal names.
+            MasterUnreachable: Nobody answers.
+        """
+        return self._request("POST", path, json=body, params=_given(params))
+
+    def stream(self, path: str, **params: Any) -> Iterator[Any]:
+        """Yield the JSON lines of an endless answer; an empty line (heartbeat) yields None."""
+        # A line at least every 15 s: silence for longer means that the other end is gone.
+        timeout = httpx.Timeout(40.0, connect=2.0)
+        try:
+            with self._http.stream(
+                "GET", path, params=_given(params), timeout=timeout
+            ) as response:
+                if response.is_error:
+                    response.read()
+                    raise _refusal(response)
+                for line in response.iter_lines():
+                    yield json.loads(line) if line else None
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _request(self, method: str, path: str, **kwargs: Any) -> Any:
+        try:
+            response = self._http.request(method, path, **kwargs)
+        except httpx.ConnectError as error:
+            # Nothing was sent, so asking the successor is safe even for a POST.
+            if self._locate is None:
+                raise self._unreachable(error) from None
+            self.relocate()
+            response = self._try_again(method, path, **kwargs)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+        if response.status_code == httpx.codes.UNAUTHORIZED and self._locate is not None:
+            self.relocate()  # another master took over the port: it has another token
+            response = self._try_again(method, path, **kwargs)
+        if response.is_error:
+            raise _refusal(response)
+        return response.json()
+
+    def _try_again(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **kwargs)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
+    def relocate(self) -> None:
+        """Look for the master again and talk to the one that is there now."""
+        if self._locate is not None:
+            old = self._http
+            self._connect(self._locate())
+            old.close()
+
+    def _unreachable(self, error: Exception) -> MasterUnreachable:
+        return MasterUnreachable(
+            f"the det_jupyter master at {self.info.url} does not answer ({error}); "
+            "see `python -m det_jupyter.master status`"
+        )
+
+
+def _given(params: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in params.items() if value is not None}
+
+
+def _refusal(response: httpx.Response) -> DetError:
+    """Return the error that a refusal names, as if it had been raised here."""
+    try:
+        body = response.json()
+        name, problems = body["error"], body["problems"]
+    except (ValueError, KeyError, TypeError):
+        return DetError(f"the master answered {response.status_code}: {response.text[:200]}")
+    kind = getattr(errors, name, DetError)
+    if kind in (errors.ConfigError, errors.CaptureError):
+        listed: DetError = kind(problems)
+        return listed
+    if not (isinstance(kind, type) and issubclass(kind, DetError)):
+        kind = DetError
+    return kind("\n".join(problems))
