@@ -6,9 +6,6 @@ lock), so starting two at once is harmless: the second leaves and both starters 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 
 import psutil
@@ -16,6 +13,7 @@ from pydantic import ValidationError
 
 from det_jupyter import paths
 from det_jupyter._version import __version__
+from det_jupyter.daemon import spawn_master
 from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session
 from det_jupyter.wire import PROTOCOL, MasterInfo
@@ -44,8 +42,8 @@ def find_master() -> MasterInfo | None:
         return None
     if info.protocol != PROTOCOL:
         raise ProtocolMismatch(
-            f"the running master is det_jupyter {info.version} (protocol {info.protocol}), this is "
-            f"{__version__} (protocol {PROTOCOL}); stop it with "
+            f"the running master is det_jupyter {info.version} (protocol {info.protocol}), "
+            f"this is {__version__} (protocol {PROTOCOL}); stop it with "
             f"{info.python} -m det_jupyter.master stop"
         )
     return info
@@ -59,20 +57,6 @@ def _is_alive(info: MasterInfo) -> bool:
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def spawn_master() -> subprocess.Popen[bytes]:
-    """Start a master that outlives us; return at once, before it is ready."""
-    log = paths.log_dir() / "master.out"
-    with open(os.devnull, "rb") as nothing, log.open("ab") as out:
-        return subprocess.Popen(
-            [sys.executable, "-m", "det_jupyter.master", "serve"],
-            stdin=nothing,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,  # not our terminal's, not our kernel's process group
-            cwd=paths.data_dir(),
-        )
 
 
 def ensure_master(timeout_s: float = 30.0) -> MasterInfo:

@@ -110,4 +110,4 @@ class CheckpointError(DetError):
 
 
 class InvalidHP(DetError):
-    """Raise in a trial to say that its hyperparameters cannot work; it is then closed, not retried."""
+    """Raise it in a trial whose hyperparameters cannot work; it is then closed, not retried."""

@@ -41,7 +41,7 @@ class FirstStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMetrics:
-    """Training metrics batch by batch, averaged over ranks, for the batches since the last such record.
+    """Training metrics batch by batch, averaged over ranks, since the last such record.
 
     `values[name][i]` belongs to `steps_completed == first + i`.
     """
@@ -90,7 +90,7 @@ class CheckpointSaved:
 class RunEnded:
     """The chief's last word on a run that ended as it should.
 
-    completed: trained to its full length. preempted: saved its state and left because it was asked.
+    completed: trained to its full length. preempted: saved its state and left, as it was asked.
     stopped: user code asked to stop. invalid_hp: the trial raised InvalidHP.
     """
 
@@ -150,7 +150,7 @@ def json_ready(value: Any) -> Any:
 
 
 def to_number(value: Any) -> float | None:
-    """Return a metric's value as a float (the names of non-finite ones too), or None if it is none."""
+    """Return a metric's value as a float (the names of non-finite ones too), or None."""
     if isinstance(value, bool) or value is None:
         return None
     try:

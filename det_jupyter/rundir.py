@@ -1,15 +1,15 @@
 """The folder of one run (one allocation): what the agent and the ranks leave for each other.
 
-    runs/<allocation id>/
-        plan.json            the GangPlan, written before anything is started
-        control              the control page
-        journal-<rank>       records, one JSON line each
-        output-<rank>        whatever the rank printed
-        spec-<rank>.json     the RankSpec, for ranks started without the zygote
-        kernel-<rank>.json   Jupyter connection file of the rank's kernel
-        ranks.json           pids and creation times, once started
-        exit.json            the GangExited, once over
-        closed               the master has everything
+runs/<allocation id>/
+    plan.json            the GangPlan, written before anything is started
+    control              the control page
+    journal-<rank>       records, one JSON line each
+    output-<rank>        whatever the rank printed
+    spec-<rank>.json     the RankSpec, for ranks started without the zygote
+    kernel-<rank>.json   Jupyter connection file of the rank's kernel
+    ranks.json           pids and creation times, once started
+    exit.json            the GangExited, once over
+    closed               the master has everything
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     client  ->  master     CreateExperiment                         answers: *View
     agent   ->  master     RegisterAgent, AgentReport               answers: Offsets
     master  ->  agent      AgentCommand: StartGang, SignalGang, KillGang, CloseRun, Leave
-    agent   ->  rank       GangPlan + RankPlace = RankSpec (a file beside the journal)
+    agent   ->  rank       GangPlan + RankPlace = RankSpec (through the zygote, or a file)
+    agent   ->  zygote     ForkGang                                 answers: ZygoteReport
 
 Times are UTC seconds since the epoch. `PROTOCOL` changes when an old peer would misunderstand.
 """
@@ -259,7 +260,7 @@ class AgentView(Wire):
 
 
 class MasterInfo(Wire):
-    """What the 0600 file says of the running master (and, without the token, GET /api/v1/master)."""
+    """The 0600 file about the running master; GET /api/v1/master says it without the token."""
 
     url: str
     token: str = ""
@@ -309,7 +310,7 @@ class StartGang(Wire):
 
 
 class SignalGang(Wire):
-    """Raise a word of the gang's control page; kill the gang if it is still there `timeout_s` later."""
+    """Raise a word of the control page; kill the gang if it is still there `timeout_s` later."""
 
     kind: Literal["signal_gang"] = "signal_gang"
     allocation_id: str
@@ -375,12 +376,18 @@ class Offsets(Wire):
 
 
 class Chunk(Wire):
-    """Complete lines of a rank's file, from byte `offset` on."""
+    """Complete lines of a rank's file: its bytes `offset` to `offset + size_bytes`.
+
+    The next chunk begins at `offset + size_bytes`. That is not always the length of `text`: a
+    rank may print what is not UTF-8 (each such byte arrives as U+FFFD), and its last line may lack
+    the line end that `text` has.
+    """
 
     kind: Literal["chunk"] = "chunk"
     allocation_id: str
     stream: str
     offset: int
+    size_bytes: int
     text: str
 
 
@@ -462,3 +469,62 @@ class RankSpec(Wire):
     run_dir: str
     data_dir: str
     socket_dir: str  # short 0700 folder for IPC sockets (their paths are limited to ~100 bytes)
+
+
+# ---- agent <-> zygote (one JSON line each, over the socket that the zygote is started with) ----
+
+
+class ForkGang(Wire):
+    """Fork all ranks of one gang, in rank order, or none.
+
+    The zygote binds the chief's listening socket and fills in `master_port` and `listen_fd`.
+    """
+
+    specs: list[RankSpec]
+
+
+class ZygoteReady(Wire):
+    """The first word: everything is imported. `unsafe` says why it will never fork, if so."""
+
+    kind: Literal["ready"] = "ready"
+    protocol: int
+    version: str
+    warmup_s: float
+    unsafe: str = ""
+
+
+class ZygoteFailed(Wire):
+    """The first and last word of a zygote whose interpreter cannot run ranks."""
+
+    kind: Literal["failed"] = "failed"
+    reason: str
+
+
+class GangForked(Wire):
+    """All ranks exist; `pids` in rank order."""
+
+    kind: Literal["forked"] = "forked"
+    allocation_id: str
+    pids: list[int]
+
+
+class ForkRefused(Wire):
+    """No rank exists, because of `reason`."""
+
+    kind: Literal["refused"] = "refused"
+    allocation_id: str
+    reason: str
+
+
+class RankExited(Wire):
+    """A rank has ended and took its process group along; a negative code is minus the signal."""
+
+    kind: Literal["exited"] = "exited"
+    pid: int
+    exit_code: int
+
+
+ZygoteReport = Annotated[
+    ZygoteReady | ZygoteFailed | GangForked | ForkRefused | RankExited,
+    Field(discriminator="kind"),
+]

@@ -1,4 +1,4 @@
-"""The experiment configuration: what a user may write, with which defaults, and what is wrong with it."""
+"""The experiment configuration: what may be written, its defaults, and what is wrong with it."""
 
 from det_jupyter.config.experiment import ExperimentConfig, parse_config
 from det_jupyter.config.hyperparameters import sample_hparams

@@ -1,8 +1,8 @@
 """The experiment configuration as a tree of frozen sections, and `parse_config`, its only door.
 
 `parse_config` takes the user's document and returns a complete configuration, or raises one
-ConfigError that names every problem by its path. The names and defaults are Determined's; where ours
-differ, the field says why.
+ConfigError that names every problem by its path. The names and defaults are Determined's; where
+ours differ, the field says why.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class ExperimentConfig(Section):
     data: dict[str, Any] = {}
     records_per_epoch: Annotated[Int, Field(ge=0)] = 0
     scheduling_unit: Annotated[Int, Field(ge=1)] = 100
-    # Determined validates only at the end unless told otherwise. Given a length in epochs we validate
-    # after each: a curve with one point helps nobody. `{batches: 0}` still means only at the end.
+    # Determined validates only at the end unless told otherwise. Given a length in epochs we
+    # validate after each: a curve of one point helps nobody. `{batches: 0}`: only at the end.
     min_validation_period: LengthField
     min_checkpoint_period: LengthField = Length("batches", 0)
     perform_initial_validation: StrictBool = False
@@ -200,8 +200,9 @@ def _without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
 def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) -> dict[str, Any]:
     """Fill the defaults that depend on other values; what is wrong there is found later."""
     filled = dict(document)
-    if "name" not in filled and isinstance(filled.get("entrypoint"), str):
-        filled["name"] = filled["entrypoint"]
+    if "name" not in filled:
+        entrypoint = filled.get("entrypoint")
+        filled["name"] = entrypoint if isinstance(entrypoint, str) else "experiment"
     if "min_validation_period" not in filled:
         searcher = filled.get("searcher")
         length = searcher.get("max_length") if isinstance(searcher, dict) else None
@@ -216,7 +217,7 @@ def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) 
 def _find_batch_size_problems(
     hparams: Mapping[str, Any], document: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Check the batch size against the rest of the raw document, so that it is told with the rest."""
+    """Check the batch size against the raw document, so that it is reported with the rest."""
     path = "hyperparameters.global_batch_size"
     size = hparams.get("global_batch_size")
     resources = document.get("resources", {})

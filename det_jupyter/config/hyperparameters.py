@@ -8,7 +8,7 @@
     act: {type: categorical, vals: [relu, gelu]}
     optimizer: {lr: ..., momentum: ...}                 an object without `type` nests
 
-Samples are drawn in the order of the sorted names, so they do not depend on how the YAML is sorted.
+Samples are drawn in the order of the sorted names, however the YAML is sorted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     for key in sorted(required - spec.keys()):
         yield f"{path}.{key}: missing; a hyperparameter of type {kind} needs it"
     for key in sorted(spec.keys() - required - optional - {"type"}):
-        yield f"{path}.{key}: unknown key; type {kind} has {', '.join(sorted(required | optional))}"
+        known = ", ".join(sorted(required | optional))
+        yield f"{path}.{key}: unknown key; type {kind} has {known}"
     numbers = {key: spec[key] for key in ("minval", "maxval", "base", "count") if key in spec}
     whole = {"count"} | ({"minval", "maxval"} if kind == "int" else set())
     for key, value in numbers.items():
@@ -58,7 +59,8 @@ def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
             yield f"{path}.{key}: got {value!r}, expected a whole number"
             return
     if "minval" in numbers and "maxval" in numbers and not numbers["minval"] < numbers["maxval"]:
-        yield f"{path}.minval: got {numbers['minval']}, expected less than maxval ({numbers['maxval']})"
+        maxval = numbers["maxval"]
+        yield f"{path}.minval: got {numbers['minval']}, expected less than maxval ({maxval})"
     if numbers.get("base", 1) <= 0:
         yield f"{path}.base: got {numbers['base']}, expected a number above 0"
     if numbers.get("count", 1) < 1:

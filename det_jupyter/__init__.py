@@ -1,0 +1,33 @@
+"""det_jupyter: train on several GPUs without leaving the notebook.
+
+In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
+`experiments()` return handles. Everything is looked up when it is first used, so that importing
+the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from det_jupyter._version import __version__
+
+_HOMES = {
+    "InvalidHP": "det_jupyter.errors",
+    "experiment": "det_jupyter.notebook.handles",
+    "experiments": "det_jupyter.notebook.handles",
+    "load_ipython_extension": "det_jupyter.notebook.extension",
+    "unload_ipython_extension": "det_jupyter.notebook.extension",
+}
+
+__all__ = ["InvalidHP", "__version__", "experiment", "experiments"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,156 @@
+"""Puts a captured trial together again: in a rank, or in the notebook beside its own classes.
+
+Knows nothing of how a trial is captured. The functions that the pickle stream calls by name while
+it is loaded (`notebook_globals`, `rebuild_*`, `fill_cached`) are part of the capsule's format.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import linecache
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import lru_cache, update_wrapper
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.wire import Capsule
+
+_notebook: ContextVar[dict[str, Any]] = ContextVar("notebook")
+
+
+def load_capsule(
+    capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_main: bool = True
+) -> Any:
+    """Return the captured class (the thing that `capsule.entrypoint` names).
+
+    Arrays and tensors lie on copy-on-write mappings of the blobs: processes share their memory
+    until they write to it.
+
+    Args:
+        capsule: What to load.
+        blobs: Where its blobs are.
+        code_dir: Folder for the local modules that travelled; ranks may share one.
+        as_main: The process is the trial's (a rank): the captured names become its `__main__`, and
+            the modules as they were captured win over whatever else goes by their name. False in
+            a notebook: `__main__` stays as it is, and modules that can be imported anyway win.
+    """
+    _unpack_modules(capsule, blobs, code_dir, as_main=as_main)
+    for filename, cell in _sources(capsule, blobs).items():
+        # A file that a notebook still has may have changed since; its own lines are right there.
+        if as_main or not os.path.exists(filename):
+            _register_source(filename, cell["source"])
+    main = ModuleType("__main__")
+    if as_main:
+        sys.modules["__main__"] = main
+    token = _notebook.set(vars(main))
+    try:
+        # Each buffer is a mapping of its own, even of the same blob: what was two arrays in the
+        # notebook must not become one here.
+        buffers = [blobs.map(digest) for digest in capsule.buffers]
+        return pickle.loads(blobs.map(capsule.payload), buffers=buffers)
+    finally:
+        _notebook.reset(token)
+
+
+def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
+    """Return what to call the captured code's files: file name to "Cell In[5]"."""
+    return {filename: cell["label"] for filename, cell in _sources(capsule, blobs).items()}
+
+
+def _sources(capsule: Capsule, blobs: BlobStore) -> dict[str, dict[str, str]]:
+    sources: dict[str, dict[str, str]] = json.loads(blobs.read(capsule.sources))
+    return sources
+
+
+def _register_source(filename: str, source: str) -> None:
+    # A modification time of None keeps the entry through linecache.checkcache, which traceback
+    # calls before it prints.
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+
+
+def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_main: bool) -> None:
+    if not capsule.modules:
+        return
+    for name, digest in capsule.modules.items():
+        _write_module(code_dir, PurePosixPath(name), blobs.read(digest))
+    folder = str(code_dir)
+    if folder not in sys.path:
+        sys.path.insert(0 if as_main else len(sys.path), folder)
+    importlib.invalidate_caches()
+    if as_main:
+        _forget_modules({PurePosixPath(name).parts[0] for name in capsule.modules}, code_dir)
+
+
+def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
+    if name.is_absolute() or ".." in name.parts:
+        raise ValueError(f"capsule: module file {name} would lie outside of {code_dir}")
+    path = code_dir / name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists() and path.read_bytes() == content:
+        return
+    # Ranks that share the folder write the same files at the same time.
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_bytes(content)
+    os.replace(scratch, path)
+
+
+def _forget_modules(files: set[str], code_dir: Path) -> None:
+    """Drop modules from elsewhere that the process imported under the names of captured ones."""
+    tops = {file.partition(".")[0] for file in files}
+    inside = str(code_dir) + os.sep
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in tops:
+            file = getattr(module, "__file__", None) or ""
+            if not file.startswith(inside):
+                del sys.modules[name]
+
+
+def notebook_globals() -> dict[str, Any]:
+    """Return the globals that all captured functions share (called while a stream is loaded)."""
+    return _notebook.get()
+
+
+def rebuild_storage(buffer: Any) -> Any:
+    """Return a torch storage that lies on `buffer`."""
+    import torch
+
+    if len(buffer) == 0:  # torch.frombuffer refuses empty buffers
+        return torch.UntypedStorage(0)  # type: ignore[no-untyped-call]
+    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+
+
+def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:
+    """Return the view of a storage as elements of `dtype`, which torch's own reductions expect."""
+    import torch
+
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
+
+
+def rebuild_cached(make: Callable[..., Any], args: tuple[Any, ...], parameters: Any) -> Any:
+    """Return a `functools.lru_cache` wrapper around a function that is still to be filled."""
+    return lru_cache(**parameters)(make(*args))
+
+
+def fill_cached(cached: Any, state: tuple[Callable[[Any, Any], object], Any]) -> None:
+    """Fill the function inside what `rebuild_cached` made."""
+    fill, function_state = state
+    fill(cached.__wrapped__, function_state)
+    update_wrapper(cached, cached.__wrapped__)
+
+
+__all__ = [
+    "cell_labels",
+    "fill_cached",
+    "load_capsule",
+    "notebook_globals",
+    "rebuild_cached",
+    "rebuild_storage",
+    "rebuild_typed_storage",
+]

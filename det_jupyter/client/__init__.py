@@ -1,0 +1,18 @@
+"""Handles on what the master has: experiments, trials, ranks, checkpoints."""
+
+from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.client.client import Client
+from det_jupyter.client.experiment import Experiment
+from det_jupyter.client.follow import Follower, LiveExperiment
+from det_jupyter.client.trial import ExecutionError, Rank, Trial
+
+__all__ = [
+    "Checkpoint",
+    "Client",
+    "ExecutionError",
+    "Experiment",
+    "Follower",
+    "LiveExperiment",
+    "Rank",
+    "Trial",
+]

@@ -1,0 +1,62 @@
+"""A handle on one checkpoint."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.errors import CheckpointError
+from det_jupyter.wire import CheckpointView
+
+
+class Checkpoint:
+    """A saved state of a trial."""
+
+    def __init__(self, view: CheckpointView, data_dir: Path) -> None:
+        self.view = view
+        self._data_dir = data_dir
+
+    @property
+    def uuid(self) -> str:
+        """Its name, unique for ever."""
+        return self.view.uuid
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return Path(self.view.path)
+
+    @property
+    def steps_completed(self) -> int:
+        """Batches that the trial had trained."""
+        return self.view.steps_completed
+
+    @property
+    def searcher_metric(self) -> float | None:
+        """The searcher's metric of the validation at the same batch."""
+        return self.view.searcher_metric
+
+    def load(self, **kwargs: Any) -> Any:
+        """Return the trial with its trained model, in this process.
+
+        The class comes from what was captured at submission, so it need not be defined here.
+
+        Raises:
+            CheckpointError: The checkpoint is gone or damaged.
+        """
+        if not self.path.is_dir():
+            raise CheckpointError(f"checkpoint {self.uuid}: {self.path} is not there any more")
+        # By name: handles must not import torch, and only here is the training library needed.
+        library = importlib.import_module("det_jupyter.pytorch")
+        return library.load_trial_from_checkpoint_path(
+            self.path, data_dir=self._data_dir, **kwargs
+        )
+
+    def __repr__(self) -> str:
+        metric = self.view.searcher_metric
+        shown = "" if metric is None else f", metric {metric:.6g}"
+        return (
+            f"Checkpoint {self.uuid} of trial {self.view.trial_id}: "
+            f"batch {self.view.steps_completed}{shown}, {self.view.size_bytes / 1e6:.1f} MB"
+        )

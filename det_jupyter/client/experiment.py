@@ -1,0 +1,171 @@
+"""A handle on one experiment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.client.client import Client
+from det_jupyter.client.follow import Follower, LiveExperiment
+from det_jupyter.client.trial import Trial
+from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed
+from det_jupyter.wire import Curve, ExperimentView, State
+
+_TICK_S = 0.2
+
+
+class Experiment:
+    """An experiment that the master runs. Holds nothing that cannot be fetched again."""
+
+    def __init__(self, client: Client, experiment_id: int) -> None:
+        self._client = client
+        self.id = experiment_id
+
+    @property
+    def view(self) -> ExperimentView:
+        """Everything the master knows of it, fetched now."""
+        return self._client.experiment(self.id)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.view.name
+
+    @property
+    def state(self) -> State:
+        """Its state, fetched now."""
+        return self.view.state
+
+    @property
+    def progress(self) -> float:
+        """How far it is, 0..1."""
+        return self.view.progress
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its effective configuration, defaults filled in."""
+        return self.view.config
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Its trials."""
+        return [Trial(self._client, trial.id) for trial in self.view.trials]
+
+    @property
+    def trial(self) -> Trial:
+        """Its first trial (a `single` search has no other)."""
+        trials = self.trials
+        if not trials:
+            raise NotFound(f"experiment {self.id} has no trial yet")
+        return trials[0]
+
+    def pause(self) -> None:
+        """Ask all ranks to save their state at the same batch and give their slots back."""
+        self._client.command(self.id, "pause")
+
+    def activate(self) -> None:
+        """Go on from where `pause` left off."""
+        self._client.command(self.id, "activate")
+
+    def cancel(self) -> None:
+        """End it: ranks save their state first."""
+        self._client.command(self.id, "cancel")
+
+    def kill(self) -> None:
+        """End it now; what was not saved is lost."""
+        self._client.command(self.id, "kill")
+
+    def curves(self, *, max_points: int | None = None) -> list[Curve]:
+        """Return every metric, each with its steps and values."""
+        return self._client.curves(self.id, max_points=max_points)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return its checkpoints, oldest first."""
+        data_dir = Path(self._client.session.info.data_dir)
+        return [Checkpoint(view, data_dir) for view in self._client.checkpoints(self.id)]
+
+    def best_checkpoint(self) -> Checkpoint:
+        """Return the checkpoint with the best value of the searcher's metric.
+
+        Raises:
+            NotFound: No checkpoint was saved together with a validation yet.
+        """
+        measured = [c for c in self.checkpoints() if c.searcher_metric is not None]
+        if not measured:
+            raise NotFound(
+                f"experiment {self.id} has no checkpoint with a validation yet; "
+                "one is saved when a validation is the best so far, and at the end"
+            )
+        searcher = self.config["searcher"]
+        sign = 1.0 if searcher["smaller_is_better"] else -1.0
+        return min(measured, key=lambda c: (_sortable(sign, c.searcher_metric), c.steps_completed))
+
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        *,
+        on_tick: Callable[[LiveExperiment], None] = lambda live: None,
+    ) -> State:
+        """Block until it has ended; an interrupt ends the waiting, not the experiment.
+
+        Args:
+            timeout_s: Give up after so long, with a TimeoutError.
+            on_tick: Called a few times a second with a current copy.
+
+        Raises:
+            RankFailed: It ended with an error; the message has the rank's traceback.
+            Conflict: It was paused, so it would not end by itself.
+        """
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        follower = Follower(self._client, self.id).start()
+        try:
+            while follower.thread.is_alive() and time.monotonic() < deadline:
+                follower.thread.join(_TICK_S)
+                if follower.live is not None:
+                    on_tick(follower.live)
+                    if _is_at_rest(follower.live.experiment):
+                        break
+        finally:
+            follower.stop()
+        return self._outcome(self.view, timeout_s)
+
+    def _outcome(self, view: ExperimentView, timeout_s: float | None) -> State:
+        if view.state is State.ERROR:
+            raise _failure(view)
+        if view.state.is_terminal:
+            return view.state
+        if _is_at_rest(view):
+            raise Conflict(f"experiment {self.id} is paused; activate() lets it go on")
+        raise TimeoutError(
+            f"experiment {self.id} is still {view.state} after {timeout_s:g} s; it goes on"
+        )
+
+    def __repr__(self) -> str:
+        try:
+            view = self.view
+        except DetError as error:
+            return f"Experiment {self.id} ({error})"
+        return f"Experiment {self.id} “{view.name}” ({view.state}, {view.progress:.0%})"
+
+
+def _sortable(sign: float, metric: float | None) -> float:
+    value = sign * (metric if metric is not None else float("inf"))
+    return float("inf") if value != value else value  # NaN is the worst metric there is
+
+
+def _is_at_rest(view: ExperimentView) -> bool:
+    return view.state is State.PAUSED and all(t.allocation is None for t in view.trials)
+
+
+def _failure(view: ExperimentView) -> RankFailed:
+    failures = [trial.failure for trial in view.trials if trial.failure is not None]
+    first = failures[0] if failures else None
+    return RankFailed(
+        f"experiment {view.id} ended with an error: {view.message}",
+        rank=first.rank if first else None,
+        exit_code=first.exit_code if first else None,
+        remote_traceback=first.traceback if first else "",
+    )

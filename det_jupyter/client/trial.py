@@ -1,0 +1,168 @@
+"""Handles on a trial and on its ranks; a rank is a Jupyter kernel that answers while it trains."""
+
+from __future__ import annotations
+
+import ast
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from det_jupyter.client.client import Client
+from det_jupyter.errors import Conflict, DetError
+from det_jupyter.wire import AllocationView, LogLine, RankView, TrialView
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+class ExecutionError(DetError):
+    """Code that was executed in a rank raised an error; the training goes on."""
+
+
+class Rank:
+    """One rank of a running trial."""
+
+    def __init__(self, view: RankView, trial_id: int) -> None:
+        self.view = view
+        self._trial_id = trial_id
+
+    @property
+    def connection_file(self) -> str:
+        """For `jupyter console --existing`."""
+        return self.view.connection_file
+
+    def execute(self, code: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+        """Run `code` in the rank, beside its training, and return its last expression's value.
+
+        What the code prints is printed here. Numbers, strings and containers of them come back as
+        values, anything else as its repr. `trial`, `context`, `model`, `batch`, `metrics`, `loss`,
+        `batch_idx`, `rank` and others are there. Never start a collective: the other ranks would
+        not join it.
+
+        Raises:
+            ExecutionError: The code raised an error.
+            Conflict: The rank does not answer (it has ended, or its interpreter is held up).
+        """
+        from jupyter_client.blocking.client import BlockingKernelClient
+
+        kernel = BlockingKernelClient()
+        try:
+            kernel.load_connection_file(self.view.connection_file)
+        except FileNotFoundError:
+            raise self._silent("its kernel is not up yet") from None
+        kernel.start_channels(stdin=False, hb=False)
+        outputs: list[dict[str, Any]] = []
+        try:
+            kernel.wait_for_ready(timeout=timeout_s)
+            reply = kernel.execute_interactive(
+                code,
+                store_history=False,
+                allow_stdin=False,
+                timeout=timeout_s,
+                output_hook=outputs.append,
+            )
+        except (TimeoutError, RuntimeError):
+            raise self._silent(f"no answer within {timeout_s:g} s") from None
+        finally:
+            kernel.stop_channels()
+        return _value(reply["content"], outputs, self.view.rank)
+
+    def stack(self) -> str:
+        """Return where the rank's training thread is, cells named as in the notebook."""
+        return str(self.execute("det_stack()", timeout_s=5.0))
+
+    def _silent(self, why: str) -> Conflict:
+        return Conflict(f"rank {self.view.rank} of trial {self._trial_id} does not answer: {why}")
+
+    def __repr__(self) -> str:
+        place = self.view.device or self.view.slot.name
+        return f"Rank {self.view.rank} of trial {self._trial_id} (pid {self.view.pid}, {place})"
+
+
+def _value(content: dict[str, Any], outputs: list[dict[str, Any]], rank: int) -> Any:
+    result: Any = None
+    for message in outputs:
+        data = message["content"]
+        if message["msg_type"] == "stream":
+            print(data["text"], end="")
+        elif message["msg_type"] == "execute_result":
+            result = _parsed(data["data"].get("text/plain", ""))
+    if content["status"] != "ok":
+        raise ExecutionError(f"rank {rank}: {content.get('ename')}: {content.get('evalue')}")
+    return result
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+class Trial:
+    """One trial of an experiment."""
+
+    def __init__(self, client: Client, trial_id: int) -> None:
+        self._client = client
+        self.id = trial_id
+
+    @property
+    def view(self) -> TrialView:
+        """Everything the master knows of it, fetched now."""
+        return self._client.trial(self.id)
+
+    @property
+    def state(self) -> str:
+        """Its state, fetched now."""
+        return self.view.state
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Its hyperparameters."""
+        return self.view.hparams
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """Its ranks.
+
+        Raises:
+            Conflict: It does not run now.
+        """
+        allocation = self._running_allocation()
+        return [Rank(view, self.id) for view in allocation.ranks]
+
+    def stacks(self) -> dict[int, str]:
+        """Return where each rank is: rank to stack, or to why it does not answer."""
+        ranks = self.ranks
+        with ThreadPoolExecutor(len(ranks)) as pool:
+            stacks = list(pool.map(_stack_or_reason, ranks))
+        return Stacks({rank.view.rank: text for rank, text in zip(ranks, stacks, strict=True)})
+
+    def logs(self, *, rank: int | None = None, tail: int | None = 100) -> list[LogLine]:
+        """Return the last lines that its ranks printed."""
+        return self._client.logs(self.id, rank=rank, tail=tail)
+
+    def _running_allocation(self) -> AllocationView:
+        view = self.view
+        if view.allocation is None or not view.allocation.ranks:
+            why = view.waiting_for or f"it is {view.state}"
+            raise Conflict(f"trial {self.id} has no ranks now: {why}")
+        return view.allocation
+
+    def __repr__(self) -> str:
+        view = self.view
+        return f"Trial {self.id} ({view.state}, batch {view.steps_completed}, {view.progress:.0%})"
+
+
+class Stacks(dict[int, str]):
+    """Rank to stack; prints as one readable text."""
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"── rank {rank} " + "─" * 60 + f"\n{text}" for rank, text in self.items()
+        )
+
+
+def _stack_or_reason(rank: Rank) -> str:
+    try:
+        return rank.stack()
+    except DetError as error:
+        return f"({error})"

@@ -1,0 +1,22 @@
+"""Starting the master as a process that outlives us. Light to import: `%load_ext` uses it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from det_jupyter import paths
+
+
+def spawn_master() -> subprocess.Popen[bytes]:
+    """Start a master and return at once, before it is ready; if one runs, the new one leaves."""
+    with open(os.devnull, "rb") as nothing, (paths.log_dir() / "master.out").open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "det_jupyter.master", "serve"],
+            stdin=nothing,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,  # not in our terminal's or kernel's process group
+            cwd=paths.data_dir(),
+        )

@@ -1,0 +1,84 @@
+"""Handles as the notebook has them: the client's, with a live view and a progress bar.
+
+handles.client()          the one line from this kernel to the master
+det_jupyter.experiment(7)     a handle, from any kernel, at any time
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from det_jupyter.autostart import connect
+from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import DetError
+from det_jupyter.notebook.live import LiveView
+from det_jupyter.notebook.progress import WaitProgress
+from det_jupyter.wire import ExperimentView, State
+
+
+@functools.cache
+def client() -> Client:
+    """Return this kernel's client; starts the master if there is none."""
+    return Client(connect())
+
+
+def experiment(experiment_id: int) -> NotebookExperiment:
+    """Return a handle on an experiment, whoever submitted it.
+
+    Raises:
+        NotFound: There is no such experiment.
+    """
+    return experiment_of(client().experiment(experiment_id))
+
+
+def experiments() -> list[NotebookExperiment]:
+    """Return handles on all experiments, oldest first."""
+    return [experiment_of(view) for view in client().experiments()]
+
+
+@functools.cache
+def _live_view(experiment_id: int) -> LiveView:
+    # One per experiment and kernel, however often it is shown: they share a widget and a thread.
+    return LiveView(client(), experiment_id)
+
+
+def experiment_of(view: ExperimentView) -> NotebookExperiment:
+    """Return the handle on an experiment whose view is at hand."""
+    return NotebookExperiment(client(), view.id)
+
+
+class NotebookExperiment(Experiment):
+    """An experiment that shows itself: live in a notebook, as text in a terminal."""
+
+    def wait(self, timeout_s: float | None = None, **kwargs: Any) -> State:
+        """Block until it has ended, with a progress bar.
+
+        An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
+
+        Raises:
+            RankFailed: It ended with an error; the message has the rank's traceback.
+            Conflict: It was paused, so it would not end by itself.
+            TimeoutError: It has not ended after `timeout_s`.
+        """
+        progress = WaitProgress(self.id)
+        try:
+            return super().wait(timeout_s, on_tick=progress.tick, **kwargs)
+        except KeyboardInterrupt:
+            print(
+                f"Stopped waiting. Experiment {self.id} goes on; "
+                "experiment.wait() waits again, experiment.kill() ends it."
+            )
+            return self.state
+        finally:
+            progress.close()
+
+    def show(self) -> None:
+        """Display its live view here."""
+        _live_view(self.id).show()
+
+    def _ipython_display_(self) -> None:
+        try:
+            self.show()
+        except DetError as error:
+            print(error)

@@ -1,0 +1,115 @@
+"""The live view of one experiment in this kernel: one widget, fed from background threads.
+
+    Follower thread    keeps a copy of the experiment current from the master's feed
+    pusher thread      a few times a second turns the copy into the widget's state
+
+Each place where the experiment is displayed is a display with an id of its own, which gets the
+final picture when the experiment has ended: the saved notebook then holds the whole curves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+from IPython.display import DisplayHandle, display
+
+from det_jupyter.client import Client, Follower, LiveExperiment
+from det_jupyter.notebook.view import Verb, ViewState, build_view_state, bundle, live_widget
+from det_jupyter.wire import CheckpointView, Curve, ExperimentView
+
+_PUSH_PERIOD_S = 0.25
+_FIRST_LOOK_S = 0.2  # how long the first display waits for the copy, so that it shows something
+
+
+class LiveView:
+    """Shows one experiment, wherever and however often it is asked to."""
+
+    def __init__(self, client: Client, experiment_id: int) -> None:
+        self._client = client
+        self._experiment_id = experiment_id
+        self._displays: list[DisplayHandle] = []
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._widget: Any = None
+        self._follower: Follower | None = None
+
+    def show(self) -> None:
+        """Display the experiment here, live until it ends."""
+        self._start()
+        state = self._state()
+        with self._lock:
+            if self._widget is None and _has_widgets():
+                self._widget = live_widget(state, self._on_command)
+            forms = bundle(state, self._widget)
+            self._displays.append(display_forms(forms))
+
+    def _start(self) -> None:
+        if self._follower is not None and self._follower.thread.is_alive():
+            return
+        self._follower = Follower(
+            self._client, self._experiment_id, lambda live: self._changed.set()
+        ).start()
+        threading.Thread(
+            target=self._push_until_over,
+            args=(self._follower,),
+            name=f"det-view-{self._experiment_id}",
+            daemon=True,
+        ).start()
+
+    def _state(self) -> ViewState:
+        self._changed.wait(_FIRST_LOOK_S)
+        live = self._follower.live if self._follower is not None else None
+        if live is not None:
+            return _view_state(live)
+        view = self._client.experiment(self._experiment_id)
+        return _built(view, [], [])
+
+    def _push_until_over(self, follower: Follower) -> None:
+        while follower.thread.is_alive():
+            self._changed.wait(timeout=1.0)
+            self._changed.clear()
+            self._push(follower)
+            time.sleep(_PUSH_PERIOD_S)
+        self._push(follower)
+        self._leave_final_picture(follower)
+
+    def _push(self, follower: Follower) -> None:
+        if follower.live is not None and self._widget is not None:
+            self._widget.state = _view_state(follower.live)
+
+    def _leave_final_picture(self, follower: Follower) -> None:
+        if follower.live is None:
+            return
+        state = _view_state(follower.live)
+        with self._lock:
+            for handle in self._displays:
+                handle.update(bundle(state, self._widget), raw=True)  # type: ignore[no-untyped-call]
+
+    def _on_command(self, verb: Verb) -> None:
+        """Carry out a button; the view shows the error if there is one."""
+        self._client.command(self._experiment_id, verb)
+
+
+def display_forms(forms: dict[str, Any]) -> DisplayHandle:
+    """Display a mimebundle; the handle that is returned can update it."""
+    handle = display(forms, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    assert isinstance(handle, DisplayHandle)
+    return handle
+
+
+def _view_state(live: LiveExperiment) -> ViewState:
+    return _built(live.experiment, list(live.curves.values()), list(live.checkpoints.values()))
+
+
+def _built(
+    view: ExperimentView, curves: list[Curve], checkpoints: list[CheckpointView]
+) -> ViewState:
+    return build_view_state(view, curves, checkpoints, time.time())
+
+
+def _has_widgets() -> bool:
+    """Whether a front end could show a widget: there is a kernel, not just a terminal."""
+    return getattr(get_ipython(), "kernel", None) is not None

@@ -1,0 +1,19 @@
+"""What a person sees of an experiment: live, as a static card, and as plain text."""
+
+from __future__ import annotations
+
+from det_jupyter.notebook.view.card import render_html
+from det_jupyter.notebook.view.model import Verb, ViewState
+from det_jupyter.notebook.view.plain import render_plain
+from det_jupyter.notebook.view.show import bundle, live_widget
+from det_jupyter.notebook.view.state import build_view_state
+
+__all__ = [
+    "Verb",
+    "ViewState",
+    "build_view_state",
+    "bundle",
+    "live_widget",
+    "render_html",
+    "render_plain",
+]

@@ -1,0 +1,98 @@
+"""The sentences that the static card and the plain text share."""
+
+from __future__ import annotations
+
+from det_jupyter.notebook.view.model import (
+    ENDED,
+    Checkpoints,
+    Failure,
+    Series,
+    Trial,
+    ViewState,
+)
+from det_jupyter.notebook.view.words import clock, count, duration, number, size
+
+
+def elapsed(state: ViewState) -> str:
+    """Return how long the experiment has taken so far."""
+    until = state["as_of"] if state["ended_at"] is None else state["ended_at"]
+    return duration(until - state["created_at"])
+
+
+def summary(state: ViewState) -> str:
+    """Return the line under the progress bar: step, epoch, time gone, time to go."""
+    steps = max((trial["steps_completed"] for trial in state["trials"]), default=0)
+    parts = [f"step {steps}"] if steps else []
+    if steps and state["steps_per_epoch"]:
+        parts.append(f"epoch {steps / state['steps_per_epoch']:.1f}")
+    parts.append(f"{elapsed(state)} elapsed")
+    if state["eta_s"] is not None:
+        parts.append(f"about {duration(state['eta_s'])} left")
+    if state["status"] not in ENDED:
+        parts.append(f"as of {clock(state['as_of'])}")
+    return " · ".join(parts)
+
+
+def trial_title(trial: Trial) -> str:
+    """Return one line about a trial and the ranks it has."""
+    parts = [f"trial {trial['id']}: {trial['status_word'].lower()}"]
+    if trial["ranks"]:
+        backend = f" ({trial['backend']})" if trial["backend"] else ""
+        parts.append(count(len(trial["ranks"]), "rank") + backend)
+    if trial["first_step_s"] is not None:
+        parts.append(f"first step after {trial['first_step_s']:.2f} s")
+    if trial["restarts"]:
+        parts.append(f"restarted {count(trial['restarts'], 'time')}")
+    return " · ".join(parts)
+
+
+def failure_title(failure: Failure) -> str:
+    """Return where a failure happened, and whether it ended the trial."""
+    rank = "" if failure["rank"] is None else f" on rank {failure['rank']}"
+    code = "" if failure["exit_code"] is None else f" (exit code {failure['exit_code']})"
+    again = "; the trial goes on in another run" if failure["again"] else ""
+    return f"failed{rank}{code}{again}"
+
+
+def checkpoints_line(checkpoints: Checkpoints) -> str:
+    """Return what was saved and the best metric so far, or nothing if there is neither."""
+    parts = []
+    if checkpoints["count"]:
+        saved = f"{count(checkpoints['count'], 'checkpoint')}, {size(checkpoints['size_bytes'])}"
+        parts.append(f"{saved}, latest at step {checkpoints['latest_step']}")
+    if checkpoints["best_metric"] is not None:
+        best = f"best {checkpoints['metric']} {number(checkpoints['best_metric'])}"
+        step = checkpoints["best_step"]
+        parts.append(best if step is None else f"{best} (checkpoint at step {step})")
+    return " · ".join(parts)
+
+
+def series_rows(state: ViewState) -> list[tuple[str, Series]]:
+    """Return every curve that is drawn, with a name that says which it is."""
+    return [
+        (f"{chart['title']} ({series['label']})", series)
+        for chart in state["charts"]
+        for series in chart["series"]
+    ]
+
+
+def left_out(state: ViewState) -> list[str]:
+    """Return one sentence for each thing that there was no room for."""
+    sentences = []
+    if names := state["more_metrics"]:
+        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        sentences.append(f"{count(len(names), 'more metric')} not shown: {shown}")
+    if hidden := sum(chart["hidden"] for chart in state["charts"]):
+        sentences.append(f"{count(hidden, 'curve')} of older trials not shown")
+    if hidden := state["num_trials"] - len(state["trials"]):
+        sentences.append(f"{count(hidden, 'trial')} not shown")
+    return sentences
+
+
+def empty_metrics(state: ViewState) -> str:
+    """Return why there are no curves."""
+    if state["status"] in ENDED:
+        return "No metrics were reported."
+    if state["status"] in ("queued", "paused", "pausing", "stopping"):
+        return "No metrics yet: the trial is not running."
+    return "No metrics yet: the first appear after the first training step."

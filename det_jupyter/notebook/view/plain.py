@@ -1,0 +1,68 @@
+"""The view as lines of text, for terminals and for notebooks that run without a front end."""
+
+from __future__ import annotations
+
+from det_jupyter.notebook.view import lines
+from det_jupyter.notebook.view.model import Failure, Trial, ViewState
+from det_jupyter.notebook.view.words import number, one_line, percent, printable
+
+_BAR_WIDTH = 30
+_NAME_WIDTH = 40
+
+
+def render_plain(state: ViewState) -> str:
+    """Return the experiment in several lines of plain text."""
+    text = [
+        f"{one_line(state['name'])} (experiment {state['id']}): {state['status_word'].lower()}",
+        f"{_bar(state['progress'])} {percent(state['progress'])} · {lines.summary(state)}",
+    ]
+    if state["message"]:
+        text.append(one_line(state["message"]))
+    for trial in state["trials"]:
+        text += _trial(trial)
+    text += _metrics(state)
+    text += [one_line(sentence) for sentence in lines.left_out(state)]
+    if line := lines.checkpoints_line(state["checkpoints"]):
+        text.append(one_line(line))
+    return "\n".join(text)
+
+
+def _bar(fraction: float) -> str:
+    full = int(fraction * _BAR_WIDTH)
+    return "█" * full + "░" * (_BAR_WIDTH - full)
+
+
+def _trial(trial: Trial) -> list[str]:
+    text = [lines.trial_title(trial)]
+    if trial["waiting_for"]:
+        text.append(f"  waiting: {one_line(trial['waiting_for'])}")
+    for rank in trial["ranks"]:
+        device = f", {rank['device']}" if rank["device"] else ""
+        place = f"{rank['slot']}{device}, pid {rank['pid']}"
+        text.append(f"  rank {rank['rank']}: {one_line(place)}, {rank['status']}")
+    if trial["failure"] is not None:
+        text += _failure(trial["failure"])
+    return text
+
+
+def _failure(failure: Failure) -> list[str]:
+    text = [f"  {lines.failure_title(failure)}: {one_line(failure['error'])}"]
+    if failure["where"]:
+        text.append(f"  at {one_line(failure['where'])}")
+    return text + [f"  | {line}" for line in printable(failure["traceback"]).splitlines()]
+
+
+def _metrics(state: ViewState) -> list[str]:
+    rows = [
+        (_shortened(one_line(name)), *map(number, (curve["last"], curve["lowest"], curve["highest"])))
+        for name, curve in lines.series_rows(state)
+    ]
+    if not rows:
+        return [lines.empty_metrics(state)]
+    table = [("metric", "last", "lowest", "highest"), *rows]
+    width = max(len(row[0]) for row in table)
+    return [f"{row[0]:<{width}}  {row[1]:>10}  {row[2]:>10}  {row[3]:>10}" for row in table]
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 1] + "…"

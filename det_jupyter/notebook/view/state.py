@@ -1,0 +1,262 @@
+"""From what the master says of an experiment to what its view shows; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from det_jupyter.notebook.view.charts import build_charts
+from det_jupyter.notebook.view.model import (
+    STATUS_WORDS,
+    VERBS,
+    Action,
+    Captured,
+    Checkpoints,
+    Failure,
+    Rank,
+    Status,
+    Trial,
+    Verb,
+    ViewState,
+)
+from det_jupyter.wire import (
+    AllocationState,
+    AllocationView,
+    CheckpointView,
+    Curve,
+    ExperimentView,
+    FailureView,
+    RankView,
+    SlotView,
+    State,
+    TrialView,
+)
+
+MAX_TRIALS = 16
+MAX_CAPTURED = 100
+MAX_HPARAMS = 200
+MAX_TRACEBACK = 20_000
+_ENDED: dict[State, Status] = {
+    State.COMPLETED: "completed",
+    State.CANCELED: "canceled",
+    State.ERROR: "failed",
+}
+_HOLDING: dict[AllocationState, Status] = {
+    AllocationState.RUNNING: "running",
+    AllocationState.STARTING: "starting",
+    AllocationState.STOPPING: "pausing",
+}
+_PURPOSE: dict[Verb, str] = {
+    "pause": "All ranks save a checkpoint at the same batch and give their slots back.",
+    "activate": "Goes on from the last checkpoint.",
+    "kill": "Ends all ranks now; checkpoints stay.",
+}
+
+
+def build_view_state(
+    experiment: ExperimentView,
+    curves: Sequence[Curve],
+    checkpoints: Sequence[CheckpointView],
+    now: float,
+) -> ViewState:
+    """Return what the view of `experiment` shows at the time `now`."""
+    status = _status(experiment.state, [trial.allocation for trial in experiment.trials])
+    charts, more_metrics = build_charts(curves, _searcher(experiment).get("metric", ""))
+    trials = _shown_trials(experiment.trials)
+    captured = experiment.capsule.captured
+    return ViewState(
+        id=experiment.id,
+        name=experiment.name,
+        status=status,
+        status_word=STATUS_WORDS[status],
+        as_of=now,
+        created_at=experiment.created_at,
+        ended_at=experiment.ended_at,
+        progress=_fraction(experiment.progress),
+        eta_s=_eta_s(experiment, checkpoints, now),
+        steps_per_epoch=_steps_per_epoch(experiment),
+        message=experiment.message,
+        actions=[_action(verb, experiment.state) for verb in VERBS],
+        charts=charts,
+        more_metrics=more_metrics,
+        trials=[_trial(trial) for trial in trials],
+        num_trials=len(experiment.trials),
+        checkpoints=_checkpoints(experiment, checkpoints),
+        captured=[Captured(**name.model_dump()) for name in captured[:MAX_CAPTURED]],
+        num_captured=len(captured),
+        notices=list(experiment.capsule.notices),
+    )
+
+
+def _status(state: State, allocations: Sequence[AllocationView | None]) -> Status:
+    if state in _ENDED:
+        return _ENDED[state]
+    if state not in (State.ACTIVE, State.PAUSED):
+        return "stopping"
+    holding = {_HOLDING[a.state] for a in allocations if a is not None and a.state in _HOLDING}
+    if state is State.PAUSED:
+        return "pausing" if holding else "paused"
+    return next((status for status in _HOLDING.values() if status in holding), "queued")
+
+
+def _action(verb: Verb, state: State) -> Action:
+    reason = _obstacle(verb, state)
+    return Action(
+        verb=verb, label=verb.capitalize(), enabled=not reason, why=reason or _PURPOSE[verb]
+    )
+
+
+def _obstacle(verb: Verb, state: State) -> str:
+    """Return why `verb` is not possible now, or nothing."""
+    if state.is_terminal:
+        return "It is over."
+    if verb == "kill":
+        return "It is being killed." if state is State.STOPPING_KILLED else ""
+    if state not in (State.ACTIVE, State.PAUSED):
+        return "It is stopping."
+    if (verb == "pause") is (state is State.PAUSED):
+        return f"It is {state.value.lower()} already."
+    return ""
+
+
+def _shown_trials(trials: Sequence[TrialView]) -> list[TrialView]:
+    """Return the trials there is room for: those that still live first, the newest of the rest."""
+    chosen = sorted(trials, key=lambda t: (t.state.is_terminal, -t.id))[:MAX_TRIALS]
+    return sorted(chosen, key=lambda trial: trial.id)
+
+
+def _trial(trial: TrialView) -> Trial:
+    allocation = trial.allocation
+    status = _status(trial.state, [allocation])
+    ranks = [] if allocation is None else allocation.ranks
+    return Trial(
+        id=trial.id,
+        status=status,
+        status_word=STATUS_WORDS[status],
+        progress=_fraction(trial.progress),
+        steps_completed=trial.steps_completed,
+        restarts=trial.restarts,
+        hparams=_hparams(trial.hparams),
+        waiting_for=trial.waiting_for or "",
+        backend=next((rank.backend for rank in ranks if rank.backend), ""),
+        launch_note="" if allocation is None else allocation.launch_note,
+        first_step_s=_first_step_s(allocation),
+        ranks=[_rank(rank, status) for rank in ranks],
+        failure=_failure(trial.failure, again=status != "failed"),
+    )
+
+
+def _hparams(hparams: dict[str, Any]) -> str:
+    text = ", ".join(f"{name}={value}" for name, value in hparams.items())
+    return text if len(text) <= MAX_HPARAMS else text[: MAX_HPARAMS - 1] + "…"
+
+
+def _rank(rank: RankView, trial_status: Status) -> Rank:
+    """A rank has told its device once its process is up."""
+    is_up = bool(rank.device) or trial_status != "running"
+    return Rank(
+        rank=rank.rank,
+        pid=rank.pid,
+        slot=slot_label(rank.slot),
+        device=rank.device,
+        status=trial_status if is_up else "starting",
+    )
+
+
+def slot_label(slot: SlotView) -> str:
+    """Return a slot's name for people: `cpu 0`, `GPU 1 · NVIDIA H100`."""
+    if slot.kind == "cpu":
+        return f"cpu {slot.index}"
+    return f"GPU {slot.index} · {slot.name}" if slot.name else f"GPU {slot.index}"
+
+
+def _first_step_s(allocation: AllocationView | None) -> float | None:
+    if allocation is None or allocation.started_at is None or allocation.first_step_at is None:
+        return None
+    return max(0.0, allocation.first_step_at - allocation.started_at)
+
+
+def _failure(failure: FailureView | None, *, again: bool) -> Failure | None:
+    if failure is None:
+        return None
+    text = failure.traceback
+    if len(text) > MAX_TRACEBACK:  # the innermost frames, which matter, come last
+        text = "…\n" + text[-MAX_TRACEBACK:]
+    return Failure(
+        rank=failure.rank,
+        exit_code=failure.exit_code,
+        error=failure.error,
+        where=failure.where,
+        traceback=text,
+        again=again,
+    )
+
+
+def _checkpoints(
+    experiment: ExperimentView, checkpoints: Sequence[CheckpointView]
+) -> Checkpoints:
+    searcher = _searcher(experiment)
+    sign = 1 if searcher.get("smaller_is_better", True) else -1
+    kept = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
+    judged = [(m, c.steps_completed) for c in kept if (m := _finite(c.searcher_metric)) is not None]
+    best = min(judged, key=lambda pair: sign * pair[0], default=None)
+    seen = [m for t in experiment.trials if (m := _finite(t.best_metric)) is not None]
+    seen += [metric for metric, _ in judged]
+    return Checkpoints(
+        count=len(kept),
+        size_bytes=sum(checkpoint.size_bytes for checkpoint in kept),
+        latest_step=max((checkpoint.steps_completed for checkpoint in kept), default=None),
+        metric=str(searcher.get("metric", "")),
+        best_metric=min(seen, key=lambda metric: sign * metric, default=None),
+        best_step=None if best is None else best[1],
+    )
+
+
+def _eta_s(
+    experiment: ExperimentView, checkpoints: Sequence[CheckpointView], now: float
+) -> float | None:
+    """Return the seconds still to go for an experiment of one running trial.
+
+    The pace is that of the present run alone, which began at the newest checkpoint older than it.
+    """
+    if len(experiment.trials) != 1 or experiment.state is not State.ACTIVE:
+        return None
+    trial = experiment.trials[0]
+    run = trial.allocation
+    if run is None or run.state is not AllocationState.RUNNING or run.first_step_at is None:
+        return None
+    started_at = run.first_step_at
+    before = [
+        c.steps_completed
+        for c in checkpoints
+        if c.trial_id == trial.id and c.created_at < started_at
+    ]
+    steps_here = trial.steps_completed - max(before, default=0)
+    elapsed_s = now - started_at
+    if steps_here < 2 or elapsed_s < 1 or not 0 < trial.progress <= 1:
+        return None
+    num_steps = trial.steps_completed / trial.progress
+    return round((num_steps - trial.steps_completed) * elapsed_s / steps_here, 1)
+
+
+def _steps_per_epoch(experiment: ExperimentView) -> float | None:
+    records = experiment.config.get("records_per_epoch")
+    sizes = {trial.hparams.get("global_batch_size") for trial in experiment.trials}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if not isinstance(records, int) or not isinstance(size, int) or records < 1 or size < 1:
+        return None
+    return records / size
+
+
+def _searcher(experiment: ExperimentView) -> dict[str, Any]:
+    searcher = experiment.config.get("searcher")
+    return searcher if isinstance(searcher, dict) else {}
+
+
+def _finite(metric: float | None) -> float | None:
+    return metric if metric is not None and math.isfinite(metric) else None
+
+
+def _fraction(progress: float) -> float:
+    return round(min(1.0, max(0.0, progress)), 4)  # NaN compares false and becomes 0

@@ -1,0 +1,87 @@
+"""Numbers as people read them. `labextension/src/format.ts` writes the same (one table tests both)."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+
+# What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def number(value: float | None) -> str:
+    """Return a metric in four digits, `NaN` for what was not finite.
+
+    >>> [number(v) for v in (0.98123, 12.3456, 1234.5, 0, 0.0000123, 1.5e9, None)]
+    ['0.9812', '12.35', '1235', '0', '1.23e-5', '1.50e+9', 'NaN']
+    """
+    if value is None or not math.isfinite(value):
+        return "NaN"
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if not 1e-3 <= size < 1e6:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{mantissa}e{int(exponent):+d}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(size)))}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time as a clock shows it.
+
+    >>> [duration(s) for s in (0.4, 75, 3723, 200000)]
+    ['0:00', '1:15', '1:02:03', '2 d 7:33:20']
+    """
+    minutes, second = divmod(int(max(0, seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if not hours:
+        return f"{minute}:{second:02d}"
+    clock = f"{hour}:{minute:02d}:{second:02d}"
+    return f"{days} d {clock}" if days else clock
+
+
+def size(num_bytes: float) -> str:
+    """Return an amount of bytes with its unit.
+
+    >>> [size(n) for n in (0, 999, 1500, 12_345_678)]
+    ['0 B', '999 B', '1.5 kB', '12 MB']
+    """
+    unit = 0
+    while num_bytes >= 999.5 and unit < len(_UNITS) - 1:
+        num_bytes /= 1000
+        unit += 1
+    decimals = 1 if unit and num_bytes < 9.95 else 0
+    return f"{num_bytes:.{decimals}f} {_UNITS[unit]}"
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction in whole percent, rounded down, so that 100 % means done.
+
+    >>> [percent(f) for f in (0, 0.29, 0.999, 1)]
+    ['0 %', '29 %', '99 %', '100 %']
+    """
+    return f"{math.floor(fraction * 100 + 1e-6)} %"
+
+
+def count(amount: int, noun: str) -> str:
+    """Return `1 rank`, `2 ranks`."""
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
+
+
+def clock(at: float) -> str:
+    """Return the time of day, local to the reader's kernel."""
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+
+
+def printable(text: str) -> str:
+    """Return `text` without anything that a terminal would obey."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _ESCAPES.sub("", text))
+
+
+def one_line(text: str) -> str:
+    """Return `text` printable and on one line."""
+    return printable(" ".join(text.split()))

@@ -1,0 +1,106 @@
+"""What makes a process a rank, before any code of the user runs. Knows nothing of torch.
+
+Called first thing by the child that the zygote forked (worker/zygote.py), and by a rank that was
+started afresh (worker/__main__.py), so that both are born alike:
+
+    own process group          so that a rank and its data-loader workers die together
+    dies with its parent       at once on Linux; elsewhere the lifeline pipe does it (worker/rank.py)
+    environment                the user's variables, torchrun's, and only this gang's devices
+    stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
+
+The working directory is `run_rank`'s to set: a missing one is a failure that the user has to read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from det_jupyter.rundir import RunDir
+from det_jupyter.wire import GangPlan, RankPlace, RankSpec
+
+_PR_SET_PDEATHSIG = 1
+
+
+def prepare_process(spec: RankSpec, parent_pid: int) -> None:
+    """Make this process the rank that `spec` describes.
+
+    Args:
+        spec: The rank.
+        parent_pid: The zygote or agent that made this process and must not be outlived.
+    """
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    _die_with(parent_pid)
+    _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
+    os.environ.update(environment(spec.plan, spec.place))
+
+
+def environment(plan: GangPlan, place: RankPlace) -> Mapping[str, str]:
+    """Return the environment variables that the rank gets on top of its parent's.
+
+    The devices win over the user's own CUDA_VISIBLE_DEVICES: they are what the scheduler gave us.
+    """
+    lines = plan.config.get("environment", {}).get("environment_variables", [])
+    chosen = dict(line.split("=", 1) for line in lines)
+    return {**chosen, **_torchrun_variables(place), **_device_variables(plan, place)}
+
+
+def _torchrun_variables(place: RankPlace) -> dict[str, str]:
+    return {
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_world_size),
+        "GROUP_RANK": str(place.group_rank),
+        "GROUP_WORLD_SIZE": str(place.group_world_size),
+        "MASTER_ADDR": place.master_addr,
+        "MASTER_PORT": str(place.master_port),
+    }
+
+
+def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
+    """Show the rank exactly its computer's slots, in the order of local ranks."""
+    first = place.rank - place.local_rank
+    slots = plan.slots[first : first + place.local_world_size]
+    # NVML counts devices by PCI bus, CUDA by speed unless it is told otherwise.
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(
+            slot.uuid or str(slot.index) for slot in slots if slot.kind == "cuda"
+        ),
+    }
+
+
+def _die_with(parent_pid: int) -> None:
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent_pid:  # it died before the kernel was told
+        os._exit(1)
+
+
+def _redirect_streams(output: Path) -> None:
+    """Point the three descriptors at the run folder, and make fresh text streams for them.
+
+    Fresh ones, because the parent's may be closed, block-buffered, or hold unwritten text.
+    """
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    target = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, descriptor in ((nowhere, 0), (target, 1), (target, 2)):
+        os.dup2(source, descriptor)
+    for descriptor in {nowhere, target} - {0, 1, 2}:
+        os.close(descriptor)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+    sys.stdout = sys.__stdout__ = _text_stream(1)  # type: ignore[misc]  # typeshed has it final
+    sys.stderr = sys.__stderr__ = _text_stream(2)  # type: ignore[misc]
+
+
+def _text_stream(descriptor: int):
+    return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)

@@ -1,0 +1,109 @@
+"""`make demo`: run the quickstart notebook as it is, show its progress, and say what came out.
+
+The executed notebook is kept in build/, curves and all; open it with `make lab`'s JupyterLab.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from tqdm import tqdm
+
+from det_jupyter.autostart import connect
+from det_jupyter.client import Client, Follower, LiveExperiment
+from det_jupyter.errors import DetError
+from det_jupyter.wire import ExperimentView, RankView
+
+SOURCE = Path(__file__).with_name("quickstart.ipynb")
+EXECUTED = Path(__file__).parents[1] / "build" / "quickstart-executed.ipynb"
+WANTED_ACCURACY = 0.97
+
+
+def main() -> int:
+    """Run the demo; returns the exit status."""
+    started = time.monotonic()
+    print(f"Running {SOURCE.name}: real digits, one trial on 2 slots.")
+    client = Client(connect())
+    before = {view.id for view in client.experiments()}
+    ranks: dict[int, RankView] = {}
+    watcher = threading.Thread(target=_watch, args=(client, before, ranks), daemon=True)
+    watcher.start()
+    try:
+        executed = _execute()
+    except CellExecutionError as error:
+        print(error, file=sys.stderr)
+        return 1
+    watcher.join(timeout=10)
+    experiment = _newest(client, before)
+    if experiment is None:
+        print("The notebook submitted no experiment.", file=sys.stderr)
+        return 1
+    return _report(experiment, ranks, executed, time.monotonic() - started)
+
+
+def _execute() -> Path:
+    notebook = nbformat.read(SOURCE, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(SOURCE.parent)}}
+    )
+    try:
+        client.execute()
+    finally:
+        EXECUTED.parent.mkdir(exist_ok=True)
+        nbformat.write(notebook, EXECUTED)
+    return EXECUTED
+
+
+def _newest(client: Client, before: set[int]) -> ExperimentView | None:
+    new = [view for view in client.experiments() if view.id not in before]
+    return new[-1] if new else None
+
+
+def _watch(client: Client, before: set[int], ranks: dict[int, RankView]) -> None:
+    """Draw a progress bar for the notebook's experiment, and note which ranks it had."""
+    while (view := _newest(client, before)) is None:
+        time.sleep(0.1)
+    bar = tqdm(total=1000, bar_format="{desc} {percentage:3.0f}% |{bar:40}| [{elapsed}]{postfix}")
+
+    def show(live: LiveExperiment) -> None:
+        experiment = live.experiment
+        for trial in experiment.trials:
+            if trial.allocation is not None:
+                ranks.update({rank.rank: rank for rank in trial.allocation.ranks if rank.backend})
+            if trial.latest_metric is not None:
+                metric = experiment.config["searcher"]["metric"]
+                bar.set_postfix_str(f" {metric} {trial.latest_metric:.4f}", refresh=False)
+        bar.set_description_str(f"Experiment {experiment.id} “{experiment.name}”", refresh=False)
+        bar.n = round(1000 * experiment.progress)
+        bar.refresh()
+
+    Follower(client, view.id, show).start().thread.join()
+    bar.close()
+
+
+def _report(view: ExperimentView, ranks: dict[int, RankView], path: Path, seconds: float) -> int:
+    accuracy = view.trials[0].best_metric if view.trials else None
+    backends = sorted({rank.backend for rank in ranks.values()})
+    print(f"Experiment {view.id}: {view.state} {view.message}".rstrip())
+    print(f"Accuracy: {accuracy:.4f}" if accuracy is not None else "Accuracy: none reported")
+    print(f"Ranks:    {len(ranks)} ({', '.join(rank.device for rank in ranks.values())})")
+    print(f"Backend:  {', '.join(backends)}")
+    print(f"Notebook: {path}")
+    print(f"Took:     {seconds:.1f} s")
+    reached = accuracy is not None and accuracy >= WANTED_ACCURACY
+    if not reached:
+        print(f"The accuracy is below {WANTED_ACCURACY}.", file=sys.stderr)
+    return 0 if reached and view.state == "COMPLETED" and len(ranks) == 2 else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except DetError as failure:
+        sys.exit(str(failure))

@@ -1,0 +1,56 @@
+/** Colours and fonts of the page, for the canvas, which cannot read CSS variables. */
+
+/** More curves than colours are told apart by dashes. */
+export const NUM_COLORS = 4;
+
+export interface ITheme {
+  series: string[];
+  text: string;
+  grid: string;
+  font: string;
+}
+
+/** The place of a curve in its chart, as a colour; the style sheet has the same. */
+export function colorOf(theme: ITheme, place: number): string {
+  return theme.series[place % NUM_COLORS] as string;
+}
+
+export function isDashed(place: number): boolean {
+  return place >= NUM_COLORS;
+}
+
+/** Read the theme as it is at `node`, where the variables may have been overridden. */
+export function readTheme(node: Element): ITheme {
+  const probe = document.createElement('span');
+  probe.hidden = true;
+  node.append(probe);
+  const style = getComputedStyle(probe);
+  const resolve = (color: string): string => {
+    probe.style.color = color;
+    return style.color;
+  };
+  const series = Array.from({ length: NUM_COLORS }, (_, i) => resolve(`var(--det-series-${i})`));
+  const theme = {
+    series,
+    text: resolve('var(--det-text-quiet)'),
+    grid: resolve('var(--det-grid)'),
+    font: `11px ${style.fontFamily}`
+  };
+  probe.remove();
+  return theme;
+}
+
+/** Call `changed` when the theme may have changed; returns what ends that. */
+export function watchTheme(changed: () => void): () => void {
+  // JupyterLab, Notebook and VS Code tell by attributes of the body, Colab by one of the root.
+  const observer = new MutationObserver(changed);
+  const attributeFilter = ['class', 'style', 'theme', 'data-jp-theme-name', 'data-vscode-theme-id'];
+  observer.observe(document.documentElement, { attributes: true, attributeFilter });
+  observer.observe(document.body, { attributes: true, attributeFilter });
+  const query = matchMedia('(prefers-color-scheme: dark)');
+  query.addEventListener('change', changed);
+  return () => {
+    observer.disconnect();
+    query.removeEventListener('change', changed);
+  };
+}

@@ -1,0 +1,246 @@
+"""The experiment configuration: what is accepted, what it means, and what is said when it is wrong."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.config import (
+    Length,
+    TrainingUnits,
+    lines_of_paths,
+    parse_config,
+    parse_yaml,
+    sample_hparams,
+    trial_seed,
+)
+from det_jupyter.errors import ConfigError
+
+DIGITS = """
+name: digits
+entrypoint: DigitsTrial
+hyperparameters: {global_batch_size: 64, lr: 0.05}
+records_per_epoch: 1437
+searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
+resources: {slots_per_trial: 2}
+"""
+
+
+def minimal(**changes: Any) -> dict[str, Any]:
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
+    return {"entrypoint": "MyTrial", "searcher": searcher} | changes
+
+
+def problems_of(document: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(document, default_seed=1)
+    return caught.value.problems
+
+
+def test_the_issue_s_configuration_is_accepted_and_completed() -> None:
+    config = parse_config(parse_yaml(DIGITS), default_seed=3)
+    assert config.searcher.smaller_is_better is False
+    assert config.max_length == Length("epochs", 6)
+    assert config.min_validation_period == Length("epochs", 1)
+    assert config.max_restarts == 5
+    assert config.reproducibility.experiment_seed == 3
+
+
+def test_an_effective_document_parses_to_an_equal_configuration() -> None:
+    config = parse_config(parse_yaml(DIGITS), default_seed=3)
+    assert parse_config(config.to_document()) == config
+
+
+def test_length_in_batches_validates_only_at_the_end_unless_told_otherwise() -> None:
+    assert parse_config(minimal(), default_seed=1).min_validation_period == Length("batches", 0)
+
+
+def test_a_bare_number_is_a_length_in_batches() -> None:
+    searcher = {"name": "single", "metric": "loss", "max_length": 500}
+    assert parse_config(minimal(searcher=searcher), default_seed=1).max_length == Length(
+        "batches", 500
+    )
+
+
+def test_name_defaults_to_the_entrypoint() -> None:
+    assert parse_config(minimal(), default_seed=1).name == "MyTrial"
+
+
+def test_a_null_counts_as_absent_except_in_hyperparameters() -> None:
+    config = parse_config(
+        minimal(description=None, hyperparameters={"schedule": None}), default_seed=1
+    )
+    assert config.description == ""
+    assert config.hyperparameters == {"schedule": None}
+
+
+def test_all_problems_are_told_at_once() -> None:
+    problems = problems_of({"searcher": {"name": "single", "metirc": "x"}, "max_restarts": "five"})
+    assert [p.split(":")[0] for p in problems] == [
+        "entrypoint", "max_restarts", "searcher.max_length", "searcher.metirc", "searcher.metric",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"resourcs": {}}, "resourcs: unknown key; did you mean resources?"),
+        (
+            {"resources": {"slots": 2}},
+            "resources.slots: unknown key; the slots of a trial are resources.slots_per_trial",
+        ),
+        (
+            {"resources": {"max_slots": 2}},
+            "resources.max_slots: this version of det_jupyter does not have it yet; remove it",
+        ),
+        ({"resources": [1]}, "resources: got [1], expected a mapping (`key: value` lines)"),
+        (
+            {"resources": {"slots_per_trial": 0}},
+            "resources.slots_per_trial: got 0, expected at least 1",
+        ),
+        ({"max_restarts": True}, "max_restarts: got True, expected a number"),
+        ({"max_restarts": 1.5}, "max_restarts: got 1.5, expected a whole number"),
+        ({"entrypoint": "model:Trial"},
+         "entrypoint: got 'model:Trial', expected the name of a class defined in the notebook, "
+         "such as MyTrial"),
+        ({"checkpoint_policy": "most"},
+         "checkpoint_policy: got 'most', expected best, all or none"),
+        ({"reproducibility": {"experiment_seed": 2**31}},
+         "reproducibility.experiment_seed: got 2147483648, expected at most 2147483647"),
+        ({"perform_initial_validation": "yes"},
+         "perform_initial_validation: got 'yes', expected true or false"),
+        ({"hyperparameters": {"lr": {"type": "int", "minval": 3, "maxval": 3}}},
+         "hyperparameters.lr.minval: got 3, expected less than maxval (3)"),
+        ({"hyperparameters": {"lr": {"type": "float"}}},
+         "hyperparameters.lr.type: got 'float', expected one of const, int, double, log, "
+         "categorical"),
+        ({"hyperparameters": {"act": {"type": "categorical", "vals": []}}},
+         "hyperparameters.act.vals: got [], expected a list of at least one value"),
+        ({"hyperparameters": {"global_batch_size": 2}, "resources": {"slots_per_trial": 4}},
+         "hyperparameters.global_batch_size: got 2, expected at least resources.slots_per_trial "
+         "(4)"),
+        ({"resources": {"slots_per_trial": 2}},
+         "hyperparameters.global_batch_size: missing; give the batch size of all slots together"),
+    ],
+)  # fmt: skip
+def test_a_problem_names_its_place_what_was_given_and_what_is_needed(
+    changes: dict[str, Any], problem: str
+) -> None:
+    assert problems_of(minimal(**changes)) == [problem]
+
+
+def test_searchers_of_a_later_version_are_told_apart_from_typing_errors() -> None:
+    searcher = {"name": "adaptive_asha", "metric": "loss", "max_length": {"batches": 10}}
+    assert problems_of(minimal(searcher=searcher)) == [
+        "searcher.name: got 'adaptive_asha', which this version does not have yet; expected single"
+    ]
+
+
+@pytest.mark.parametrize("length", [{}, {"epochs": 1, "batches": 2}, {"epochs": -1}, "6 epochs"])
+def test_a_length_has_exactly_one_unit(length: Any) -> None:
+    searcher = {"name": "single", "metric": "loss", "max_length": length}
+    (problem,) = problems_of(minimal(searcher=searcher))
+    assert problem.startswith("searcher.max_length: got ")
+    assert 'exactly one of "batches", "records" or "epochs"' in problem
+
+
+def test_yaml_mistakes_name_the_line() -> None:
+    with pytest.raises(ConfigError, match="line 2: this is not YAML"):
+        parse_yaml("a: 1\nb: [1, }\n")
+    with pytest.raises(ConfigError, match="name: given twice, in lines 1 and 3"):
+        parse_yaml("name: a\nentrypoint: B\nname: c\n")
+    with pytest.raises(ConfigError, match="expected `key: value` lines"):
+        parse_yaml("- a\n")
+
+
+def test_exponents_without_a_dot_are_numbers() -> None:
+    assert parse_yaml("lr: 1e-3")["lr"] == 0.001
+
+
+def test_yaml_tags_construct_nothing() -> None:
+    with pytest.raises(ConfigError):
+        parse_yaml("a: !!python/object/apply:os.getcwd []")
+
+
+def test_lines_are_known_by_path() -> None:
+    assert lines_of_paths("a: 1\nb:\n  c: [1,\n    2]\n") == {
+        "a": 1, "b": 2, "b.c": 3, "b.c[0]": 3, "b.c[1]": 4,
+    }  # fmt: skip
+
+
+# ---- lengths ------------------------------------------------------------------------------
+
+units = st.builds(
+    TrainingUnits,
+    global_batch_size=st.integers(1, 50),
+    batches_per_epoch=st.integers(1, 50),
+    records_per_epoch=st.none() | st.integers(1, 500),
+)
+
+
+def test_epochs_of_the_digits_end_where_the_documentation_says() -> None:
+    digits = TrainingUnits(global_batch_size=64, records_per_epoch=1437, batches_per_epoch=23)
+    period = Length("epochs", 1)
+    assert [b for b in range(140) if digits.is_boundary(period, b)] == [22, 44, 67, 89, 112, 134]
+    assert digits.to_batches(Length("epochs", 6)) == 134
+
+
+@pytest.mark.parametrize(
+    ("length", "batches"),
+    [
+        (Length("batches", 7), 7),
+        (Length("records", 10), 3),
+        (Length("records", 1), 1),
+        (Length("epochs", 2), 10),
+        (Length("epochs", 0), 0),
+    ],
+)
+def test_lengths_in_batches(length: Length, batches: int) -> None:
+    units = TrainingUnits(global_batch_size=3, batches_per_epoch=5)
+    assert units.to_batches(length) == batches
+
+
+@given(units, st.integers(0, 2000))
+def test_every_batch_lies_in_exactly_one_epoch(units: TrainingUnits, batch_idx: int) -> None:
+    epoch = units.epoch_of(batch_idx)
+    assert units.epoch_end(epoch) <= batch_idx < units.epoch_end(epoch + 1)
+
+
+@given(units, st.integers(1, 40), st.integers(1, 5))
+def test_a_length_in_epochs_ends_on_a_boundary_of_its_period(
+    units: TrainingUnits, epochs: int, period: int
+) -> None:
+    end = units.to_batches(Length("epochs", epochs))
+    assert units.is_epoch_end(end - 1)
+    assert units.is_boundary(Length("epochs", period), end) == (epochs % period == 0)
+
+
+# ---- hyperparameters and seeds ------------------------------------------------------------
+
+
+def test_samples_do_not_depend_on_the_order_of_the_keys() -> None:
+    spec = {
+        "b": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
+        "a": {"c": {"type": "int", "minval": 1, "maxval": 3}, "k": "constant"},
+        "d": {"type": "categorical", "vals": ["x", "y"]},
+        "e": {"type": "const", "val": [1, 2]},
+    }
+    backwards = dict(reversed(spec.items()))
+    one = sample_hparams(spec, random.Random(5))
+    assert one == sample_hparams(backwards, random.Random(5))
+    assert 1e-4 <= one["b"] <= 1e-1
+    assert one["a"]["c"] in (1, 2, 3)
+    assert one["a"]["k"] == "constant"
+    assert one["e"] == [1, 2]
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_trials_of_an_experiment_have_seeds_of_their_own(seed: int) -> None:
+    seeds = [trial_seed(seed, index) for index in range(20)]
+    assert len(set(seeds)) == 20
+    assert all(0 <= s < 2**31 for s in seeds)
+    assert seeds == [trial_seed(seed, index) for index in range(20)]
