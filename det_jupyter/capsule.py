@@ -81,8 +81,10 @@ def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_ma
     for name, digest in capsule.modules.items():
         _write_module(code_dir, PurePosixPath(name), blobs.read(digest))
     folder = str(code_dir)
-    if folder not in sys.path:
-        sys.path.insert(0 if as_main else len(sys.path), folder)
+    if as_main:
+        sys.path.insert(0, folder)
+    elif folder not in sys.path:
+        sys.path.append(folder)
     importlib.invalidate_caches()
     if as_main:
         _forget_modules({PurePosixPath(name).parts[0] for name in capsule.modules}, code_dir)
@@ -117,6 +119,13 @@ def notebook_globals() -> dict[str, Any]:
     return _notebook.get()
 
 
+class NotebookGlobals:
+    """Stands in a stream for the globals that all captured functions share."""
+
+    def __reduce__(self) -> tuple[Callable[[], dict[str, Any]], tuple[()]]:
+        return notebook_globals, ()
+
+
 def rebuild_storage(buffer: Any) -> Any:
     """Return a torch storage that lies on `buffer`."""
     import torch
@@ -124,6 +133,21 @@ def rebuild_storage(buffer: Any) -> Any:
     if len(buffer) == 0:  # torch.frombuffer refuses empty buffers
         return torch.UntypedStorage(0)  # type: ignore[no-untyped-call]
     return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+
+
+def rebuild_tensor(
+    storage: Any,
+    dtype: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+) -> Any:
+    """Return a tensor that is a view of `storage`."""
+    import torch
+
+    tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, stride)
+    return tensor.requires_grad_(requires_grad)
 
 
 def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:
@@ -146,11 +170,13 @@ def fill_cached(cached: Any, state: tuple[Callable[[Any, Any], object], Any]) ->
 
 
 __all__ = [
+    "NotebookGlobals",
     "cell_labels",
     "fill_cached",
     "load_capsule",
     "notebook_globals",
     "rebuild_cached",
     "rebuild_storage",
+    "rebuild_tensor",
     "rebuild_typed_storage",
 ]

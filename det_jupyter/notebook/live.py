@@ -86,7 +86,7 @@ class LiveView:
         state = _view_state(follower.live)
         with self._lock:
             for handle in self._displays:
-                handle.update(bundle(state, self._widget), raw=True)  # type: ignore[no-untyped-call]
+                handle.update(bundle(state, self._widget), raw=True)
 
     def _on_command(self, verb: Verb) -> None:
         """Carry out a button; the view shows the error if there is one."""
@@ -95,7 +95,7 @@ class LiveView:
 
 def display_forms(forms: dict[str, Any]) -> DisplayHandle:
     """Display a mimebundle; the handle that is returned can update it."""
-    handle = display(forms, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    handle = display(forms, raw=True, display_id=True)
     assert isinstance(handle, DisplayHandle)
     return handle
 

@@ -103,4 +103,6 @@ def _redirect_streams(output: Path) -> None:
 
 
 def _text_stream(descriptor: int):
-    return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    return open(
+        descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )

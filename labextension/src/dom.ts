@@ -47,9 +47,8 @@ export function setHidden(element: HTMLElement, hidden: boolean): void {
 
 /** The element with the focus, also inside a shadow root, where some hosts put widgets. */
 export function focusedIn(container: Element): Element | null {
-  const root = container.getRootNode();
-  const active =
-    root instanceof Document || root instanceof ShadowRoot ? root.activeElement : null;
+  const root = container.getRootNode() as Partial<Document | ShadowRoot>;
+  const active = root.activeElement ?? null;
   return container.contains(active) ? active : null;
 }
 

@@ -2,7 +2,14 @@
 import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from './dom.js';
 import { formatClock, formatDuration, formatPercent } from './format.js';
 import { icon } from './icons.js';
-import { isEnded, stepsCompleted, type Clock, type IAction, type IViewState, type Verb } from './model.js';
+import {
+  isEnded,
+  stepsCompleted,
+  type Clock,
+  type IAction,
+  type IViewState,
+  type Verb
+} from './model.js';
 import type { ITrans } from './trans.js';
 
 /** Asks for what a button says; rejects with a reason for people. */
@@ -19,6 +26,8 @@ const SLOW_AFTER_MS = 3000;
 
 export class Header {
   readonly node: HTMLElement;
+  /** The free end of the last line, for the tools of what comes below. */
+  readonly aside = h('div.det-aside');
 
   constructor(private readonly _options: IHeaderOptions) {
     const { trans } = _options;
@@ -49,8 +58,8 @@ export class Header {
       ),
       this._notice,
       h('div.det-track', {}, this._bar, this._percent),
-      h('div.det-line.det-quiet', {}, this._summary, this._news),
-      this._message
+      this._message,
+      h('div.det-line.det-quiet', {}, this._summary, this._news, this.aside)
     );
   }
 

@@ -10,19 +10,21 @@ export class Legend {
 
   constructor(private readonly _trans: ITrans) {}
 
+  /** Name the curves; `read` then shows their values. */
   update(chart: IChart): void {
-    const shape = JSON.stringify([chart.hidden, chart.series.map(one => [one.label, one.kind])]);
+    const shape = JSON.stringify([
+      chart.hidden,
+      chart.series.map(one => [one.label, one.kind, one.look])
+    ]);
     this._series = chart.series;
     if (shape !== this._shape) {
       this._shape = shape;
       this._rebuild(chart);
     }
-    this.read(this._step);
   }
 
   /** Show the values at `step`, or for `null` the newest. */
   read(step: number | null): void {
-    this._step = step;
     this._series.forEach((one, i) => {
       const place = step === null ? -1 : placeAt(one, step);
       const value = step === null ? formatNumber(one.last) : valueAt(one, place);
@@ -44,8 +46,8 @@ export class Legend {
         'span.det-legend-item',
         {},
         h('i', {
-          class: `det-key det-mod-${one.kind}${isDashed(place) ? ' det-mod-dashed' : ''}`,
-          style: `color: var(--det-series-${place % NUM_COLORS})`
+          class: `det-key det-mod-${one.kind}${isDashed(one.look) ? ' det-mod-dashed' : ''}`,
+          'data-series': one.look % NUM_COLORS
         }),
         one.label,
         this._values[place] as HTMLElement
@@ -66,7 +68,6 @@ export class Legend {
   private _series: ISeries[] = [];
   private _values: HTMLElement[] = [];
   private _shape = '';
-  private _step: number | null = null;
 }
 
 function valueAt(one: ISeries, place: number): string {

@@ -28,6 +28,7 @@ export interface IAction {
 export interface ISeries {
   label: string;
   kind: 'line' | 'points';
+  look: number;
   steps: number[];
   values: (number | null)[];
   last: number | null;
@@ -134,7 +135,9 @@ export class Clock {
   /** Note a state that arrived when the browser's clock said `now`. */
   accept(asOf: number, now: number): void {
     const isFirst = this._asOf === undefined;
-    this._isSaved = isFirst ? Math.abs(now - asOf) > SAVED_AFTER_S : this._isSaved && asOf === this._asOf;
+    this._isSaved = isFirst
+      ? Math.abs(now - asOf) > SAVED_AFTER_S
+      : this._isSaved && asOf === this._asOf;
     if (asOf !== this._asOf) {
       this._acceptedAt = now;
     }
@@ -165,8 +168,10 @@ export function stepsCompleted(state: IViewState): number {
   return Math.max(0, ...state.trials.map(trial => trial.steps_completed));
 }
 
-/** Parallel columns: steps, then one per series; `undefined` where a series has no point. */
-export type Columns = [number[], ...(number | null | undefined)[][]];
+/** A series beside others: `undefined` where it has no point, `null` where that is not finite. */
+export type Column = (number | null | undefined)[];
+/** Parallel columns: the steps, then one per series. */
+export type Columns = [number[], ...Column[]];
 
 /** Put curves with points at different steps side by side. */
 export function toColumns(series: readonly ISeries[]): Columns {
@@ -182,28 +187,54 @@ export function toColumns(series: readonly ISeries[]): Columns {
   return [steps, ...columns];
 }
 
+/** Places of values with gaps to both sides, which no line would show. */
+export function lonePlaces(column: Column): number[] {
+  const places = column.flatMap((value, i) => (value === undefined ? [] : [i]));
+  return places.filter(
+    (place, i) =>
+      column[place] !== null &&
+      (column[places[i - 1] ?? -1] ?? null) === null &&
+      (column[places[i + 1] ?? -1] ?? null) === null
+  );
+}
+
 /**
- * Average a curve over its past, about `span` steps of it; gaps stay gaps.
+ * Average a curve over its neighbourhood, about `span` steps to either side; gaps stay gaps.
  *
- * Points of a sampled curve are not evenly spaced, so each weighs by its distance in steps. The
- * weights are normalised, as at the start there is no past to lean on.
+ * Points of a sampled curve are not evenly spaced, so each counts by its distance in steps. The
+ * past and the future are averaged alike: leaning on the past alone would draw the curve late.
  */
 export function smoothed(one: ISeries, span: number): (number | null)[] {
-  let sum = 0;
-  let weight = 0;
-  let previous: number | undefined;
+  const past = decayingSums(one.values, one.steps, span);
+  const future = decayingSums(one.values.toReversed(), one.steps.toReversed(), span).reverse();
   return one.values.map((value, i) => {
     if (value === null) {
       return null;
     }
-    const step = one.steps[i] as number;
-    const distance = previous === undefined ? 1 : step - previous;
-    previous = step;
-    const keep = Math.exp(-distance / span);
-    sum = sum * keep + value * (1 - keep);
-    weight = weight * keep + (1 - keep);
-    return sum / weight;
+    const [pastSum, pastWeight] = past[i] as [number, number];
+    const [futureSum, futureWeight] = future[i] as [number, number];
+    return (pastSum + futureSum - value) / (pastWeight + futureWeight - 1);
   });
+}
+
+/** At each point: the sum of the values so far, and of their weights, which fade with distance. */
+function decayingSums(
+  values: readonly (number | null)[],
+  steps: readonly number[],
+  span: number
+): [number, number][] {
+  let sum = 0;
+  let weight = 0;
+  return values.map((value, i) => {
+    const keep = i === 0 ? 0 : Math.exp(-Math.abs(at(steps, i) - at(steps, i - 1)) / span);
+    sum = sum * keep + (value ?? 0);
+    weight = weight * keep + (value === null ? 0 : 1);
+    return [sum, weight];
+  });
+}
+
+function at(steps: readonly number[], place: number): number {
+  return steps[place] as number;
 }
 
 /** Below this many points a curve is read point by point. */
@@ -214,7 +245,7 @@ export function smoothingSpan(one: ISeries): number {
   if (one.kind !== 'line' || one.steps.length < SMOOTH_FROM) {
     return 0;
   }
-  return ((one.steps.at(-1) as number) - (one.steps[0] as number)) / 40;
+  return ((one.steps.at(-1) as number) - (one.steps[0] as number)) / 60;
 }
 
 /** The place of the newest point at or before `step`; -1 if the curve begins later. */

@@ -10,13 +10,13 @@ export interface ITheme {
   font: string;
 }
 
-/** The place of a curve in its chart, as a colour; the style sheet has the same. */
-export function colorOf(theme: ITheme, place: number): string {
-  return theme.series[place % NUM_COLORS] as string;
+/** The colour of a curve with this look; the style sheet has the same. */
+export function colorOf(theme: ITheme, look: number): string {
+  return theme.series[look % NUM_COLORS] as string;
 }
 
-export function isDashed(place: number): boolean {
-  return place >= NUM_COLORS;
+export function isDashed(look: number): boolean {
+  return look >= NUM_COLORS;
 }
 
 /** Read the theme as it is at `node`, where the variables may have been overridden. */

@@ -1,4 +1,4 @@
-"""The experiment configuration: what is accepted, what it means, and what is said when it is wrong."""
+"""The experiment configuration: what is accepted, what it means, what is said when it is wrong."""
 
 from __future__ import annotations
 

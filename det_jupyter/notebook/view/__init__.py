@@ -5,15 +5,17 @@ from __future__ import annotations
 from det_jupyter.notebook.view.card import render_html
 from det_jupyter.notebook.view.model import Verb, ViewState
 from det_jupyter.notebook.view.plain import render_plain
-from det_jupyter.notebook.view.show import bundle, live_widget
+from det_jupyter.notebook.view.show import Shown, bundle, live_widget, metadata
 from det_jupyter.notebook.view.state import build_view_state
 
 __all__ = [
+    "Shown",
     "Verb",
     "ViewState",
     "build_view_state",
     "bundle",
     "live_widget",
+    "metadata",
     "render_html",
     "render_plain",
 ]

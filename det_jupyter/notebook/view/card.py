@@ -10,7 +10,7 @@ from html import escape
 
 from det_jupyter.notebook.view import lines
 from det_jupyter.notebook.view.model import Chart, Failure, Rank, Series, Status, Trial, ViewState
-from det_jupyter.notebook.view.svg import COLORS, svg_chart
+from det_jupyter.notebook.view.svg import COLORS, color, is_dashed, svg_chart
 from det_jupyter.notebook.view.words import count, number, percent, printable, size
 
 _LINE = "rgba(128,128,128,.35)"
@@ -22,14 +22,20 @@ _BADGE = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white
 _TRACK = f"height:6px;border-radius:3px;background:{_LINE};margin:8px 0 4px"
 _FILL = f"height:6px;border-radius:3px;background:{COLORS[0]};width:"
 _QUIET = "opacity:.75;font-size:12px"
-_CHARTS = "display:flex;flex-wrap:wrap;gap:12px 20px;margin:10px 0"
+_CHARTS = (
+    "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));"
+    "gap:12px 20px;margin:10px 0"
+)
 _CELL = "text-align:right;padding:1px 10px"
 _PRE = (
     f"overflow-x:auto;border:1px solid {_LINE};border-radius:3px;padding:8px;margin:6px 0;"
     "font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit;white-space:pre"
 )
 _ALARM = "border-left:3px solid #d9534f;padding:2px 10px;margin:8px 0"
-_CHIP = f"border:1px solid {_LINE};border-radius:3px;padding:1px 8px;margin:2px 6px 2px 0;display:inline-block"
+_CHIP = (
+    f"border:1px solid {_LINE};border-radius:3px;padding:1px 8px;margin:2px 6px 2px 0;"
+    "display:inline-block"
+)
 
 _SHAPES: dict[Status, str] = {
     "queued": "○",
@@ -83,24 +89,27 @@ def _header(state: ViewState) -> str:
 def _charts(state: ViewState) -> str:
     if not state["charts"]:
         return _block("p", lines.empty_metrics(state), _QUIET)
-    return f'<div style="{_CHARTS}">{"".join(map(_chart, state["charts"]))}</div>'
+    charts = state["charts"]
+    last_step = max(series["steps"][-1] for chart in charts for series in chart["series"])
+    body = "".join(_chart(chart, last_step) for chart in charts)
+    return f'<div style="{_CHARTS}">{body}</div>'
 
 
-def _chart(chart: Chart) -> str:
+def _chart(chart: Chart, last_step: int) -> str:
     legend = "".join(
-        f'<span style="margin-left:10px;white-space:nowrap">{_mark(place, series)} '
+        f'<span style="margin-left:10px;display:inline-block">{_mark(series)} '
         f"{_text(series['label'])} {number(series['last'])}</span>"
-        for place, series in enumerate(chart["series"])
+        for series in chart["series"]
     )
     return (
-        f'<div style="flex:1 1 280px;min-width:0"><div><b>{_text(chart["title"])}</b>'
-        f'<span style="{_QUIET}">{legend}</span></div>{svg_chart(chart)}</div>'
+        f'<div style="min-width:0"><div><b>{_text(chart["title"])}</b>'
+        f'<span style="{_QUIET}">{legend}</span></div>{svg_chart(chart, last_step)}</div>'
     )
 
 
-def _mark(place: int, series: Series) -> str:
-    shape = "●" if series["kind"] == "points" else ("╌" if place >= len(COLORS) else "━")
-    return f'<span style="color:{COLORS[place % len(COLORS)]}">{shape}</span>'
+def _mark(series: Series) -> str:
+    shape = "●" if series["kind"] == "points" else ("╌" if is_dashed(series) else "━")
+    return f'<span style="color:{color(series)}">{shape}</span>'
 
 
 def _metrics(state: ViewState) -> str:
@@ -156,7 +165,9 @@ def _trial(trial: Trial) -> str:
 def _rank(rank: Rank) -> str:
     device = f" · {rank['device']}" if rank["device"] else ""
     place = _text(f"{rank['slot']}{device} · pid {rank['pid']} · {rank['status']}")
-    return f'<span style="{_CHIP}"><b>{rank["rank"]}</b> <span style="{_QUIET}">{place}</span></span>'
+    return (
+        f'<span style="{_CHIP}"><b>{rank["rank"]}</b> <span style="{_QUIET}">{place}</span></span>'
+    )
 
 
 def _failure(failure: Failure | None) -> str:

@@ -51,12 +51,15 @@ class Action(TypedDict):
 class Series(TypedDict):
     """One curve: parallel lists, a value None where it was not a finite number.
 
+    Curves with the same `look` look alike in all charts: there are four colours, and from 4 on
+    the curve is dashed.
     `last` is None when the newest value was not finite; `lowest` and `highest` are of the whole
     curve, of which `steps` and `values` may be a sample.
     """
 
     label: str
     kind: Literal["line", "points"]
+    look: int
     steps: list[int]
     values: list[float | None]
     last: float | None

@@ -54,7 +54,10 @@ def _failure(failure: Failure) -> list[str]:
 
 def _metrics(state: ViewState) -> list[str]:
     rows = [
-        (_shortened(one_line(name)), *map(number, (curve["last"], curve["lowest"], curve["highest"])))
+        (
+            _shortened(one_line(name)),
+            *map(number, (curve["last"], curve["lowest"], curve["highest"])),
+        )
         for name, curve in lines.series_rows(state)
     ]
     if not rows:

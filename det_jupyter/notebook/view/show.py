@@ -45,6 +45,12 @@ def live_widget(state: ViewState, on_command: Callable[[Verb], None]) -> Shown |
     return widget
 
 
+def metadata(widget: Shown | None) -> dict[str, Any]:
+    """Return what must be displayed along with `bundle`; Colab draws no widget without."""
+    live = widget._repr_mimebundle_() if widget is not None else None
+    return {} if live is None else live[1]
+
+
 def bundle(state: ViewState, widget: Shown | None = None) -> dict[str, Any]:
     """Return the view in every form a front end may choose from: widget, HTML, plain text."""
     forms: dict[str, Any] = {

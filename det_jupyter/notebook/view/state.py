@@ -23,6 +23,7 @@ from det_jupyter.notebook.view.model import (
 from det_jupyter.wire import (
     AllocationState,
     AllocationView,
+    CapturedName,
     CheckpointView,
     Curve,
     ExperimentView,
@@ -80,10 +81,10 @@ def build_view_state(
         actions=[_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
         more_metrics=more_metrics,
-        trials=[_trial(trial) for trial in trials],
+        trials=[_trial(trial, experiment.state) for trial in trials],
         num_trials=len(experiment.trials),
         checkpoints=_checkpoints(experiment, checkpoints),
-        captured=[Captured(**name.model_dump()) for name in captured[:MAX_CAPTURED]],
+        captured=[_captured(name) for name in captured[:MAX_CAPTURED]],
         num_captured=len(captured),
         notices=list(experiment.capsule.notices),
     )
@@ -126,9 +127,11 @@ def _shown_trials(trials: Sequence[TrialView]) -> list[TrialView]:
     return sorted(chosen, key=lambda trial: trial.id)
 
 
-def _trial(trial: TrialView) -> Trial:
+def _trial(trial: TrialView, experiment_state: State) -> Trial:
+    """An active trial of an experiment that is not, is what the experiment is."""
     allocation = trial.allocation
-    status = _status(trial.state, [allocation])
+    is_active = trial.state is State.ACTIVE and not experiment_state.is_terminal
+    status = _status(experiment_state if is_active else trial.state, [allocation])
     ranks = [] if allocation is None else allocation.ranks
     return Trial(
         id=trial.id,
@@ -141,7 +144,7 @@ def _trial(trial: TrialView) -> Trial:
         waiting_for=trial.waiting_for or "",
         backend=next((rank.backend for rank in ranks if rank.backend), ""),
         launch_note="" if allocation is None else allocation.launch_note,
-        first_step_s=_first_step_s(allocation),
+        first_step_s=_first_step_s(allocation) if ranks else None,
         ranks=[_rank(rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "failed"),
     )
@@ -193,13 +196,17 @@ def _failure(failure: FailureView | None, *, again: bool) -> Failure | None:
     )
 
 
-def _checkpoints(
-    experiment: ExperimentView, checkpoints: Sequence[CheckpointView]
-) -> Checkpoints:
+def _captured(name: CapturedName) -> Captured:
+    return Captured(name=name.name, cell=name.cell, type=name.type, size_bytes=name.size_bytes)
+
+
+def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointView]) -> Checkpoints:
     searcher = _searcher(experiment)
     sign = 1 if searcher.get("smaller_is_better", True) else -1
     kept = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
-    judged = [(m, c.steps_completed) for c in kept if (m := _finite(c.searcher_metric)) is not None]
+    judged = [
+        (m, c.steps_completed) for c in kept if (m := _finite(c.searcher_metric)) is not None
+    ]
     best = min(judged, key=lambda pair: sign * pair[0], default=None)
     seen = [m for t in experiment.trials if (m := _finite(t.best_metric)) is not None]
     seen += [metric for metric, _ in judged]

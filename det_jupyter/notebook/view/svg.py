@@ -6,7 +6,9 @@ differ by dashes and dots too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 from det_jupyter.notebook.view.charts import downsample
@@ -16,33 +18,35 @@ from det_jupyter.notebook.view.words import number
 MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")
 _WIDTH, _HEIGHT = 320, 150
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 18  # room for the axis labels
+_RIGHT, _TOP, _BOTTOM = 10, 8, 18
+_CHARACTER = 5.2  # width of a digit in the axis font
 _DENSE = 40  # more dots than this would run into each other
+_HUGE = 8e307  # beyond, differences overflow
 
 Point = tuple[float, float]
 
 
-def stroke(place: int) -> str:
-    """Return the attributes of the curve at `place` in its chart."""
-    dashes = ' stroke-dasharray="5 3"' if place >= len(COLORS) else ""
-    return f'stroke="{COLORS[place % len(COLORS)]}"{dashes}'
+def color(series: Series) -> str:
+    """Return the colour of a curve."""
+    return COLORS[series["look"] % len(COLORS)]
 
 
-def svg_chart(chart: Chart) -> str:
-    """Return the chart as an `<svg>` element."""
-    series = [_sampled(one) for one in chart["series"]]
-    x_range = _range([step for steps, _ in series for step in steps])
-    y_range = _range([value for _, values in series for value in values if value is not None])
-    if x_range is None or y_range is None:
+def is_dashed(series: Series) -> bool:
+    """Return whether a curve is dashed."""
+    return series["look"] >= len(COLORS)
+
+
+def svg_chart(chart: Chart, last_step: int) -> str:
+    """Return the chart from step 0 to `last_step` as an `<svg>` element."""
+    sampled = [downsample(one["steps"], one["values"], MAX_POINTS) for one in chart["series"]]
+    finite = [value for _, values in sampled for value in values if value is not None]
+    if not finite:
         return "<p>no finite value</p>"
-    y_range = _padded(*y_range)
-    body = [_axes(x_range, y_range)]
-    for place, (steps, values) in enumerate(series):
-        points = [
-            None if value is None else (_x(step, x_range), _y(value, y_range))
-            for step, value in zip(steps, values, strict=True)
-        ]
-        body.append(_curve(points, place, chart["series"][place]["kind"]))
+    low, high = _padded(min(finite), max(finite))
+    frame = _Frame(last_step=max(1, last_step), low=low, high=high)
+    body = [frame.axes()]
+    for one, (steps, values) in zip(chart["series"], sampled, strict=True):
+        body.append(_curve([frame.point(*pair) for pair in zip(steps, values, strict=True)], one))
     label = escape(f"{chart['title']} by step")
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}" '
@@ -51,74 +55,90 @@ def svg_chart(chart: Chart) -> str:
     )
 
 
-def _sampled(series: Series) -> tuple[list[int], list[float | None]]:
-    return downsample(series["steps"], series["values"], MAX_POINTS)
-
-
-def _range(values: Sequence[float]) -> tuple[float, float] | None:
-    return (min(values), max(values)) if values else None
-
-
 def _padded(low: float, high: float) -> tuple[float, float]:
     """Return a range with some air; a flat curve lies in the middle of it."""
     pad = (high / 2 - low / 2) * 0.1 or abs(high) * 0.1 or 1.0
-    return low - pad, high + pad
+    return max(low - pad, -_HUGE), min(high + pad, _HUGE)
 
 
-def _share(value: float, bounds: tuple[float, float]) -> float:
-    """Return where `value` lies between the bounds; halved, so that huge ones do not overflow."""
-    low, high = bounds
-    return 0.5 if high == low else (value / 2 - low / 2) / (high / 2 - low / 2)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where steps and values lie in the picture."""
+
+    last_step: int
+    low: float
+    high: float
+
+    @property
+    def left(self) -> float:
+        """Room for the longest number of the axis."""
+        longest = max((len(_tick_text(tick)) for tick in _ticks(self.low, self.high)), default=0)
+        return 9 + _CHARACTER * longest
+
+    def x(self, step: float) -> float:
+        return self.left + (_WIDTH - self.left - _RIGHT) * step / self.last_step
+
+    def y(self, value: float) -> float:
+        """Halved, so that the difference of huge values does not overflow."""
+        share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - min(1.0, max(0.0, share)))
+
+    def point(self, step: float, value: float | None) -> Point | None:
+        return None if value is None else (self.x(step), self.y(value))
+
+    def axes(self) -> str:
+        parts = []
+        for value in _ticks(self.low, self.high):
+            y = self.y(value)
+            parts.append(
+                f'<line x1="{self.left:.1f}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
+                'stroke="currentColor" stroke-opacity=".18"/>'
+                + _text(self.left - 5, y + 3, "end", _tick_text(value))
+            )
+        for step in _ticks(0.0, self.last_step):
+            if step.is_integer():
+                parts.append(_text(self.x(step), _HEIGHT - 4, "middle", _tick_text(step)))
+        return "".join(parts)
 
 
-def _x(step: float, bounds: tuple[float, float]) -> float:
-    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * _share(step, bounds)
+def _ticks(low: float, high: float) -> list[float]:
+    """Return a few round numbers in the range, or none if floats are too coarse for that."""
+    rough = high / 4 - low / 4
+    if not rough > 1e-300:
+        return []
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [tick * step for tick in range(first, last + 1)]
 
 
-def _y(value: float, bounds: tuple[float, float]) -> float:
-    return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - _share(value, bounds))
-
-
-def _axes(x_range: tuple[float, float], y_range: tuple[float, float]) -> str:
-    low, high = y_range
-    parts = []
-    for value in (low, low / 2 + high / 2, high):
-        y = _y(value, y_range)
-        parts.append(
-            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
-            'stroke="currentColor" stroke-opacity=".18"/>'
-            + _text(_LEFT - 5, y + 3, "end", number(value))
-        )
-    bottom = _HEIGHT - 4
-    first, last = x_range
-    parts.append(_text(_LEFT, bottom, "start", str(first)))
-    if last != first:
-        parts.append(_text(_WIDTH - _RIGHT, bottom, "end", f"step {last}"))
-    return "".join(parts)
+def _tick_text(value: float) -> str:
+    size = abs(value)
+    return f"{value:.6g}" if size == 0 or 1e-4 <= size < 1e6 else number(value)
 
 
 def _text(x: float, y: float, anchor: str, text: str) -> str:
     return (
-        f'<text x="{x}" y="{y:.1f}" text-anchor="{anchor}" font-size="9" '
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="9" '
         f'fill="currentColor" fill-opacity=".7">{escape(text)}</text>'
     )
 
 
-def _curve(points: Sequence[Point | None], place: int, kind: str) -> str:
-    width = "1.2" if kind == "line" else "1.6"
+def _curve(points: Sequence[Point | None], series: Series) -> str:
+    pieces = _pieces(points)
+    width = "1.2" if series["kind"] == "line" else "1.6"
+    dashes = ' stroke-dasharray="5 3"' if is_dashed(series) else ""
     parts = [
         f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in piece)}" fill="none" '
-        f'{stroke(place)} stroke-width="{width}" stroke-linejoin="round"/>'
-        for piece in _pieces(points)
+        f'stroke="{color(series)}" stroke-width="{width}" stroke-linejoin="round"{dashes}/>'
+        for piece in pieces
         if len(piece) > 1
     ]
-    whole = [point for point in points if point is not None]
-    if kind == "points" and len(whole) <= _DENSE:
-        dotted = whole
-    else:  # a point without neighbours would have no line to be seen by
-        dotted = [piece[0] for piece in _pieces(points) if len(piece) == 1]
-    color = COLORS[place % len(COLORS)]
-    parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{color}"/>' for x, y in dotted]
+    dots = [point for piece in pieces for point in piece]
+    if series["kind"] == "line" or len(dots) > _DENSE:
+        dots = [piece[0] for piece in pieces if len(piece) == 1]  # else they would not be seen
+    fill = color(series)
+    parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{fill}"/>' for x, y in dots]
     return "".join(parts)
 
 

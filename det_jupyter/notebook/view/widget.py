@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 OnCommand = Callable[[Verb], None]
 
 
-class LiveWidget(AnyWidget):  # type: ignore[misc]  # anywidget's base class is untyped
+class LiveWidget(AnyWidget):
     """Shows a `ViewState` and asks `on_command` for what its buttons say.
 
     `state` may be set from any thread. The front end sends `{"type": "command", "verb": ...}` and

@@ -1,4 +1,4 @@
-"""Numbers as people read them. `labextension/src/format.ts` writes the same (one table tests both)."""
+"""Numbers as people read them; `labextension/src/format.ts` writes the same, by one table."""
 
 from __future__ import annotations
 

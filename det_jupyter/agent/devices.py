@@ -1,0 +1,121 @@
+"""Which slots this computer offers: its visible CUDA devices, or else CPU places.
+
+Devices are found by NVML, not by torch: it needs no CUDA context, so looking costs no GPU memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from det_jupyter.wire import SlotView
+
+logger = logging.getLogger(__name__)
+
+CPU_SLOTS_VARIABLE = "DET_JUPYTER_CPU_SLOTS"
+CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
+    """Return the slots of this computer, numbered from 0."""
+    devices = cuda_devices()
+    if devices and CUDA_VARIABLE in environ:
+        devices = visible_devices(devices, environ[CUDA_VARIABLE])
+    if devices:
+        return [device.model_copy(update={"id": id}) for id, device in enumerate(devices)]
+    return [
+        SlotView(id=place, kind="cpu", index=place, name="CPU")
+        for place in range(num_cpu_slots(environ))
+    ]
+
+
+def cuda_devices() -> list[SlotView]:
+    """Return all CUDA devices in NVML's order; none when NVML or the driver does not work."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except Exception as error:  # no library, no driver, a driver of another version
+        logger.info("no CUDA devices: %s: %s", type(error).__name__, error)
+        return []
+    try:
+        return [_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError as error:
+        logger.warning("CUDA devices are left out, NVML cannot describe them: %s", error)
+        return []
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _device(nvml: Any, index: int) -> SlotView:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    return SlotView(
+        id=index,
+        kind="cuda",
+        index=index,
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        memory_bytes=nvml.nvmlDeviceGetMemoryInfo(handle).total,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # NVML before 11.5 gave bytes
+
+
+def visible_devices(devices: Sequence[SlotView], variable: str) -> list[SlotView]:
+    """Return what CUDA_VISIBLE_DEVICES leaves of `devices`, in its order, by CUDA's own rules.
+
+    A word is an index or the beginning of a UUID. The first word that names no device ends the
+    list (so "-1" and "" hide all), and naming a device twice hides all.
+
+    >>> gpus = [SlotView(id=i, kind="cuda", index=i, name="", uuid=f"GPU-{i}f") for i in range(3)]
+    >>> [device.index for device in visible_devices(gpus, "2,GPU-0,-1,1")]
+    [2, 0]
+    """
+    chosen: list[SlotView] = []
+    for word in variable.split(","):
+        device = _named(devices, word.strip())
+        if device is None:
+            if word.strip() not in ("", "-1"):
+                logger.warning(
+                    "%s: %r names no device; it and what follows are hidden", CUDA_VARIABLE, word
+                )
+            break
+        chosen.append(device)
+    if len({device.index for device in chosen}) < len(chosen):
+        logger.warning("%s: %r names a device twice; all are hidden", CUDA_VARIABLE, variable)
+        return []
+    return chosen
+
+
+def _named(devices: Sequence[SlotView], word: str) -> SlotView | None:
+    if word.isdecimal():
+        return next((device for device in devices if device.index == int(word)), None)
+    matches = [device for device in devices if word and device.uuid.startswith(word)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def num_cpu_slots(environ: Mapping[str, str]) -> int:
+    """Return how many CPU places to offer: one per core that we may use, unless told otherwise."""
+    default = _num_cores()
+    given = environ.get(CPU_SLOTS_VARIABLE)
+    if given is None:
+        return default
+    if given.strip().isdecimal() and int(given) > 0:
+        return int(given)
+    logger.error(
+        "%s: got %r, expected a whole number of at least 1; offering one slot per core (%d)",
+        CPU_SLOTS_VARIABLE,
+        given,
+        default,
+    )
+    return default
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

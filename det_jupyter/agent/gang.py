@@ -1,0 +1,126 @@
+"""A gang: the ranks of one allocation, started and ended together.
+
+    state       what holds                              leaves it when
+    STARTING    no rank is known to exist               started -> RUNNING (ENDING if a kill was
+                                                        ordered meanwhile), not_started -> OVER
+    RUNNING     every rank lives or has exited with 0   a rank fails, kill, abandon -> ENDING;
+                                                        the last rank exits with 0 -> OVER
+    ENDING      every process group was sent SIGKILL    the last rank is gone -> OVER
+    OVER        no process is left                      never
+
+Rules:
+ 1. Whole or not at all: a gang whose ranks could not all be started has none.
+ 2. The first rank that fails on its own ends the gang, and is the one that is named. Ranks that
+    fail because their gang was killed are named by nobody.
+ 3. A rank that exits with 0 leaves the others running: they may still have work to do.
+ 4. The first cause stays the cause: a kill that comes after a failure is not told. `killed` is an
+    order of the master, `lost` the death of a program of ours: of the zygote, or of this agent.
+
+Knows no clock and no files; its only effect is `kill_group`, which it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from det_jupyter.agent.processes import RankExit
+from det_jupyter.wire import GangExited
+
+
+class GangState(StrEnum):
+    """Where a gang is in its life."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    ENDING = "ENDING"
+    OVER = "OVER"
+
+
+class Gang:
+    """The processes of one allocation.
+
+    Args:
+        allocation_id: Whose they are.
+        world_size: How many ranks there are to be.
+        kill_group: Ends a rank's process group, given its pid; must not raise.
+    """
+
+    def __init__(
+        self, allocation_id: str, world_size: int, *, kill_group: Callable[[int], None]
+    ) -> None:
+        self.allocation_id = allocation_id
+        self.state = GangState.STARTING
+        self.first_failed: int | None = None
+        self.killed = False
+        self.lost = False
+        self.error = ""
+        self.exit_codes: dict[int, int | None] = dict.fromkeys(range(world_size))
+        self._living: dict[int, int] = {}  # rank -> pid
+        self._kill_group = kill_group
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no process is left."""
+        return self.state is GangState.OVER
+
+    @property
+    def is_ordered_to_end(self) -> bool:
+        """Whether it shall not live, though its ranks may not exist yet."""
+        return self.killed or self.lost
+
+    def started(self, pids: Sequence[int]) -> None:
+        """Take note that all ranks exist; `pids` in rank order."""
+        self._living = dict(enumerate(pids))
+        self.state = GangState.RUNNING
+        if self.is_ordered_to_end:
+            self._end()
+
+    def not_started(self, error: str) -> None:
+        """Take note that no rank exists, because of `error` (or of a kill, if that is empty)."""
+        self.error = error
+        self.state = GangState.OVER
+
+    def rank_exited(self, rank_exit: RankExit) -> None:
+        """Take note of the end of one rank."""
+        del self._living[rank_exit.rank]
+        self.exit_codes[rank_exit.rank] = rank_exit.exit_code
+        if rank_exit.exit_code != 0 and self.state is GangState.RUNNING:
+            if rank_exit.exit_code is None:
+                self.lost = True
+            else:
+                self.first_failed = rank_exit.rank
+            self._end()
+        if not self._living:
+            self.state = GangState.OVER
+
+    def kill(self) -> None:
+        """End it by order of the master."""
+        if self.state in (GangState.STARTING, GangState.RUNNING):
+            self.killed = True
+        if self.state is GangState.RUNNING:
+            self._end()
+
+    def abandon(self) -> None:
+        """End it because the agent leaves."""
+        if self.state in (GangState.STARTING, GangState.RUNNING):
+            self.lost = True
+        if self.state is GangState.RUNNING:
+            self._end()
+
+    def _end(self) -> None:
+        self.state = GangState.ENDING
+        for pid in self._living.values():
+            self._kill_group(pid)
+
+    def to_report(self, at: float) -> GangExited:
+        """Return what the master is told once it is over."""
+        return GangExited(
+            allocation_id=self.allocation_id,
+            at=at,
+            exit_codes=self.exit_codes,
+            first_failed=self.first_failed,
+            killed=self.killed,
+            lost=self.lost,
+            error=self.error,
+        )

@@ -1,0 +1,115 @@
+"""The wire to the master: one connection's life. Knows HTTP, nothing of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from det_jupyter import paths
+from det_jupyter.errors import MasterUnreachable
+from det_jupyter.wire import AgentCommand, AgentReports, MasterInfo, Offsets, RegisterAgent
+
+_COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
+_SILENCE_S = 15.0  # the master says at least an empty line every 5 s
+_ANSWER_S = 60.0  # storing a batch may have to wait for a busy disk
+_CONNECT_S = 2.0
+
+
+class Link:
+    """A connection to one master. Every method raises MasterUnreachable when that is the case."""
+
+    def __init__(self, http: httpx.AsyncClient, *, agent_id: str, session: str) -> None:
+        self._http = http
+        self._base = f"/api/v1/agents/{quote(agent_id, safe='')}"
+        self._session = session
+
+    async def register(self, registration: RegisterAgent) -> Offsets:
+        """Say who we are and what we have; learn what the master has."""
+        return await self._post("register", registration.model_dump_json())
+
+    async def report(self, reports: AgentReports) -> Offsets:
+        """Deliver a batch. It is stored when this returns."""
+        return await self._post("reports", reports.model_dump_json())
+
+    async def _post(self, verb: str, body: str) -> Offsets:
+        with _failures(verb):
+            answer = await self._http.post(f"{self._base}/{verb}", content=body)
+            if answer.status_code != httpx.codes.OK:
+                raise MasterUnreachable(_refusal(verb, answer.status_code, answer.content))
+            return Offsets.model_validate_json(answer.content)
+
+    async def commands(self) -> AsyncIterator[AgentCommand]:
+        """Yield the master's commands as they come, until it ends the stream."""
+        with _failures("commands"):
+            async with self._http.stream(
+                "GET",
+                f"{self._base}/commands",
+                params={"session": self._session},
+                timeout=httpx.Timeout(_SILENCE_S),
+            ) as answer:
+                if answer.status_code != httpx.codes.OK:
+                    content = await answer.aread()
+                    raise MasterUnreachable(_refusal("commands", answer.status_code, content))
+                async for line in _lines(answer.aiter_bytes()):
+                    if line.strip():  # else a sign of life
+                        yield _COMMAND.validate_json(line)
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Not httpx's `aiter_lines`: it ends lines at U+2028 too, which JSON strings may hold."""
+    rest = b""
+    async for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line
+
+
+@contextmanager
+def _failures(verb: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise MasterUnreachable(f"{verb}: {type(error).__name__}: {error}") from None
+    except ValidationError as error:
+        raise MasterUnreachable(f"{verb}: the master says what we do not know: {error}") from None
+
+
+def _refusal(verb: str, status_code: int, content: bytes) -> str:
+    try:
+        problems = "; ".join(json.loads(content)["problems"])
+    except (ValueError, KeyError, TypeError):
+        problems = content[:200].decode(errors="replace")
+    return f"{verb}: the master answered {status_code}: {problems}"
+
+
+@asynccontextmanager
+async def open_link(*, agent_id: str, session: str) -> AsyncIterator[Link]:
+    """Give a link to the master that its file names at this moment.
+
+    Raises:
+        MasterUnreachable: There is no such file.
+    """
+    info = _read_master_file()
+    async with httpx.AsyncClient(
+        base_url=info.url,
+        headers={"Authorization": f"Bearer {info.token}", "Content-Type": "application/json"},
+        timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
+        trust_env=False,  # no proxy between two processes of one user
+    ) as http:
+        yield Link(http, agent_id=agent_id, session=session)
+
+
+def _read_master_file() -> MasterInfo:
+    try:
+        return MasterInfo.model_validate_json(paths.master_file().read_bytes())
+    except FileNotFoundError:
+        raise MasterUnreachable(f"there is no {paths.master_file()}") from None
+    except ValidationError:
+        raise MasterUnreachable(
+            f"{paths.master_file()} was written by another version of det_jupyter"
+        ) from None

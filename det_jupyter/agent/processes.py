@@ -1,0 +1,92 @@
+"""Rank processes as the agent sees them, however they were started; knows nothing of gangs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+from pydantic import TypeAdapter
+
+from det_jupyter import paths
+from det_jupyter.rundir import RunDir
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """A rank is gone; `exit_code` is None when nobody could wait for it."""
+
+    rank: int
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankProcesses:
+    """All ranks of a gang, just started; `pids` in rank order, `note` says how for people."""
+
+    pids: list[int]
+    exits: asyncio.Queue[RankExit]
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """One line of ranks.json: the time of birth tells a process from a later one of its pid."""
+
+    rank: int
+    pid: int
+    created_at: float
+
+
+_RECORDS = TypeAdapter(list[ProcessRecord])
+
+
+def kill_group(pid: int) -> None:
+    """End a rank with everything it has started (its process group), now."""
+    # EPERM is how macOS says that only a zombie is left
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:
+    """Leave behind which processes a successor of this agent would have to end."""
+    records = []
+    for rank, pid in enumerate(pids):
+        with suppress(psutil.NoSuchProcess):
+            created_at = psutil.Process(pid).create_time()
+            records.append(ProcessRecord(rank=rank, pid=pid, created_at=created_at))
+    paths.write_private(run_dir.ranks, _RECORDS.dump_json(records).decode())
+
+
+def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
+    """End the ranks that a dead agent left behind. On Linux they have died with it already."""
+    try:
+        records = _RECORDS.validate_json(run_dir.ranks.read_bytes())
+    except FileNotFoundError:
+        return
+    survivors = [record for record in records if _lives(record)]
+    for record in survivors:
+        logger.warning("rank=%d pid=%d outlived its agent: killed", record.rank, record.pid)
+        kill_group(record.pid)
+    deadline = time.monotonic() + timeout_s
+    while any(map(_lives, survivors)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _lives(record: ProcessRecord) -> bool:
+    try:
+        process = psutil.Process(record.pid)
+        same = abs(process.create_time() - record.created_at) < 0.1
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,238 @@
+"""Carries gangs: one task per run starts it, follows it to its end, and notes what happened.
+
+Gangs do not depend on the master: while there is none they train on and their files grow. What was
+ordered already is ignored, so the master may repeat any command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import assert_never
+
+from det_jupyter.agent.gang import Gang
+from det_jupyter.agent.processes import RankProcesses, kill_group, write_records
+from det_jupyter.agent.runs import Run, new_run
+from det_jupyter.agent.spawn import Spawner
+from det_jupyter.agent.zygotes import Zygote, Zygotes
+from det_jupyter.errors import LaunchError
+from det_jupyter.wire import (
+    AgentCommand,
+    CloseRun,
+    GangPlan,
+    KillGang,
+    Leave,
+    SignalGang,
+    StartGang,
+)
+
+logger = logging.getLogger(__name__)
+
+_WARMUP_S = 60.0  # a zygote that takes longer is not waited for
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Carried:
+    """A run whose gang is ours, with what is needed to end it."""
+
+    run: Run
+    gang: Gang
+    end_ordered: asyncio.Event = field(default_factory=asyncio.Event)
+    deadline: asyncio.TimerHandle | None = None
+    task: asyncio.Task[None] | None = None
+
+    def kill(self) -> None:
+        """End it by order of the master, or at the deadline that the master set."""
+        self.gang.kill()
+        self.end_ordered.set()
+
+    def abandon(self) -> None:
+        """End it because the agent leaves."""
+        self.gang.abandon()
+        self.end_ordered.set()
+
+    def kill_at(self, deadline: float) -> None:
+        """Kill it at that time of the loop's clock, unless it was to be killed before."""
+        if self.deadline is not None:
+            deadline = min(deadline, self.deadline.when())
+            self.deadline.cancel()
+        self.deadline = asyncio.get_running_loop().call_at(deadline, self._kill_late)
+
+    def _kill_late(self) -> None:
+        logger.warning("allocation=%s did not leave in time: killed", self.run.id)
+        self.kill()
+
+
+class Runner:
+    """All runs of an agent.
+
+    Args:
+        adopted: What a dead predecessor left open.
+        zygotes: Where ranks are forked from.
+        spawner: Where ranks are started afresh.
+        lifeline_fd: Read end of the pipe that tells ranks of our death.
+        socket_dir: Short 0700 folder for IPC sockets.
+    """
+
+    def __init__(
+        self,
+        *,
+        adopted: list[Run],
+        zygotes: Zygotes,
+        spawner: Spawner,
+        lifeline_fd: int,
+        socket_dir: Path,
+    ) -> None:
+        self.news = asyncio.Event()  # there may be something to tell the master
+        self.leave_ordered = asyncio.Event()
+        self._runs = {run.id: run for run in adopted}
+        self._carried: dict[str, _Carried] = {}  # those that are not over
+        self._zygotes = zygotes
+        self._spawner = spawner
+        self._lifeline_fd = lifeline_fd
+        self._socket_dirs = (socket_dir / str(number) for number in count())
+
+    @property
+    def runs(self) -> Mapping[str, Run]:
+        """All runs that the master has not closed."""
+        return self._runs
+
+    @property
+    def has_living_gangs(self) -> bool:
+        """Whether any gang is not over."""
+        return bool(self._carried)
+
+    def obey(self, command: AgentCommand) -> None:
+        """Carry out a command of the master, or begin to."""
+        logger.info("%s allocation=%s", command.kind, _allocation_of(command))
+        match command:
+            case StartGang():
+                self._start(command.plan)
+            case SignalGang():
+                self._signal(command)
+            case KillGang():
+                if carried := self._carried.get(command.allocation_id):
+                    carried.kill()
+            case CloseRun():
+                self._close(command.allocation_id)
+            case Leave():
+                self.leave_ordered.set()
+            case _:
+                assert_never(command)
+
+    async def abandon(self, timeout_s: float) -> None:
+        """End all gangs because the agent leaves."""
+        tasks = [carried.task for carried in self._carried.values() if carried.task]
+        for carried in self._carried.values():
+            carried.abandon()
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+
+    def _start(self, plan: GangPlan) -> None:
+        if plan.allocation_id in self._runs:
+            return
+        run = new_run(plan, sockets=next(self._socket_dirs))
+        carried = _Carried(run=run, gang=Gang(run.id, run.world_size, kill_group=kill_group))
+        self._runs[run.id] = run
+        try:
+            run.prepare()
+        except OSError as error:
+            carried.gang.not_started(f"the run's folder cannot be made: {error}")
+            self._finish(carried)
+            return
+        self._carried[run.id] = carried
+        carried.task = asyncio.create_task(self._carry(carried))
+
+    def _signal(self, command: SignalGang) -> None:
+        if carried := self._carried.get(command.allocation_id):
+            carried.run.raise_signal(command.signal)
+            carried.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
+
+    def _close(self, allocation_id: str) -> None:
+        run = self._runs.get(allocation_id)
+        if run is None or run.is_alive:
+            return
+        run.close()
+        del self._runs[allocation_id]
+
+    async def _carry(self, carried: _Carried) -> None:
+        run, gang = carried.run, carried.gang
+        try:
+            processes = await self._launch(carried)
+        except LaunchError as error:
+            gang.not_started(str(error))
+            logger.error("allocation=%s was not started: %s", run.id, error)
+        else:
+            if processes is None:
+                gang.not_started("")
+            else:
+                self._note_started(carried, processes)
+                while not gang.is_over:
+                    gang.rank_exited(await processes.exits.get())
+        self._finish(carried)
+
+    async def _launch(self, carried: _Carried) -> RankProcesses | None:
+        """Start all ranks and return them; None if the end was ordered before any existed.
+
+        Once asked for, ranks are waited for even if their end is ordered meanwhile: somebody has
+        to know of them.
+        """
+        run = carried.run
+        zygote = await self._zygotes.get(run.plan.python)
+        reason = await self._why_not_fork(zygote, carried.end_ordered)
+        if carried.end_ordered.is_set():
+            return None
+        specs = run.specs(lifeline_fd=self._lifeline_fd)
+        if not reason:
+            answer = await zygote.fork_gang(specs)
+            if isinstance(answer, RankProcesses):
+                return answer
+            reason = answer.reason
+        logger.warning("allocation=%s: ranks are started afresh: %s", run.id, reason)
+        return self._spawner.spawn_gang(specs, note=f"started afresh: {reason}")
+
+    async def _why_not_fork(self, zygote: Zygote, end_ordered: asyncio.Event) -> str:
+        """Wait for the zygote to be ready, or for the order that makes waiting pointless."""
+        ready = asyncio.create_task(zygote.ready())
+        ended = asyncio.create_task(end_ordered.wait())
+        await asyncio.wait({ready, ended}, timeout=_WARMUP_S, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if ready.done():
+            return ready.result().unsafe
+        ready.cancel()
+        return f"the zygote was not ready after {_WARMUP_S:.0f} s"
+
+    def _note_started(self, carried: _Carried, processes: RankProcesses) -> None:
+        run = carried.run
+        carried.gang.started(processes.pids)
+        run.note_started(at=time.time(), pids=processes.pids, note=processes.note)
+        self.news.set()
+        logger.info("allocation=%s started pids=%s: %s", run.id, processes.pids, processes.note)
+        try:
+            write_records(run.dir, processes.pids)
+        except OSError as error:  # it serves only a successor, on systems without PDEATHSIG
+            logger.warning("allocation=%s: %s cannot be written: %s", run.id, run.dir.ranks, error)
+
+    def _finish(self, carried: _Carried) -> None:
+        if carried.deadline is not None:
+            carried.deadline.cancel()
+        run = carried.run
+        run.note_exited(carried.gang.to_report(time.time()))
+        logger.info("allocation=%s is over: exit codes %s", run.id, carried.gang.exit_codes)
+        self._carried.pop(run.id, None)
+        self.news.set()
+
+
+def _allocation_of(command: AgentCommand) -> str:
+    match command:
+        case StartGang():
+            return command.plan.allocation_id
+        case Leave():
+            return "all"
+        case _:
+            return command.allocation_id

@@ -1,0 +1,191 @@
+"""A run as the agent keeps it: its folder, and how far the master has been told of it.
+
+A run begins with StartGang, or is found in the folder of a dead predecessor; CloseRun ends it.
+Knows nothing of the processes of a living gang.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from det_jupyter import control, paths
+from det_jupyter.agent.processes import end_survivors
+from det_jupyter.agent.streams import Stream, streams_of
+from det_jupyter.rundir import RunDir, run_dir, runs_root
+from det_jupyter.wire import (
+    GangExited,
+    GangPlan,
+    GangStarted,
+    RankPlace,
+    RankProcess,
+    RankSpec,
+)
+
+logger = logging.getLogger(__name__)
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One allocation's run.
+
+    Args:
+        plan: What it is.
+        dir: Its folder.
+        sockets: Folder of the IPC sockets of its ranks; None when they died with their agent.
+        streams: The files that are shipped, journals first.
+        started: What the master is still to be told of its start.
+        exited: What the master is told of its end, again and again until it closes the run.
+        exit_told_at: Monotonic time of the last telling to the present master.
+    """
+
+    plan: GangPlan
+    dir: RunDir
+    sockets: Path | None
+    streams: list[Stream] = field(init=False)
+    started: GangStarted | None = None
+    exited: GangExited | None = None
+    exit_told_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.streams = streams_of(self.dir, self.id, self.world_size)
+
+    @property
+    def id(self) -> str:
+        """The allocation's id."""
+        return self.plan.allocation_id
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks it has."""
+        return len(self.plan.slots)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its ranks exist, or are about to."""
+        return self.exited is None
+
+    def prepare(self) -> None:
+        """Make its folder, ready for its ranks.
+
+        Raises:
+            OSError: It cannot be made (the disk is full, say).
+        """
+        assert self.sockets is not None
+        if self.dir.path.exists():
+            # We do not know this run, so nobody does: it is of a master whose database is gone.
+            # Its journal must not be taken for the new one's.
+            logger.warning("allocation=%s: an older run of this name is removed", self.id)
+            shutil.rmtree(self.dir.path)
+        self.dir.path.mkdir(mode=0o700, parents=True)
+        self.sockets.mkdir(mode=0o700)
+        control.create_page(self.dir.control)
+        paths.write_private(self.dir.plan, self.plan.model_dump_json())
+
+    def specs(self, *, lifeline_fd: int) -> list[RankSpec]:
+        """Return what each rank is told; the port is filled in by who binds it."""
+        return [
+            RankSpec(
+                plan=self.plan,
+                place=RankPlace(
+                    rank=rank,
+                    world_size=self.world_size,
+                    local_rank=rank,
+                    local_world_size=self.world_size,
+                    master_addr=_LOOPBACK,
+                    master_port=0,
+                    lifeline_fd=lifeline_fd,
+                ),
+                run_dir=str(self.dir.path),
+                data_dir=str(paths.data_dir()),
+                socket_dir=str(self.sockets),
+            )
+            for rank in range(self.world_size)
+        ]
+
+    def note_started(self, *, at: float, pids: list[int], note: str) -> None:
+        """Prepare what the master is told of the start."""
+        self.started = GangStarted(
+            allocation_id=self.id,
+            at=at,
+            ranks=[
+                RankProcess(
+                    rank=rank,
+                    pid=pid,
+                    connection_file=str(self.dir.connection_file(rank)),
+                    output_file=str(self.dir.output(rank)),
+                )
+                for rank, pid in enumerate(pids)
+            ],
+            note=note,
+        )
+
+    def note_exited(self, exited: GangExited) -> None:
+        """Take note of how the gang ended, and leave it behind for a successor."""
+        self.exited = exited
+        try:
+            paths.write_private(self.dir.exit, exited.model_dump_json())
+        except OSError as error:  # we tell the master ourselves, if we live
+            logger.warning(
+                "allocation=%s: %s cannot be written: %s", self.id, self.dir.exit, error
+            )
+
+    def raise_signal(self, signal: control.Signal) -> None:
+        """Raise a word of the control page."""
+        page = control.ControlPage(self.dir.control)
+        page.raise_signal(signal)
+        page.close()
+
+    def close(self) -> None:
+        """Mark the folder as known to the master, and remove the sockets. The files stay."""
+        if self.dir.path.is_dir():
+            self.dir.closed.touch(mode=0o600)
+        if self.sockets is not None:
+            shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def new_run(plan: GangPlan, *, sockets: Path) -> Run:
+    """Return the run that a plan describes; nothing is written yet."""
+    folder = run_dir(paths.data_dir(), plan.allocation_id)
+    return Run(plan=plan, dir=folder, sockets=sockets)
+
+
+def adopt_runs(*, now: float) -> list[Run]:
+    """Return the runs that a dead predecessor has left open; none of their ranks is alive."""
+    root = runs_root(paths.data_dir())
+    if not root.is_dir():
+        return []
+    folders = [RunDir(path) for path in sorted(root.iterdir())]
+    return [
+        run
+        for folder in folders
+        if not folder.closed.exists() and (run := _adopt(folder, now)) is not None
+    ]
+
+
+def _adopt(folder: RunDir, now: float) -> Run | None:
+    try:
+        plan = GangPlan.model_validate_json(folder.plan.read_bytes())
+    except FileNotFoundError:
+        return None  # nothing was started yet; the master will order it again
+    except ValidationError:
+        logger.warning("%s is of another version of det_jupyter: left alone", folder.plan)
+        return None
+    end_survivors(folder)
+    run = Run(plan=plan, dir=folder, sockets=None)
+    with suppress(FileNotFoundError):
+        run.exited = GangExited.model_validate_json(folder.exit.read_bytes())
+    if run.exited is None:
+        logger.warning("allocation=%s was lost with its agent", plan.allocation_id)
+        codes: dict[int, int | None] = dict.fromkeys(range(len(plan.slots)))
+        run.note_exited(
+            GangExited(allocation_id=plan.allocation_id, at=now, exit_codes=codes, lost=True)
+        )
+    return run

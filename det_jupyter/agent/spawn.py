@@ -1,0 +1,126 @@
+"""Starts ranks afresh, one interpreter each: for when forking them from the zygote is not safe.
+
+The command line is that of the Jupyter kernel spec `det-worker` of the interpreter, so such a rank
+is started like any other kernel, except that DET_RANK_SPEC tells it which rank it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from det_jupyter import paths
+from det_jupyter.agent.processes import RankExit, RankProcesses, kill_group
+from det_jupyter.errors import LaunchError
+from det_jupyter.rundir import RunDir
+from det_jupyter.wire import RankSpec
+
+KERNEL_NAME = "det-worker"
+SPEC_VARIABLE = "DET_RANK_SPEC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spawned:
+    rank: int
+    process: subprocess.Popen[bytes]
+    exits: asyncio.Queue[RankExit]
+
+
+class Spawner:
+    """Starts ranks as fresh processes and hears of their ends."""
+
+    def __init__(self) -> None:
+        self._ranks: list[_Spawned] = []
+
+    def spawn_gang(self, specs: Sequence[RankSpec], *, note: str) -> RankProcesses:
+        """Start all ranks or none.
+
+        Raises:
+            LaunchError: They cannot be started.
+        """
+        exits: asyncio.Queue[RankExit] = asyncio.Queue()
+        argv = kernel_argv(specs[0].plan.python)
+        started: list[_Spawned] = []
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for spec in specs:
+                try:
+                    process = _spawn(_with_port(spec, listener), argv)
+                except OSError as error:
+                    _undo(started)
+                    raise LaunchError(
+                        f"rank {spec.place.rank} could not be started: {error}"
+                    ) from None
+                started.append(_Spawned(rank=spec.place.rank, process=process, exits=exits))
+        self._ranks += started
+        pids = [spawned.process.pid for spawned in started]
+        return RankProcesses(pids=pids, exits=exits, note=note)
+
+    def reap(self) -> None:
+        """Take note of ranks that have ended. To be called at SIGCHLD."""
+        for spawned in list(self._ranks):
+            code = spawned.process.poll()
+            if code is not None:
+                kill_group(spawned.process.pid)  # its data-loader workers
+                self._ranks.remove(spawned)
+                spawned.exits.put_nowait(RankExit(spawned.rank, code))
+
+
+def _with_port(spec: RankSpec, listener: socket.socket) -> RankSpec:
+    listen_fd = listener.fileno() if spec.place.rank == 0 else None
+    port = listener.getsockname()[1]
+    place = spec.place.model_copy(update={"master_port": port, "listen_fd": listen_fd})
+    return spec.model_copy(update={"place": place})
+
+
+def _spawn(spec: RankSpec, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    folder, place = RunDir(Path(spec.run_dir)), spec.place
+    paths.write_private(folder.spec(place.rank), spec.model_dump_json())
+    connection_file = str(folder.connection_file(place.rank))
+    shared = [fd for fd in (place.listen_fd, place.lifeline_fd) if fd is not None]
+    output = os.open(folder.output(place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [word.replace("{connection_file}", connection_file) for word in argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=shared,
+            process_group=0,
+            env={**os.environ, SPEC_VARIABLE: str(folder.spec(place.rank))},
+            cwd=folder.path,  # `python -m` looks for modules here, and there are none
+        )
+    finally:
+        os.close(output)
+
+
+def _undo(started: Sequence[_Spawned]) -> None:
+    for spawned in started:
+        kill_group(spawned.process.pid)
+        spawned.process.wait()
+
+
+def kernel_argv(python: str) -> list[str]:
+    """Return the command line of the interpreter's det-worker kernel, run by that interpreter.
+
+    Raises:
+        LaunchError: The kernel spec is not installed there.
+    """
+    candidates = [
+        Path(python).parent.parent / "share" / "jupyter" / "kernels",
+        Path(__file__).resolve().parents[2] / "kernels",  # an editable checkout
+    ]
+    for folder in candidates:
+        path = folder / KERNEL_NAME / "kernel.json"
+        if path.exists():
+            argv: list[str] = json.loads(path.read_text(encoding="utf-8"))["argv"]
+            return [python, *argv[1:]]
+    raise LaunchError(
+        f"the kernel spec {KERNEL_NAME} is missing from {candidates[0]}; install det_jupyter "
+        f"there again: {python} -m pip install --force-reinstall det-jupyter"
+    )

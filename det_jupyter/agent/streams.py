@@ -1,0 +1,110 @@
+"""Cuts what ranks write into chunks for the master. Knows files and offsets, nothing of gangs.
+
+The master says how many bytes of each file it has; the agent goes on from there and from nowhere
+else, so whoever is killed in between, each byte arrives exactly once.
+
+    journal    whole records only: the torn last line of a dead rank is never sent
+    output     whole lines too, except for a line longer than a chunk, and for a last line without
+               an end: these are sent as lines of their own
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from det_jupyter.rundir import RunDir
+from det_jupyter.wire import Chunk
+
+CHUNK_BYTES = 256 * 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class Stream:
+    """One file of a rank, shipped as far as `offset`."""
+
+    allocation_id: str
+    name: str
+    path: Path
+    is_journal: bool
+    offset: int = 0
+
+    def chunks(self, *, is_final: bool) -> Iterator[Chunk]:
+        """Yield what can be sent of the file beyond `offset`, which stays where it is.
+
+        Args:
+            is_final: The rank is gone, the file will not grow any more.
+        """
+        offset = self.offset
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            return
+        if size <= offset:
+            return
+        with self.path.open("rb") as file:
+            while offset < size and (part := self._read(file.fileno(), offset, is_final)):
+                size_bytes, text = part
+                yield Chunk(
+                    allocation_id=self.allocation_id,
+                    stream=self.name,
+                    offset=offset,
+                    size_bytes=size_bytes,
+                    text=text,
+                )
+                offset += size_bytes
+
+    def _read(self, descriptor: int, offset: int, is_final: bool) -> tuple[int, str] | None:
+        limit = CHUNK_BYTES
+        while True:
+            data = os.pread(descriptor, limit, offset)
+            is_full = len(data) == limit
+            if self.is_journal:
+                end = data.rfind(b"\n") + 1
+            else:
+                end = end_of_lines(data, is_full=is_full, is_final=is_final)
+            if end:
+                text = data[:end].decode("utf-8", errors="replace")
+                return end, text if text.endswith("\n") else text + "\n"
+            if not is_full:
+                return None
+            limit *= 2  # a record longer than a chunk travels whole
+
+
+def end_of_lines(data: bytes, *, is_full: bool, is_final: bool) -> int:
+    """Return how many bytes of `data` to send as lines of output; 0 to wait for more.
+
+    Args:
+        data: What the file holds from the present offset on.
+        is_full: There is no room for more.
+        is_final: There will not be more.
+    """
+    if end := data.rfind(b"\n") + 1:
+        return end
+    if is_full:
+        return _end_of_characters(data)
+    return len(data) if is_final else 0
+
+
+def _end_of_characters(data: bytes) -> int:
+    """Return where to cut without parting the bytes of a UTF-8 character."""
+    for back in range(1, min(4, len(data) - 1) + 1):
+        if data[-back] & 0b1100_0000 != 0b1000_0000:  # where a character begins
+            is_whole = data[-back] < 0x80
+            return len(data) if is_whole else len(data) - back
+    return len(data)
+
+
+def streams_of(run_dir: RunDir, allocation_id: str, world_size: int) -> list[Stream]:
+    """Return the streams of a run, journals first."""
+
+    def stream(name: str, path: Path, is_journal: bool) -> Stream:
+        return Stream(allocation_id=allocation_id, name=name, path=path, is_journal=is_journal)
+
+    ranks = range(world_size)
+    return [
+        *(stream(f"journal-{rank}", run_dir.journal(rank), True) for rank in ranks),
+        *(stream(f"output-{rank}", run_dir.output(rank), False) for rank in ranks),
+    ]

@@ -1,0 +1,204 @@
+"""The agent's side of the zygotes: asks for gangs, hears of the ends of ranks.
+
+One zygote per interpreter, started when it is first needed and again after it has died. What it
+says, and in which order, is in det_jupyter/wire.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pydantic import TypeAdapter
+
+from det_jupyter._version import __version__
+from det_jupyter.agent.processes import RankExit, RankProcesses, kill_group
+from det_jupyter.agent.zygote_process import ZygoteProcess, start_zygote
+from det_jupyter.errors import LaunchError
+from det_jupyter.wire import (
+    PROTOCOL,
+    ForkGang,
+    ForkRefused,
+    GangForked,
+    RankExited,
+    RankSpec,
+    ZygoteFailed,
+    ZygoteReady,
+    ZygoteReport,
+)
+
+logger = logging.getLogger(__name__)
+
+_REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
+_MAX_ZYGOTES = 3  # each holds torch in memory; idle ones beyond this leave
+
+
+class Zygote:
+    """One zygote. Made by `Zygote.connect`."""
+
+    def __init__(
+        self,
+        process: ZygoteProcess,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.python = process.python
+        self.pid = process.process.pid
+        self.is_alive = True
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._ready: asyncio.Future[ZygoteReady] = asyncio.get_running_loop().create_future()
+        self._ready.add_done_callback(self._log_readiness)
+        self._forks: dict[str, asyncio.Future[RankProcesses | ForkRefused]] = {}
+        self._ranks: dict[int, tuple[int, asyncio.Queue[RankExit]]] = {}  # by pid
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def connect(cls, process: ZygoteProcess) -> Zygote:
+        """Return the handle of a zygote that was started."""
+        reader, writer = await asyncio.open_unix_connection(sock=process.connection)
+        return cls(process, reader, writer)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for it, or for its ranks."""
+        return self._ready.done() and not self._ranks and not self._forks
+
+    async def ready(self) -> ZygoteReady:
+        """Wait until everything is imported.
+
+        Raises:
+            LaunchError: Its interpreter cannot run ranks.
+        """
+        return await asyncio.shield(self._ready)  # several gangs may wait; each may give up
+
+    async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses | ForkRefused:
+        """Fork all ranks or none. Only to be called when it is ready."""
+        allocation_id = specs[0].plan.allocation_id
+        if not self.is_alive:
+            return ForkRefused(allocation_id=allocation_id, reason="the zygote died")
+        answer = asyncio.get_running_loop().create_future()
+        self._forks[allocation_id] = answer
+        self._writer.write(ForkGang(specs=specs).model_dump_json().encode() + b"\n")
+        return await asyncio.shield(answer)
+
+    async def close(self) -> None:
+        """End it, and whatever ranks it has."""
+        self._writer.close()
+        await self._listening
+
+    async def _listen(self) -> None:
+        try:
+            async for line in self._reader:
+                self._on_report(_REPORT.validate_json(line))
+        except ConnectionError:
+            pass  # it died while we were writing
+        finally:
+            self.is_alive = False
+            self._writer.close()
+            self._lose_everything()
+
+    def _on_report(self, report: ZygoteReport) -> None:
+        match report:
+            case ZygoteReady() if report.protocol != PROTOCOL:
+                self._fail(
+                    f"it has det_jupyter {report.version} (protocol {report.protocol}), the agent "
+                    f"is {__version__} (protocol {PROTOCOL})"
+                )
+            case ZygoteReady():
+                self._ready.set_result(report)
+            case ZygoteFailed():
+                self._fail(report.reason)
+            case GangForked():
+                self._on_forked(report)
+            case ForkRefused():
+                self._forks.pop(report.allocation_id).set_result(report)
+            case RankExited():
+                rank, exits = self._ranks.pop(report.pid)
+                exits.put_nowait(RankExit(rank, report.exit_code))
+
+    def _on_forked(self, report: GangForked) -> None:
+        exits: asyncio.Queue[RankExit] = asyncio.Queue()
+        self._ranks |= {pid: (rank, exits) for rank, pid in enumerate(report.pids)}
+        self._forks.pop(report.allocation_id).set_result(
+            RankProcesses(pids=report.pids, exits=exits, note="forked from the zygote")
+        )
+
+    def _fail(self, reason: str) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(
+                LaunchError(
+                    f"the interpreter {self.python} cannot run ranks: {reason}; install "
+                    f"det_jupyter there: {self.python} -m pip install det-jupyter=={__version__}"
+                )
+            )
+
+    def _lose_everything(self) -> None:
+        """It is dead, or has nothing to do any more: so are its ranks."""
+        self._process.process.kill()  # it has no state to save
+        self._process.process.wait()
+        self._fail(f"its zygote died ({_last_line(self._process)})")
+        for allocation_id, answer in self._forks.items():
+            answer.set_result(ForkRefused(allocation_id=allocation_id, reason="the zygote died"))
+        self._forks.clear()
+        for pid, (rank, exits) in self._ranks.items():
+            kill_group(pid)
+            exits.put_nowait(RankExit(rank, None))
+        self._ranks.clear()
+
+    def _log_readiness(self, ready: asyncio.Future[ZygoteReady]) -> None:
+        if error := ready.exception():
+            logger.error("%s", error)
+            return
+        report = ready.result()
+        logger.info("zygote of %s is ready after %.2f s", self.python, report.warmup_s)
+        if report.unsafe:
+            logger.warning("ranks will not be forked: %s", report.unsafe)
+
+
+def _last_line(process: ZygoteProcess) -> str:
+    """Return what a dead zygote said last: why the interpreter did not even come to our code."""
+    lines = process.log.read_text(encoding="utf-8", errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1] if said else f"see {process.log}"
+
+
+class Zygotes:
+    """All zygotes of an agent, by interpreter."""
+
+    def __init__(self, *, lifeline_fd: int, target: str) -> None:
+        self._lifeline_fd = lifeline_fd
+        self._target = target
+        self._zygotes: dict[str, Zygote] = {}  # least recently used first
+        self._getting = asyncio.Lock()  # two gangs at once must not start two zygotes
+
+    async def adopt(self, process: ZygoteProcess) -> None:
+        """Take over a zygote that was started before."""
+        self._zygotes[process.python] = await Zygote.connect(process)
+
+    async def get(self, python: str) -> Zygote:
+        """Return the zygote of an interpreter, started if need be and perhaps not ready yet.
+
+        Raises:
+            LaunchError: There is no such interpreter.
+        """
+        async with self._getting:
+            zygote = self._zygotes.pop(python, None)
+            if zygote is None or not zygote.is_alive:
+                await self._make_room()
+                process = start_zygote(python, lifeline_fd=self._lifeline_fd, target=self._target)
+                zygote = await Zygote.connect(process)
+            self._zygotes[python] = zygote
+            return zygote
+
+    async def close(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(zygote.close() for zygote in self._zygotes.values()))
+        self._zygotes.clear()
+
+    async def _make_room(self) -> None:
+        idle = [zygote for zygote in self._zygotes.values() if zygote.is_idle]
+        for zygote in idle[: max(0, len(self._zygotes) + 1 - _MAX_ZYGOTES)]:
+            del self._zygotes[zygote.python]
+            await zygote.close()

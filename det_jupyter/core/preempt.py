@@ -1,0 +1,26 @@
+"""Being asked to leave: the control page on the cluster, never off it."""
+
+from __future__ import annotations
+
+from det_jupyter.control import ControlPage
+from det_jupyter.core.distributed import DistributedContext
+
+
+class PreemptContext:
+    """Whether this run was asked to save its state and leave."""
+
+    def __init__(self, page: ControlPage | None, distributed: DistributedContext) -> None:
+        self._page = page
+        self._distributed = distributed
+
+    def was_asked(self) -> bool:
+        """Return whether the agent has asked, as this rank sees it: no other rank learns of it."""
+        page = self._page
+        return page is not None and (page.is_raised("preempt") or page.is_raised("stop"))
+
+    def should_preempt(self) -> bool:
+        """Return whether to save the state and leave: the same answer on all ranks.
+
+        Collective: all ranks must call it in step, and it costs a broadcast.
+        """
+        return self._distributed.broadcast(self.was_asked())

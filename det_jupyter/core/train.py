@@ -1,0 +1,150 @@
+"""Reporting metrics and progress: each report becomes one record. Knows nothing of where it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.records import BatchMetrics, MetricsReported, Progress, Record
+
+
+class RecordSink(Protocol):
+    """Takes records, in order. A rank's is its journal; off the cluster it is a list."""
+
+    def write(self, record: Record) -> None:
+        """Keep the record; it is safe when this returns."""
+
+
+class RecordList:
+    """A RecordSink for scripts and notebooks."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def write(self, record: Record) -> None:
+        """See RecordSink."""
+        self.records.append(record)
+
+
+class TrainContext:
+    """Reports of the chief. What is wrong is refused alike on the cluster and off it."""
+
+    def __init__(self, sink: RecordSink, distributed: DistributedContext) -> None:
+        self._sink = sink
+        self._distributed = distributed
+        self._steps_completed = 0
+
+    def report_training_metrics(
+        self,
+        steps_completed: int,
+        metrics: Mapping[str, Any],
+        batch_metrics: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Report the training metrics of the batches up to `steps_completed`.
+
+        Args:
+            steps_completed: Batches trained since the beginning of the trial.
+            metrics: Their averages.
+            batch_metrics: The values of each of these batches, all with the same names.
+        """
+        self.report_metrics("training", steps_completed, metrics)
+        if batch_metrics:
+            values = _by_name(batch_metrics)
+            first = steps_completed - len(batch_metrics) + 1
+            self.report_batch_metrics(first, values)
+
+    def report_batch_metrics(self, first: int, values: dict[str, list[Any]]) -> None:
+        """Report training metrics batch by batch: `values[name][i]` is of batch `first + i`."""
+        self._check_chief("report_batch_metrics")
+        ready = {name: _ready(f"batch metric {name!r}", value) for name, value in values.items()}
+        self._sink.write(BatchMetrics(at=time.time(), first=first, values=ready))
+
+    def report_validation_metrics(self, steps_completed: int, metrics: Mapping[str, Any]) -> None:
+        """Report the metrics of a validation."""
+        self.report_metrics("validation", steps_completed, metrics)
+
+    def report_metrics(self, group: str, steps_completed: int, metrics: Mapping[str, Any]) -> None:
+        """Report metrics of any group: "training", "validation", or a name of your own.
+
+        Raises:
+            ValueError: A name, the step or a value cannot be reported; the message says which.
+            RuntimeError: This rank is not the chief.
+        """
+        self._check_chief("report_metrics")
+        if not isinstance(group, str) or not group or "." in group:
+            raise ValueError(f"report_metrics: got group {group!r}, expected a name without dots")
+        self._steps_completed = _checked_steps(steps_completed)
+        ready = _checked_metrics(metrics)
+        record = MetricsReported(
+            at=time.time(), group=group, steps_completed=steps_completed, metrics=ready
+        )
+        self._sink.write(record)
+
+    def report_progress(self, progress: float, steps_completed: int | None = None) -> None:
+        """Report how far the trial is, as a fraction of its length.
+
+        Args:
+            progress: Between 0 and 1.
+            steps_completed: Batches trained; by default, those of the last report.
+        """
+        self._check_chief("report_progress")
+        if isinstance(progress, bool) or not 0 <= progress <= 1:
+            raise ValueError(f"report_progress: got {progress!r}, expected a number from 0 to 1")
+        if steps_completed is not None:
+            self._steps_completed = _checked_steps(steps_completed)
+        record = Progress(
+            at=time.time(), steps_completed=self._steps_completed, fraction=float(progress)
+        )
+        self._sink.write(record)
+
+    def _check_chief(self, method: str) -> None:
+        if not self._distributed.is_chief:
+            rank = self._distributed.rank
+            raise RuntimeError(
+                f"{method}: only the chief (rank 0) reports, and this is rank {rank}; "
+                "guard the call with `if context.distributed.rank == 0`"
+            )
+
+
+def _checked_steps(steps_completed: int) -> int:
+    if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
+        raise ValueError(f"steps_completed: got {steps_completed!r}, expected a whole number")
+    if steps_completed < 0:
+        raise ValueError(f"steps_completed: got {steps_completed}, expected 0 or more")
+    return steps_completed
+
+
+def _checked_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics: got {type(metrics).__name__}, expected a dict of numbers")
+    for name in metrics:
+        if not isinstance(name, str):
+            raise ValueError(f"metrics: got the name {name!r}, expected a string")
+    return {name: _ready(f"metric {name!r}", value) for name, value in metrics.items()}
+
+
+def _ready(where: str, value: Any) -> Any:
+    """Return the value as JSON has it (records spell NaN and infinities themselves)."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # numpy's arrays and scalars
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _ready(f"{where}[{name!r}]", item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_ready(f"{where}[{index}]", item) for index, item in enumerate(value)]
+    raise ValueError(f"{where}: got {type(value).__name__}, expected a number")
+
+
+def _by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = batch_metrics[0].keys()
+    for index, metrics in enumerate(batch_metrics):
+        if metrics.keys() != names:
+            raise ValueError(
+                f"batch_metrics[{index}]: got {sorted(metrics)}, expected {sorted(names)}"
+            )
+    return {name: [metrics[name] for metrics in batch_metrics] for name in names}

@@ -1,0 +1,186 @@
+"""Takes a trial out of a notebook: survey it, refuse what cannot travel, then write its blobs.
+
+Nothing is written before everything is known to travel and to be of a reasonable size.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.notebook.cells import Cells
+from det_jupyter.notebook.modules import OwnFiles, find_local_modules, find_packages
+from det_jupyter.notebook.pickling import PackPickler, pack
+from det_jupyter.notebook.survey import Culprit, Survey, find_culprits, survey_trial
+from det_jupyter.notebook.view.words import size
+from det_jupyter.wire import Capsule, CapturedName
+
+_LARGE_BYTES = 2**30
+_SHELL_NAMES = ("In", "Out")
+
+
+def capture(
+    entrypoint: str,
+    namespace: Mapping[str, Any],
+    *,
+    blobs: BlobStore,
+    cwd: Path,
+    shell: InteractiveShell | None = None,
+    allow_large: bool = False,
+) -> Capsule:
+    """Take the class `entrypoint`, with everything it refers to, out of a notebook.
+
+    Args:
+        entrypoint: Name of the trial's class.
+        namespace: The notebook's globals: the very dict (`shell.user_ns`), not a copy of it.
+        blobs: Where to write what travels.
+        cwd: The notebook's folder; modules below it travel too.
+        shell: Knows the cells; without it, `namespace["In"]` has to do.
+        allow_large: Send more than 1 GiB.
+
+    Raises:
+        ConfigError: There is no such class.
+        CaptureError: Something cannot travel (one line for each), or it is too large.
+    """
+    trial = _find_class(entrypoint, namespace)
+    cells = Cells.of(namespace, shell)
+    survey = survey_trial(entrypoint, namespace, _own_names(shell))
+    if problems := _describe_failures(survey, entrypoint, cells):
+        raise CaptureError(problems)
+    if not allow_large:
+        _check_size(survey, cells)
+    stream, packed = _pack(entrypoint, trial, namespace, blobs)
+    sources = _find_sources(packed.code_files, cells, str(cwd))
+    local = find_local_modules(
+        packed.modules, (cell["source"] for cell in sources.values()), str(cwd)
+    )
+    return Capsule(
+        entrypoint=entrypoint,
+        payload=blobs.put(stream),
+        buffers=packed.buffers,
+        sources=blobs.put(json.dumps(sources, sort_keys=True).encode()),
+        modules={name: blobs.put(Path(file).read_bytes()) for name, file in local.files.items()},
+        captured=_list_captured(survey, cells),
+        packages=find_packages(local.imports, local.files),
+        notices=_device_notices(survey) + local.notices,
+    )
+
+
+def _find_class(entrypoint: str, namespace: Mapping[str, Any]) -> type:
+    if entrypoint not in namespace:
+        here = [name for name, value in namespace.items() if _is_made_here(value, namespace)]
+        classes = f"classes defined here: {', '.join(here)}" if here else "it defines no class yet"
+        raise ConfigError(
+            [
+                f"entrypoint: {entrypoint!r} is not defined in this notebook; "
+                f"run the cell that defines it ({classes})"
+            ]
+        )
+    trial = namespace[entrypoint]
+    if not isinstance(trial, type):
+        kind = type(trial).__name__
+        raise ConfigError([f"entrypoint: {entrypoint!r} is a {kind}, expected a class"])
+    return trial
+
+
+def _is_made_here(value: Any, namespace: Mapping[str, Any]) -> bool:
+    return isinstance(value, type) and value.__module__ == namespace.get("__name__", "__main__")
+
+
+def _own_names(shell: InteractiveShell | None) -> set[str]:
+    return {*_SHELL_NAMES, *(shell.user_ns_hidden if shell is not None else ())}
+
+
+def _describe_failures(survey: Survey, entrypoint: str, cells: Cells) -> list[str]:
+    return [
+        _describe(culprit, name, survey.users[name], entrypoint, cells)
+        for name in survey.failures
+        for culprit in find_culprits(survey, name)
+    ]
+
+
+def _describe(culprit: Culprit, name: str, user: str, entrypoint: str, cells: Cells) -> str:
+    cell = cells.maker_of(name)
+    origin = f"{culprit.type_name}, from {cell}" if cell else culprit.type_name
+    line = (
+        f"{culprit.path} ({origin}) cannot travel to the ranks: {culprit.refusal.reason}; "
+        f"{culprit.refusal.remedy.format(trial=entrypoint)}"
+    )
+    return f"{line} ({user} uses {name})" if user else line
+
+
+def _check_size(survey: Survey, cells: Cells) -> None:
+    total = sum(survey.sizes.values())
+    if total <= _LARGE_BYTES:
+        return
+    largest = sorted(survey.sizes, key=lambda name: -survey.sizes[name])[:3]
+    parts = [
+        f"{name} ({size(survey.sizes[name])}{f', from {cell}' if cell else ''})"
+        for name in largest
+        for cell in [cells.maker_of(name)]
+    ]
+    raise CaptureError(
+        [
+            f"the trial takes {size(total)} with it: {', '.join(parts)}; load the data in "
+            f"build_training_data_loader instead, or pass --allow-large"
+        ]
+    )
+
+
+def _pack(
+    entrypoint: str, trial: type, namespace: Mapping[str, Any], blobs: BlobStore
+) -> tuple[bytes, PackPickler]:
+    try:
+        return pack(trial, namespace, blobs)
+    except Exception as error:  # each name can be pickled, yet not all of them together
+        message = str(error).strip().partition("\n")[0]
+        raise CaptureError(
+            [f"{entrypoint} cannot travel to the ranks: {message} ({type(error).__name__})"]
+        ) from error
+
+
+def _find_sources(files: set[str], cells: Cells, cwd: str) -> dict[str, dict[str, str]]:
+    """Return label and source of each code file that is the user's: cells and own files."""
+    own = OwnFiles(cwd)
+    sources: dict[str, dict[str, str]] = {}
+    for file in sorted(files):
+        source = "".join(linecache.getlines(file))
+        label = cells.label_of(file)
+        if label is None and (own.has(file) or not os.path.exists(file)):
+            label = own.relative(file) or file
+        if source and label is not None:
+            sources[file] = {"label": label, "source": source}
+    return sources
+
+
+def _list_captured(survey: Survey, cells: Cells) -> list[CapturedName]:
+    captured = [
+        CapturedName(
+            name=name,
+            cell=cells.maker_of(name),
+            type=_kind_of(survey.namespace[name]),
+            size_bytes=num_bytes,
+        )
+        for name, num_bytes in survey.sizes.items()
+    ]
+    return sorted(captured, key=lambda item: (-item.size_bytes, item.name))
+
+
+def _kind_of(value: Any) -> str:
+    return "class" if isinstance(value, type) else type(value).__name__
+
+
+def _device_notices(survey: Survey) -> list[str]:
+    return [
+        f"{name}: its tensors on {device} were copied to the CPU; move them to the rank's device "
+        f"in the trial"
+        for name, device in survey.devices.items()
+    ]

@@ -1,0 +1,233 @@
+"""Finds the local modules that have to travel with a trial, and the versions of installed ones.
+
+A module is local when its file is the user's own: neither installed nor Python's nor ours. Of
+local modules travel those that are loaded from under the notebook's folder, those that the trial
+refers to wherever they lie, and whatever these import, lazily or not. A package travels whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+
+_CODE_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
+_MAX_DATA_FILE_BYTES = 2**20
+_MAX_DATA_BYTES = 32 * 2**20  # of one package
+_NOT_SENT = {"__main__", "__mp_main__", "conftest", "det_jupyter"}
+_IMPORT = re.compile(r"^([ \t]*)(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
+# Where the distribution is not called as its module is; importlib.metadata's own table of them
+# takes 150 ms to build.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+
+
+class OwnFiles:
+    """Tells the user's own files from installed ones."""
+
+    def __init__(self, cwd: str) -> None:
+        self._folders = _both_spellings([cwd])
+        installed = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
+        installed += sysconfig.get_paths().values()
+        # A prefix around the notebook's folder (/usr, when that is /usr/home/me) tells nothing.
+        self._installed = tuple(
+            folder
+            for folder in _both_spellings(installed)
+            if not any(own.startswith(folder) for own in self._folders)
+        )
+
+    def has(self, file: str) -> bool:
+        """Return whether the file or folder is neither installed nor Python's."""
+        file = os.path.normpath(file) + os.sep
+        return (
+            os.path.isabs(file)
+            and not file.startswith(self._installed)
+            and f"{os.sep}site-packages{os.sep}" not in file
+            and f"{os.sep}dist-packages{os.sep}" not in file
+        )
+
+    def relative(self, file: str) -> str | None:
+        """Return the file's path from the notebook's folder, None if it lies elsewhere."""
+        file = os.path.normpath(file)
+        for folder in self._folders:
+            if file.startswith(folder):
+                return file.removeprefix(folder)
+        return None
+
+
+def _both_spellings(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return each folder, as it is called and without symbolic links, ending in a separator."""
+    spelled = {os.path.abspath(f) for f in folders} | {os.path.realpath(f) for f in folders}
+    return tuple(sorted(folder.rstrip(os.sep) + os.sep for folder in spelled))
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalModules:
+    """What travels: files by their path below the import root; and every import they make."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    imports: set[str] = field(default_factory=set)
+    notices: list[str] = field(default_factory=list)
+
+
+def find_local_modules(
+    referenced: set[str], cell_sources: Iterable[str], cwd: str
+) -> LocalModules:
+    """Return the local modules that a trial needs.
+
+    Args:
+        referenced: Top-level names of the modules that the pickled trial refers to.
+        cell_sources: Sources of its cells, searched for imports inside of functions.
+        cwd: The notebook's folder.
+    """
+    own = OwnFiles(cwd)
+    found = LocalModules(imports=set(referenced))
+    for source in cell_sources:
+        found.imports |= _imported_names(source, only_lazy=True)
+    pending = sorted(found.imports | _loaded_below(own))
+    seen = set(pending)
+    while pending:
+        top = pending.pop()
+        imported = _collect(top, own, found) if top not in _NOT_SENT else set()
+        found.imports |= imported
+        pending += sorted(imported - seen)
+        seen |= imported
+    return found
+
+
+def _loaded_below(own: OwnFiles) -> set[str]:
+    """Return the top-level names of the loaded modules with a file under the notebook's folder."""
+    tops = set()
+    for name, module in list(sys.modules.items()):
+        # Not getattr: modules that load lazily would load.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and own.relative(file) is not None and own.has(file):
+            tops.add(name.partition(".")[0])
+    return tops
+
+
+def _collect(top: str, own: OwnFiles, found: LocalModules) -> set[str]:
+    """Add the files of a module if it is local, and return the top-level names they import."""
+    origin, folders = _locate(top)
+    if not folders and origin is not None and own.has(origin) and os.path.isfile(origin):
+        files = {top + os.path.splitext(origin)[1]: origin}
+    else:
+        files = {
+            os.path.join(top, os.path.relpath(file, folder)): file
+            for folder in folders
+            if own.has(folder)
+            for file in _files_below(folder)
+        }
+        files = _without_bulk(top, files, found.notices, has_data=origin is not None)
+    found.files |= {name.replace(os.sep, "/"): file for name, file in files.items()}
+    return {
+        name
+        for file in files.values()
+        if file.endswith(".py")
+        for name in _imported_names(_read(file))
+    }
+
+
+def _locate(top: str) -> tuple[str | None, list[str]]:
+    """Return a module's file and, for a package, its folders."""
+    if top in sys.modules:
+        contents = getattr(sys.modules[top], "__dict__", {})
+        return contents.get("__file__"), [str(path) for path in contents.get("__path__", ())]
+    try:
+        spec = find_spec(top)
+    except (ImportError, AttributeError, ValueError):  # somebody's import hook does not like it
+        return None, []
+    if spec is None:
+        return None, []
+    return spec.origin, list(spec.submodule_search_locations or ())
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for path, folders, files in os.walk(folder):
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        skipped = ("__pycache__", "node_modules", "site-packages")
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in skipped)
+        for file in sorted(files):
+            if not file.startswith(".") and not file.endswith((".pyc", ".ipynb")):
+                yield os.path.join(path, file)
+
+
+def _without_bulk(
+    top: str, files: dict[str, str], notices: list[str], *, has_data: bool
+) -> dict[str, str]:
+    """Return the code of a package with its small data files; say which data stays behind.
+
+    Any folder is a package to Python; without an `__init__.py`, its data never travels.
+    """
+    code = {name: file for name, file in files.items() if name.endswith(_CODE_SUFFIXES)}
+    if not code or not has_data:
+        return code
+    sizes = {name: os.path.getsize(file) for name, file in files.items() if name not in code}
+    small = {name for name, size in sizes.items() if size <= _MAX_DATA_FILE_BYTES}
+    if sum(sizes[name] for name in small) > _MAX_DATA_BYTES:
+        small.clear()
+    if left := sorted(sizes.keys() - small):
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        notices.append(
+            f"package {top}: {left[0]}{more} did not travel (data files above 1 MiB, or 32 MiB "
+            f"together); give the trial an absolute path instead"
+        )
+    return code | {name: files[name] for name in small}
+
+
+def _read(file: str) -> str:
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        return opened.read()
+
+
+def _imported_names(source: str, *, only_lazy: bool = False) -> set[str]:
+    """Return the top-level names that a source imports; `only_lazy`: in indented lines only.
+
+    Text that merely looks like an import does no harm: nothing of that name will be found.
+    """
+    names: set[str] = set()
+    for indent, package, modules in _IMPORT.findall(source):
+        if indent or not only_lazy:
+            names.update(
+                part.split()[0].partition(".")[0] for part in modules.split(",") if part.strip()
+            )
+            names.add(package)
+    return names - {""}
+
+
+def find_packages(imports: Iterable[str], local: Iterable[str]) -> dict[str, str]:
+    """Return the names and versions of the installed distributions behind these modules."""
+    tops = set(imports) - {name.partition("/")[0].removesuffix(".py") for name in local}
+    versions = {
+        distribution: version
+        for top in tops - _NOT_SENT - {"cloudpickle"} - sys.stdlib_module_names
+        for distribution, version in [_distribution_of(top)]
+        if version
+    }
+    return dict(sorted(versions.items()))
+
+
+@lru_cache(maxsize=1024)
+def _distribution_of(top: str) -> tuple[str, str]:
+    name = _DISTRIBUTIONS.get(top, top)
+    try:
+        return name, metadata.version(name)
+    except metadata.PackageNotFoundError:
+        version = getattr(sys.modules.get(top), "__version__", "")
+        return top, version if isinstance(version, str) else ""

@@ -1,0 +1,124 @@
+"""What cannot travel to the ranks, by type, and what to do instead.
+
+Types are looked up by qualified name along their method resolution order: nothing has to be
+imported to recognise its objects, and subclasses are recognised too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why objects of a type stay behind, and the remedy (with a place for the trial's name)."""
+
+    reason: str
+    remedy: str
+
+
+class RefusedError(Exception):
+    """Raised while pickling when an object of a refused type is met."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(refusal.reason)
+
+
+_MAKE = "make it in {trial}.__init__ instead"
+_OPEN = "open it in {trial}.__init__ instead"
+_FILE = Refusal("an open file belongs to this process", _OPEN)
+_SOCKET = Refusal("a socket belongs to this process", _OPEN)
+_DATABASE = Refusal("a database connection belongs to this process", _OPEN)
+_GENERATOR = Refusal("a generator runs once, in this process", _MAKE)
+_COROUTINE = Refusal("a running coroutine belongs to this process", _MAKE)
+_LOCK = Refusal("a lock works only among the threads of this process", _MAKE)
+_QUEUE = Refusal("a queue works only inside this process", _MAKE)
+_THREAD = Refusal("threads and what ties them together belong to this process", _MAKE)
+_PROCESS = Refusal("it belongs to this process and its children", _MAKE)
+_STREAM = Refusal("a CUDA stream or event belongs to this process", _MAKE)
+_SHELL = Refusal(
+    "it is the notebook's own shell", "the ranks have none: leave it out of the trial"
+)
+_WIDGET = Refusal("a widget belongs to this notebook", "report metrics instead")
+_HANDLE = Refusal(
+    "it is a handle of this notebook",
+    "give the trial what it needs from it as a hyperparameter or a plain value",
+)
+BY_NAME_ONLY = Refusal(
+    "pickle knows it only by its name in this notebook",
+    "define it in a module beside the notebook",
+)
+
+_REFUSED = {
+    "_io._IOBase": _FILE,
+    "_socket.socket": _SOCKET,
+    "sqlite3.Connection": _DATABASE,
+    "sqlite3.Cursor": _DATABASE,
+    "builtins.generator": _GENERATOR,
+    "builtins.async_generator": _GENERATOR,
+    "builtins.coroutine": _COROUTINE,
+    "_asyncio.Future": _COROUTINE,
+    "asyncio.futures.Future": _COROUTINE,
+    "_thread.lock": _LOCK,
+    "_thread.RLock": _LOCK,
+    "threading.Condition": _LOCK,
+    "threading.Semaphore": _LOCK,
+    "threading.Event": Refusal("an event works only among the threads of this process", _MAKE),
+    "threading.Barrier": _THREAD,
+    "threading.Thread": _THREAD,
+    "_thread._local": _THREAD,
+    "concurrent.futures._base.Executor": _THREAD,
+    "concurrent.futures._base.Future": _THREAD,
+    "queue.Queue": _QUEUE,
+    "_queue.SimpleQueue": _QUEUE,
+    "subprocess.Popen": _PROCESS,
+    "multiprocessing.connection._ConnectionBase": _PROCESS,
+    "multiprocessing.managers.BaseManager": _PROCESS,
+    "multiprocessing.pool.Pool": _PROCESS,
+    "multiprocessing.process.BaseProcess": _PROCESS,
+    "multiprocessing.queues.Queue": _QUEUE,
+    "multiprocessing.queues.SimpleQueue": _QUEUE,
+    "multiprocessing.synchronize.Event": _PROCESS,
+    "multiprocessing.synchronize.Condition": _PROCESS,
+    "multiprocessing.synchronize.SemLock": _PROCESS,
+    "torch.Stream": _STREAM,
+    "torch.Event": _STREAM,
+    "torch.cuda.streams.Stream": _STREAM,
+    "torch.cuda.streams.Event": _STREAM,
+    "IPython.core.interactiveshell.InteractiveShell": _SHELL,
+    "ipywidgets.widgets.widget.Widget": _WIDGET,
+    "anywidget.widget.AnyWidget": _WIDGET,
+}
+_ALLOWED = {"_io.BytesIO", "_io.StringIO"}  # files in memory only
+_HANDLE_MODULES = ("client", "notebook", "session", "server")
+# Database drivers are many; nearly all of them call these classes alike, and none can be pickled.
+_DATABASE_NAMES = ("connection", "cursor", "engine", "session")
+
+
+def qualified_names(type_: type) -> list[str]:
+    """Return the names of a type and its bases, most derived first, as `module.qualname`."""
+    return [f"{base.__module__}.{base.__qualname__}" for base in type_.__mro__]
+
+
+def refusal_of(type_: type) -> Refusal | None:
+    """Return why objects of this type cannot travel, None if nothing is known against it."""
+    for name in qualified_names(type_):
+        if name in _ALLOWED:
+            return None
+        if name in _REFUSED:
+            return _REFUSED[name]
+        top, _, rest = name.partition(".")
+        if top == "det_jupyter" and rest.startswith(_HANDLE_MODULES):
+            return _HANDLE
+    return None
+
+
+def refusal_for_failure(type_: type, error: BaseException) -> Refusal:
+    """Return what to say of an object whose pickling failed with `error`."""
+    if isinstance(error, RefusedError):
+        return error.refusal
+    if type_.__name__.lower().endswith(_DATABASE_NAMES):
+        return _DATABASE
+    message = str(error).strip().partition("\n")[0] or "it cannot be pickled"
+    return Refusal(f"{message} ({type(error).__name__})", _MAKE)

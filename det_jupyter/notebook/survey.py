@@ -1,0 +1,337 @@
+"""Looks at a trial before it is packed: which names travel, how large they are, what cannot.
+
+Every name is pickled by itself into a counter that keeps nothing, and the pickle is cut wherever
+it meets another name of the notebook, which then has its turn:
+
+    DigitsTrial ──► Net, train_set          each name's size is its own, without the names it uses;
+                      │       └──► images   each failure belongs to one name, so that all failures
+                      └──► make_layer       are found in one go
+
+Memory is counted once, for the first name that leads to it. Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+import types
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from det_jupyter.notebook.pickling import TrialPickler, is_plain_array
+from det_jupyter.notebook.refusals import (
+    Refusal,
+    RefusedError,
+    qualified_names,
+    refusal_for_failure,
+    refusal_of,
+)
+
+_MAX_CULPRITS = 3  # for each name
+_MAX_CHILDREN = 1000
+_MAX_DEPTH = 25
+_CUT = (str, ("",))  # what a survey's stream holds instead of something that has its own turn
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What was found: sizes of the names that travel, in the order in which they were met."""
+
+    namespace: Mapping[str, Any]
+    names: dict[int, str]  # of the notebook's objects, by identity
+    sizes: dict[str, int] = field(default_factory=dict)
+    users: dict[str, str] = field(default_factory=dict)  # the function that refers to a name
+    failures: dict[str, BaseException] = field(default_factory=dict)
+    devices: dict[str, str] = field(
+        default_factory=dict
+    )  # names with tensors elsewhere than on CPU
+    counted: set[tuple[int, int]] = field(default_factory=set)  # memory: address and size
+
+    def meet(self, name: str, user: str) -> None:
+        """Note that a name travels."""
+        if name not in self.sizes:
+            self.sizes[name] = 0
+            self.users[name] = user
+            self.names.setdefault(id(self.namespace[name]), name)
+
+
+def survey_trial(
+    entrypoint: str, namespace: Mapping[str, Any], ignored: Collection[str]
+) -> Survey:
+    """Return what travels when the class `entrypoint` does.
+
+    Args:
+        entrypoint: Name of the class.
+        namespace: The notebook's globals.
+        ignored: Names in it that are the shell's own.
+    """
+    survey = Survey(namespace=namespace, names=_names_by_identity(namespace, ignored))
+    survey.names[id(namespace[entrypoint])] = entrypoint
+    survey.meet(entrypoint, "")
+    done = 0
+    while done < len(survey.sizes):  # the names that are met on the way queue at its end
+        name = list(survey.sizes)[done]
+        done += 1
+        _survey_name(survey, name, namespace[name])
+    return survey
+
+
+def _survey_name(survey: Survey, name: str, value: Any) -> None:
+    try:
+        _SurveyPickler(survey, name).dump(value)
+    except Exception as error:  # anything that user code raises while it is pickled
+        survey.failures[name] = error
+        # What comes behind the failure has not been looked at: look at the parts one by one.
+        for _, part in _children(value):
+            with suppress(Exception):
+                _SurveyPickler(survey, name).dump(part)
+
+
+def _names_by_identity(namespace: Mapping[str, Any], ignored: Collection[str]) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for name, value in list(namespace.items()):
+        if not name.startswith("_") and name not in ignored and _has_identity(value):
+            names.setdefault(id(value), name)
+    return names
+
+
+def _has_identity(value: Any) -> bool:
+    """Return whether to recognise the object, when something else holds it, as this name's value.
+
+    Small constants (`torch.float32`, the number 1) are shared by everything: meeting one says
+    nothing of the name.
+    """
+    is_array = "numpy.ndarray" in qualified_names(type(value))
+    return (is_array or type(value).__dictoffset__ != 0) and _travels(value)
+
+
+def _travels(value: Any) -> bool:
+    """Return whether a value is itself sent, rather than imported in the rank by its name."""
+    if isinstance(value, types.ModuleType):
+        return False
+    if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return True
+    module = sys.modules.get(value.__module__ or "builtins")
+    if module is None or module.__name__ == "__main__":
+        return True
+    try:
+        return functools.reduce(getattr, value.__qualname__.split("."), module) is not value
+    except AttributeError:
+        return True
+
+
+class _Counter:
+    """A file that keeps only the number of bytes written to it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.size += len(data)
+        return len(data)
+
+
+class _SurveyPickler(TrialPickler):
+    """Pickles one name's value to see whether it can be, and how large it is.
+
+    A probe (`name` is None) notes nothing: it only tells whether an object can be pickled.
+    """
+
+    def __init__(self, survey: Survey, name: str | None) -> None:
+        self._counter = _Counter()
+        super().__init__(self._counter, survey.namespace, self._count_buffer)
+        self._survey = survey
+        self._name = name
+        self._root: Any = None
+
+    def dump(self, obj: Any) -> None:
+        self._root = obj
+        super().dump(obj)
+        if self._name is not None:
+            self._survey.sizes[self._name] += self._counter.size
+
+    def reducer_override(self, obj: Any) -> Any:
+        name = self._survey.names.get(id(obj))
+        if name is not None and obj is not self._root:
+            self._meet(name, "")
+            return _CUT
+        return super().reducer_override(obj)
+
+    def reduce_function(self, function: types.FunctionType) -> Any:
+        reduced = super().reduce_function(function)
+        if reduced is not NotImplemented and function.__globals__ is self._survey.namespace:
+            slots = reduced[2][1]
+            for name, value in slots["__globals__"].items():
+                if _travels(value):
+                    self._meet(name, function.__qualname__)
+            slots["__globals__"] = {}
+        return reduced
+
+    def reduce_array(self, array: Any) -> Any:
+        if not is_plain_array(array):
+            return super().reduce_array(array)
+        self._count(array.__array_interface__["data"][0], array.nbytes)
+        return _CUT
+
+    def reduce_storage(self, storage: Any) -> Any:
+        if storage.device.type != "cpu" and self._name is not None:
+            self._survey.devices[self._name] = str(storage.device)
+        self._count(storage.data_ptr(), storage.nbytes())
+        return _CUT
+
+    def refuse(self, error: RefusedError) -> Any:
+        if self._name is None:
+            return super().refuse(error)
+        self._survey.failures.setdefault(self._name, error)
+        return _CUT
+
+    def _meet(self, name: str, user: str) -> None:
+        if self._name is not None:
+            self._survey.meet(name, user)
+
+    def _count_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        with buffer.raw() as view:
+            self._counter.size += view.nbytes
+        return False
+
+    def _count(self, address: int, num_bytes: int) -> None:
+        if self._name is not None and (address, num_bytes) not in self._survey.counted:
+            self._survey.counted.add((address, num_bytes))
+            self._survey.sizes[self._name] += num_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """An object that cannot travel, by its path from the name that holds it."""
+
+    path: str
+    type_name: str
+    refusal: Refusal
+
+
+def find_culprits(survey: Survey, name: str) -> list[Culprit]:
+    """Return the innermost objects that kept a name from being pickled, the first few of them."""
+    search = _Search(survey)
+    search.descend(name, survey.namespace[name], survey.failures[name], depth=0)
+    return search.culprits[:_MAX_CULPRITS]
+
+
+class _Search:
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+        self._seen: set[int] = set()
+        self._kept: list[Any] = []  # else the identity of a temporary object could come again
+        self.culprits: list[Culprit] = []
+
+    def descend(self, path: str, value: Any, error: BaseException, depth: int) -> None:
+        self._seen.add(id(value))
+        self._kept.append(value)
+        is_leaf = True
+        is_refused = refusal_of(type(value)) is not None
+        children = () if is_refused or depth == _MAX_DEPTH else _children(value)
+        for step, child in islice(children, _MAX_CHILDREN):
+            if len(self.culprits) >= _MAX_CULPRITS:
+                return
+            if id(child) in self._survey.names:
+                continue  # it has its own turn
+            if (child_error := self._probe(child)) is not None:
+                is_leaf = False
+                if id(child) not in self._seen:
+                    self.descend(path + step, child, child_error, depth + 1)
+        if is_leaf:
+            refusal = refusal_for_failure(type(value), error)
+            self.culprits.append(
+                Culprit(path=path, type_name=type(value).__name__, refusal=refusal)
+            )
+
+    def _probe(self, value: Any) -> BaseException | None:
+        try:
+            _SurveyPickler(self._survey, None).dump(value)
+        except Exception as error:  # anything that user code raises while it is pickled
+            return error
+        return None
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what pickling `value` would pickle next, each with its step on the path."""
+    match value:
+        case dict():
+            for key, item in value.items():
+                yield f"[{key!r}]", item
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield f"[{index}]", item
+        case set() | frozenset():
+            for item in value:
+                yield "{...}", item
+        case types.FunctionType():
+            yield from _parts_of_function(value)
+        case types.MethodType():
+            yield "", value.__self__
+            yield "", value.__func__
+        case functools.partial():
+            yield ".func", value.func
+            yield ".args", value.args
+            yield ".keywords", value.keywords
+        case staticmethod() | classmethod():
+            yield "", value.__func__
+        case property():
+            for function in (value.fget, value.fset, value.fdel):
+                yield "", function
+        case type():
+            for name, item in list(vars(value).items()):
+                if name not in ("__dict__", "__weakref__", "_abc_impl"):
+                    yield f".{name}", item
+            for base in value.__bases__:
+                yield f"<{base.__name__}>", base
+        case _:
+            yield from _parts_of_object(value)
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield f".<locals>.{name}", cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    defaults = function.__defaults__ or ()
+    positional = function.__code__.co_varnames[: function.__code__.co_argcount]
+    keyword = (function.__kwdefaults__ or {}).items()
+    for name, item in (*zip(positional[::-1], defaults[::-1], strict=False), *keyword):
+        yield f"({name}=...)", item
+    for name, item in vars(function).items():
+        yield f".{name}", item
+
+
+def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    reduced = _reduction(value)
+    if not isinstance(reduced, tuple):
+        return
+    _, args, *rest = reduced
+    state, items, pairs = (*rest, None, None, None)[:3]
+    for part in args:
+        if not isinstance(part, type):
+            yield "", part
+    slots: dict[str, Any] = {}
+    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):
+        state, slots = state
+    attributes = (state if isinstance(state, dict) else {}) | slots
+    for name, item in attributes.items():
+        yield f".{name}", item
+    if state is not None and not isinstance(state, dict):
+        yield "", state
+    for index, item in enumerate(items or ()):
+        yield f"[{index}]", item
+    for key, item in pairs or ():
+        yield f"[{key!r}]", item
+
+
+def _reduction(value: Any) -> Any:
+    try:
+        return value.__reduce_ex__(5)
+    except Exception:  # it cannot be pickled: then it has no parts, it is the culprit
+        return None

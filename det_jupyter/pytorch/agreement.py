@@ -1,0 +1,87 @@
+"""How all ranks come to do the same thing at the same batch, at next to no cost.
+
+Ranks that train together may not disagree on anything: if one leaves, the others fail in their next
+all-reduce. But the reasons to do something are known to one rank only: the chief sees the control
+page and the clock, and any rank's trial may ask to stop. Asking around after every batch would cost
+more than a small batch does. So the ranks agree, each time, when they will next speak:
+
+    batch     0   1     3         7                         107                      209
+    exchange  x   x     x         x         ...              x                        x
+              each is one all-reduce (maximum) of four integers:
+                  leave     the control page asks to preempt or stop     from the chief
+                  stop      the trial asked to stop                      from any rank
+                  flush     it is time to gather metrics                 from the chief
+                  batches   until the next exchange                      from the chief
+
+The chief chooses `batches` from the time that batches take, for an exchange every 0.2 s. The number
+at most doubles, so a slow first batch, or a fast one after a compilation, misleads it only briefly.
+Leaving takes effect at any exchange. A trial's own wish to stop waits for the next report, validation
+or checkpoint, where there always is an exchange: these batches do not depend on the clock, so a trial
+that stops itself ends at the same batch however fast it ran.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from det_jupyter.core import DistributedContext, PreemptContext
+
+EXCHANGE_PERIOD_S = 0.2
+FLUSH_PERIOD_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What all ranks do now."""
+
+    leave: bool
+    stop: bool
+    flush: bool
+
+
+class Agreement:
+    """The exchange between the ranks. All must call `exchange` after the same batches."""
+
+    def __init__(
+        self,
+        distributed: DistributedContext,
+        preempt: PreemptContext,
+        *,
+        steps_completed: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._distributed = distributed
+        self._preempt = preempt
+        self._clock = clock
+        self._since_steps = steps_completed
+        self._since_at = clock()
+        self._batches = 1
+        self._flushed_at = float("-inf")  # the first batch's metrics are shown at once
+        self.due_at = steps_completed + 1  # steps_completed of the next exchange
+
+    def measure(self, steps_completed: int) -> None:
+        """Take the time of the batches since the last exchange, before anything else is done."""
+        batches = steps_completed - self._since_steps
+        elapsed_s = max(self._clock() - self._since_at, 1e-9)
+        fitting = int(batches * EXCHANGE_PERIOD_S / elapsed_s)
+        self._batches = max(1, min(fitting, 2 * self._batches))
+
+    def exchange(self, steps_completed: int, *, wants_stop: bool) -> Verdict:
+        """Return what all ranks do now, and set `due_at`. Collective."""
+        wishes = torch.zeros(4, dtype=torch.int64)
+        wishes[1] = wants_stop
+        now = self._clock()
+        if self._distributed.is_chief:
+            wishes[0] = self._preempt.was_asked()
+            wishes[2] = now - self._flushed_at >= FLUSH_PERIOD_S
+            wishes[3] = self._batches
+        leave, stop, flush, batches = self._distributed.reduce_(wishes, "max").tolist()
+        if flush:
+            self._flushed_at = now
+        self.due_at = steps_completed + batches
+        self._since_steps, self._since_at = steps_completed, now
+        return Verdict(leave=bool(leave), stop=bool(stop), flush=bool(flush))

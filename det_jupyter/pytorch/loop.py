@@ -1,0 +1,373 @@
+"""The training loop: every rank runs it, and all ranks do everything at the same batch.
+
+    build     seed, trial, data, callbacks          restore   models, optimizers, ..., generators
+    train     per batch:     to the device, train_batch, schedulers, keep the metrics
+              at an event:   1. at a boundary: report, then validate, then save (schedule.py)
+                             2. exchange between the ranks (agreement.py)
+                             3. flush metrics, or save and leave
+
+Between events a batch costs nothing but the trial's own code: no collective besides DDP's, no wait
+for the device, no write. A checkpoint is never saved twice for the same batch. Leaving always saves,
+after what a boundary at this batch asks for, so whoever goes on begins with the next batch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.core import Context
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.agreement import Agreement
+from det_jupyter.pytorch.callbacks import PyTorchCallback
+from det_jupyter.pytorch.context import PyTorchTrialContext
+from det_jupyter.pytorch.data import DataLoader
+from det_jupyter.pytorch.metrics import TrainingMetrics, as_metrics
+from det_jupyter.pytorch.position import Position
+from det_jupyter.pytorch.rng import seed_everything, seed_rank
+from det_jupyter.pytorch.schedule import Schedule, training_units
+from det_jupyter.pytorch.state import (
+    collect_state,
+    read_state,
+    restore_generators,
+    restore_models,
+    restore_training,
+    write_state,
+)
+from det_jupyter.pytorch.trial import (
+    PyTorchTrial,
+    check_searcher_metric,
+    check_trial_class,
+    describe_missing_metric,
+)
+from det_jupyter.pytorch.validation import set_training, validate
+from det_jupyter.records import FirstStep
+from det_jupyter.wire import GangPlan
+
+Reason = Literal["completed", "preempted", "stopped"]
+
+
+class Trainer:
+    """Trains one trial, on one rank of its gang.
+
+    Args:
+        trial_class: The user's class.
+        plan: What to train, from which checkpoint on.
+        config: The plan's configuration.
+        core: This rank's journal, collectives, storage and control page.
+        device: Where this rank trains.
+        on_first_step: Called after the first optimizer step of this run.
+    """
+
+    def __init__(
+        self,
+        trial_class: type[PyTorchTrial],
+        plan: GangPlan,
+        config: ExperimentConfig,
+        core: Context,
+        device: torch.device,
+        *,
+        on_first_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.plan = plan
+        self.config = config
+        self.position = Position(self.config.optimizations.aggregation_frequency)
+        self.context = PyTorchTrialContext(
+            distributed=core.distributed,
+            device=device,
+            hparams=plan.hparams,
+            config=self.config,
+            experiment_id=plan.experiment_id,
+            trial_id=plan.trial_id,
+            trial_seed=plan.seed,
+            position=self.position,
+        )
+        self.trial: PyTorchTrial | None = None
+        self.callbacks: dict[str, PyTorchCallback] = {}
+        self.steps_completed = 0
+        self.trained = 0  # batches in this run
+        self.batch: Any = None
+        self.metrics: dict[str, Any] = {}
+        self._trial_class = trial_class
+        self._core = core
+        self._distributed = core.distributed
+        self._on_first_step = on_first_step
+        self._best_metric = plan.best_metric
+        self._saved_at = -1
+        self._flushed_at = 0
+        self._has_stepped = False
+        self._recorder = TrainingMetrics(
+            core.distributed, average=self.config.optimizations.average_training_metrics
+        )
+
+    def run(self) -> Reason:
+        """Train until the trial's length is reached, it stops itself, or is asked to leave.
+
+        Raises:
+            ConfigError: The trial or its configuration cannot work, however often it is tried.
+        """
+        trial = self._build_trial()
+        with ExitStack() as on_exit:
+            for callback in self.callbacks.values():
+                on_exit.callback(callback.on_trial_shutdown)
+            reason = self._run_trial(trial)
+        self._distributed.barrier()  # nobody leaves while the chief is still saving
+        return reason
+
+    def live(self) -> dict[str, Any]:
+        """Return what there is to look at while training, by the names a person would use."""
+        context = self.context
+        found = {
+            "trial": self.trial,
+            "context": context,
+            "models": context.models,
+            "model": context.models[0] if context.models else None,
+            "optimizers": context.optimizers,
+            "optimizer": context.optimizers[0] if context.optimizers else None,
+            "batch": self.batch,
+            "batch_idx": self.position.batch_idx,
+            "steps_completed": self.steps_completed,
+            "metrics": self.metrics,
+        }
+        return found | ({"loss": self.metrics["loss"]} if "loss" in self.metrics else {})
+
+    def _build_trial(self) -> PyTorchTrial:
+        problems = [f"entrypoint: {line}" for line in check_trial_class(self._trial_class)]
+        if not problems:
+            problems = check_searcher_metric(self._trial_class, self.config.searcher.metric)
+        if problems:
+            raise ConfigError(problems)
+        seed_everything(self.plan.seed)
+        self.trial = trial = self._trial_class(self.context)
+        for method, wrapped in (
+            ("wrap_model", self.context.models),
+            ("wrap_optimizer", self.context.optimizers),
+        ):
+            if not wrapped:
+                name = self._trial_class.__name__
+                raise ConfigError([f"entrypoint: {name}.__init__ has to call context.{method}"])
+        self.callbacks = trial.build_callbacks()
+        return trial
+
+    def _run_trial(self, trial: PyTorchTrial) -> Reason:
+        checkpoint = self.plan.checkpoint
+        first = checkpoint.steps_completed if checkpoint else 0
+        self.steps_completed = self._saved_at = self._flushed_at = first
+        self.position.first_batch_idx = first
+        for callback in self.callbacks.values():
+            callback.on_trial_startup(first, checkpoint.uuid if checkpoint else None)
+        recipe = self._build_data(trial)
+        loader = recipe.get_data_loader(
+            repeat=True,
+            skip=first,
+            num_replicas=self._distributed.size,
+            rank=self._distributed.rank,
+            seed=self.plan.seed,
+        )
+        seed_rank(self.plan.seed, self._distributed.rank)
+        self._begin_training()
+        batches = iter(loader)
+        try:
+            return self._train(trial, batches)
+        finally:
+            del batches, loader  # ends the loader's workers, which os._exit would leave behind
+
+    def _build_data(self, trial: PyTorchTrial) -> DataLoader:
+        recipe = _checked(trial, "build_training_data_loader")
+        self._validation_recipe = _checked(trial, "build_validation_data_loader")
+        has_batch_size = "global_batch_size" in self.plan.hparams
+        units = training_units(
+            self.config,
+            global_batch_size=self.context.get_global_batch_size() if has_batch_size else None,
+            batches_per_pass=recipe.batches_per_pass(),
+            size=self._distributed.size,
+        )
+        self._schedule = Schedule(self.config, units)
+        self.position.units = units
+        self.position.end = self._schedule.end
+        return recipe
+
+    def _begin_training(self) -> None:
+        """Restore the checkpoint, if there is one, and let callbacks know."""
+        checkpoint = self.plan.checkpoint
+        state = read_state(Path(checkpoint.path)) if checkpoint else None
+        if checkpoint and state:
+            where = f"checkpoint {checkpoint.uuid}"
+            for callback in self.callbacks.values():
+                callback.on_checkpoint_load_start(state)
+            restore_models(self.context, state, where)
+            restore_training(self.context, self.callbacks, state, where)
+        set_training(self.context.models)
+        for callback in self.callbacks.values():
+            callback.on_training_start()
+        if state:
+            restore_generators(self.context, state)  # last: nothing above may draw from them
+        elif self.config.perform_initial_validation:
+            self._validate()
+
+    def _train(self, trial: PyTorchTrial, batches: Iterator[Any]) -> Reason:
+        end = self._schedule.end
+        if self.steps_completed >= end:
+            return "completed"  # it was paused after its last batch
+        units = self._schedule.units
+        self._epoch = units.epoch_of(self.steps_completed)
+        self._epoch_start = units.epoch_end(self._epoch)
+        self._epoch_end = units.epoch_end(self._epoch + 1)
+        self._agreement = Agreement(
+            self._distributed, self._core.preempt, steps_completed=self.steps_completed
+        )
+        boundary = self._schedule.next_boundary(self.steps_completed)
+        for batch in batches:
+            self._train_batch(trial, batch)
+            steps = self.steps_completed
+            if steps == boundary or steps == self._agreement.due_at:
+                reason = self._at_event(is_boundary=steps == boundary)
+                if reason:
+                    return reason
+                boundary = self._schedule.next_boundary(steps)
+        raise RuntimeError("the training data ended, although it is repeated for ever")
+
+    def _train_batch(self, trial: PyTorchTrial, host_batch: Any) -> None:
+        index = self.steps_completed
+        self.context.begin_batch(index)
+        if self.callbacks and index == self._epoch_start:
+            for callback in self.callbacks.values():
+                callback.on_training_epoch_start(self._epoch)
+        self.batch = batch = self.context.to_device(host_batch)
+        returned = trial.train_batch(batch, self._epoch, index)
+        self.metrics = metrics = as_metrics("train_batch", returned)
+        if self.position.is_step:
+            self._after_step()
+        self._recorder.add(metrics, index)
+        self.steps_completed = index + 1
+        self.trained += 1
+        if self.steps_completed == self._epoch_end:
+            self._end_epoch()
+
+    def _after_step(self) -> None:
+        """Step the schedulers, which only ever step with the optimizer."""
+        position = self.position
+        for item in self.context.lr_schedulers:
+            epoch_of = self._schedule.units.epoch_of
+            for _ in range(item.steps_after(position.window, position.next_step, epoch_of)):
+                item.scheduler.step()
+        if not self._has_stepped:
+            self._has_stepped = True
+            if self._distributed.is_chief:
+                record = FirstStep(at=time.time(), steps_completed=position.batch_idx + 1)
+                self._core.sink.write(record)
+            self._on_first_step()
+
+    def _end_epoch(self) -> None:
+        for callback in self.callbacks.values():
+            callback.on_training_epoch_end(self._epoch)
+        self._epoch += 1
+        self._epoch_start = self._epoch_end
+        self._epoch_end = self._schedule.units.epoch_end(self._epoch + 1)
+
+    def _at_event(self, *, is_boundary: bool) -> Reason | None:
+        """Do what is due after this batch, and return a reason to leave if there is one."""
+        steps = self.steps_completed
+        self._agreement.measure(steps)
+        if is_boundary:
+            self._report()
+            if self._schedule.validates_at(steps):
+                self._validate()
+            if self._schedule.saves_at(steps):
+                self._save()
+        verdict = self._agreement.exchange(steps, wants_stop=self.context.get_stop_requested())
+        reason: Reason | None = None
+        if steps == self._schedule.end:
+            reason = "completed"
+        elif verdict.leave:
+            reason = "preempted"
+        elif verdict.stop and is_boundary:
+            reason = "stopped"
+        if not is_boundary and reason:
+            self._report()
+        elif not is_boundary and verdict.flush:
+            self._flush()
+        if reason:
+            self._save()
+        return reason
+
+    def _flush(self) -> None:
+        """Journal the metrics of each batch since the last flush. Waits for the device."""
+        values = self._recorder.flush()
+        if self._distributed.is_chief:
+            steps = self.steps_completed
+            self._core.train.report_batch_metrics(self._flushed_at + 1, values)
+            self._core.train.report_progress(min(1.0, steps / self._schedule.end), steps)
+        self._flushed_at = self.steps_completed
+
+    def _report(self) -> None:
+        """Journal the training metrics' averages over the batches since the last report."""
+        self._flush()
+        averages, by_batch = self._recorder.report()
+        if self._distributed.is_chief:
+            self._core.train.report_training_metrics(self.steps_completed, averages)
+        for callback in self.callbacks.values():
+            callback.on_training_workload_end(averages, by_batch)
+
+    def _validate(self) -> None:
+        assert self.trial is not None
+        metrics = validate(
+            self.trial, self.context, self._validation_recipe, list(self.callbacks.values())
+        )
+        if self._distributed.is_chief:
+            self._core.train.report_validation_metrics(self.steps_completed, metrics)
+        problems = describe_missing_metric(self.config.searcher.metric, set(metrics))
+        if problems:
+            raise ConfigError(problems)
+        is_best = self._is_best(metrics[self.config.searcher.metric])
+        policy = self.config.checkpoint_policy
+        if policy == "all" or (policy == "best" and is_best):
+            self._save()
+
+    def _is_best(self, metric: float) -> bool:
+        """Return whether the experiment has seen no better one. All ranks know, and agree."""
+        best = self._best_metric
+        sign = 1 if self.config.searcher.smaller_is_better else -1
+        if math.isnan(metric) or (best is not None and sign * metric >= sign * best):
+            return False
+        self._best_metric = metric
+        return True
+
+    def _save(self) -> None:
+        """Save a checkpoint, unless this batch has one. Collective."""
+        steps = self.steps_completed
+        if self._saved_at == steps:
+            return
+        self._saved_at = steps
+        state = collect_state(self.context, self.callbacks, in_window=not self.position.is_step)
+        for callback in self.callbacks.values():
+            callback.on_checkpoint_save_start(state)
+        uuid = ""
+        if self._distributed.is_chief:
+            with self._core.checkpoint.store_path({"steps_completed": steps}) as (path, uuid):
+                write_state(path, state, self.plan)
+                for callback in self.callbacks.values():
+                    callback.on_checkpoint_write_end(path)
+        if self.callbacks:
+            uuid = self._distributed.broadcast(uuid)
+            for callback in self.callbacks.values():
+                callback.on_checkpoint_upload_end(uuid)
+
+
+def _checked(trial: PyTorchTrial, method: str) -> DataLoader:
+    recipe = getattr(trial, method)()
+    if not isinstance(recipe, DataLoader):
+        raise ConfigError(
+            [
+                f"{method}: returned a {type(recipe).__module__}.{type(recipe).__qualname__}, "
+                "expected a det_jupyter.pytorch.DataLoader, which can be sharded and resumed"
+            ]
+        )
+    return recipe

@@ -1,0 +1,115 @@
+"""Random number generators: seeding, and their states in a form that checkpoints can hold.
+
+Every rank is seeded with the trial's seed before the trial is built, so that all build the same
+weights and draw the same splits. Then the other ranks take seeds of their own: with the same stream
+everywhere, dropout would cut the same units out of every rank's batch.
+
+The order of the data is not drawn from these generators at all (see data.py), so it depends neither
+on what the user's code draws nor on how many workers load it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+import torch
+
+RngStates = dict[str, Any]
+
+_CPU = torch.device("cpu")
+
+
+def derive_seed(*parts: object) -> int:
+    """Return a seed that depends on all parts, and on nothing else.
+
+    >>> derive_seed("rank", 42, 1) == derive_seed("rank", 42, 1) != derive_seed("rank", 42, 2)
+    True
+    """
+    return random.Random(" ".join(map(str, parts))).getrandbits(63)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, numpy's and torch's global generators, CUDA's too."""
+    seed_cpu(seed)
+    torch.manual_seed(seed)
+
+
+def seed_cpu(seed: int) -> None:
+    """Seed the global generators that draw on the CPU; cheap enough to do for every batch."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Give each rank but the chief, which goes on with the trial's seed, a stream of its own."""
+    if rank > 0:
+        seed_everything(derive_seed("rank", seed, rank))
+
+
+def get_states(device: torch.device = _CPU) -> RngStates:
+    """Return the states of the CPU's generators and the device's, as tensors and plain values."""
+    gathered = numpy.random.get_state(legacy=False)
+    assert isinstance(gathered, dict)
+    numpy_state = gathered["state"]
+    states = {
+        "python": random.getstate(),
+        "numpy": {
+            "bit_generator": gathered["bit_generator"],
+            "key": torch.from_numpy(numpy_state["key"].astype("int64")),
+            "pos": int(numpy_state["pos"]),
+            "has_gauss": int(gathered["has_gauss"]),
+            "gauss": float(gathered["gauss"]),
+        },
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_states(states: RngStates, device: torch.device = _CPU) -> None:
+    """Put back what `get_states` returned."""
+    random.setstate(states["python"])
+    saved = states["numpy"]
+    numpy.random.set_state(
+        {
+            "bit_generator": saved["bit_generator"],
+            "state": {"key": saved["key"].numpy().astype("uint32"), "pos": saved["pos"]},
+            "has_gauss": saved["has_gauss"],
+            "gauss": saved["gauss"],
+        }
+    )
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+class RngStream:
+    """Generator states of its own, swapped in for as long as a block draws from them."""
+
+    def __init__(self, seed: int) -> None:
+        with _states_kept():
+            seed_cpu(seed)
+            self._states = get_states()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let the block draw from this stream; the global generators go on as if it had not run."""
+        with _states_kept():
+            set_states(self._states)
+            yield
+            self._states = get_states()
+
+
+@contextmanager
+def _states_kept() -> Iterator[None]:
+    states = get_states()
+    try:
+        yield
+    finally:
+        set_states(states)

@@ -1,0 +1,168 @@
+"""Samplers to compose a data order from, for those who build their own loaders.
+
+Compose them in this order: shuffle; repeat (training only); shard among the ranks; batch; skip what
+was done before. `det_jupyter.pytorch.DataLoader` does all of it by itself. A "batch sampler" yields
+lists of indices, one per batch.
+
+    records 0..9, batches of 2, two ranks, repeating
+    rank 0: [0,1] [4,5] [8,9] | [2,3] [6,7] | [0,1] ...
+    rank 1: [2,3] [6,7] | [0,1] [4,5] [8,9] | [2,3] ...      | a new pass begins
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy
+from torch.utils.data import BatchSampler, Sampler
+
+T = TypeVar("T")
+
+
+class RepeatSampler(Sampler[int]):
+    """Goes through a sampler again and again, for ever. Its length is that of one pass."""
+
+    def __init__(self, sampler: Sampler[int]) -> None:
+        self._sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
+
+    def __iter__(self) -> Iterator[int]:
+        return _repeat(self._sampler)
+
+
+class RepeatBatchSampler(BatchSampler):
+    """Goes through a batch sampler again and again, for ever. Its length is that of one pass."""
+
+    def __init__(self, batch_sampler: BatchSampler) -> None:
+        self._batch_sampler = batch_sampler
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return _repeat(self._batch_sampler)
+
+
+class DistributedSampler(Sampler[int]):
+    """Gives each rank every `num_workers`-th record, beginning with its own rank's."""
+
+    def __init__(self, sampler: Sampler[int], num_workers: int, rank: int) -> None:
+        _check_shard(num_workers, rank)
+        self._sampler = sampler
+        self._num_workers = num_workers
+        self._rank = rank
+
+    def __len__(self) -> int:
+        total = len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
+        return shard_length(total, self._num_workers, self._rank)
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(self._sampler, self._rank, None, self._num_workers)
+
+
+class DistributedBatchSampler(BatchSampler):
+    """Gives batch i to rank `i % num_workers`: whole batches, not a stride through records."""
+
+    def __init__(self, batch_sampler: BatchSampler, num_workers: int, rank: int) -> None:
+        _check_shard(num_workers, rank)
+        self._batch_sampler = batch_sampler
+        self._num_workers = num_workers
+        self._rank = rank
+
+    def __len__(self) -> int:
+        return shard_length(len(self._batch_sampler), self._num_workers, self._rank)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return islice(self._batch_sampler, self._rank, None, self._num_workers)
+
+
+class SkipSampler(Sampler[int]):
+    """Leaves out the first `skip` records. Its length does not change by that."""
+
+    def __init__(self, sampler: Sampler[int], skip: int) -> None:
+        self._sampler = sampler
+        self._skip = skip
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(self._sampler, self._skip, None)
+
+
+class SkipBatchSampler(BatchSampler):
+    """Leaves out the first `skip` batches. Its length does not change by that."""
+
+    def __init__(self, batch_sampler: BatchSampler, skip: int) -> None:
+        self._batch_sampler = batch_sampler
+        self._skip = skip
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return islice(self._batch_sampler, self._skip, None)
+
+
+class ReproducibleShuffleSampler(Sampler[int]):
+    """Shuffles the records anew in each pass, in an order that the seed alone determines."""
+
+    def __init__(self, sampler: Sampler[int], seed: int) -> None:
+        self._sampler = sampler
+        self._generator = numpy.random.RandomState(seed)
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]  # as sized as what it wraps
+
+    def __iter__(self) -> Iterator[int]:
+        return _shuffled(self._sampler, self._generator)
+
+
+class ReproducibleShuffleBatchSampler(BatchSampler):
+    """Shuffles the order of batches anew in each pass; what is in a batch stays together."""
+
+    def __init__(self, batch_sampler: BatchSampler, seed: int) -> None:
+        self._batch_sampler = batch_sampler
+        self._generator = numpy.random.RandomState(seed)
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return _shuffled(self._batch_sampler, self._generator)
+
+
+def shard_length(total: int, num_shards: int, shard: int) -> int:
+    """Return how many of `total` things go to one shard, when thing i goes to `i % num_shards`.
+
+    >>> [shard_length(5, 2, shard) for shard in (0, 1)]
+    [3, 2]
+    """
+    return (total - shard + num_shards - 1) // num_shards
+
+
+def _check_shard(num_workers: int, rank: int) -> None:
+    if num_workers < 1:
+        raise ValueError(f"num_workers: got {num_workers}, expected at least 1")
+    if not 0 <= rank < num_workers:
+        raise ValueError(f"rank: got {rank}, expected 0 to {num_workers - 1}")
+
+
+def _repeat(things: Iterable[T]) -> Iterator[T]:
+    while True:
+        found = False
+        for thing in things:
+            found = True
+            yield thing
+        if not found:
+            raise ValueError("cannot repeat a sampler that yields nothing")
+
+
+def _shuffled(things: Iterable[T], generator: Any) -> Iterator[T]:
+    in_order = list(things)
+    for place in generator.permutation(len(in_order)):
+        yield in_order[place]

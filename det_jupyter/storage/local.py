@@ -1,0 +1,145 @@
+"""Checkpoints in a folder, each complete or not there at all. Knows nothing of what is in them.
+
+    <root>/<uuid>/             a complete checkpoint
+    <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
+
+A writer holds a lock on its scratch folder, which the kernel drops when the writer dies. So a
+leftover can be told from work in progress, and the next writer removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from det_jupyter.errors import CheckpointError
+
+_SCRATCH = ".part-"
+
+
+class CheckpointStorage(Protocol):
+    """Keeps checkpoints by uuid.
+
+    Used by one thread at a time; several processes may share one storage. A checkpoint that can be
+    found is complete.
+    """
+
+    def store(self, uuid: str) -> AbstractContextManager[Path]:
+        """Give an empty folder to fill; on leaving, its content becomes the checkpoint.
+
+        If the block raises, or the process dies in it, there is no checkpoint of that name.
+        """
+
+    def find(self, uuid: str) -> Path:
+        """Return the checkpoint's folder, for reading only.
+
+        Raises:
+            CheckpointError: There is none.
+        """
+
+    def delete(self, uuid: str) -> None:
+        """Remove the checkpoint; it may be gone already."""
+
+
+class LocalStorage:
+    """A CheckpointStorage in a local or shared folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @contextmanager
+    def store(self, uuid: str) -> Iterator[Path]:
+        """See CheckpointStorage."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._remove_leftovers()
+        scratch = self.root / f"{_SCRATCH}{uuid}"
+        lock = _make_locked(scratch)
+        try:
+            yield scratch
+            _sync_tree(scratch)
+            scratch.rename(self._path(uuid))
+            _sync(self.root)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        finally:
+            os.close(lock)
+
+    def find(self, uuid: str) -> Path:
+        """See CheckpointStorage."""
+        path = self._path(uuid)
+        if not path.is_dir():
+            raise CheckpointError(f"checkpoint {uuid}: not in {self.root}")
+        return path
+
+    def delete(self, uuid: str) -> None:
+        """See CheckpointStorage."""
+        path = self._path(uuid)
+        if path.is_dir():
+            # Renamed first, so that a reader never finds half of it.
+            doomed = self.root / f"{_SCRATCH}deleted-{uuid}"
+            path.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)  # a writer may be removing it as well
+
+    def _path(self, uuid: str) -> Path:
+        if not uuid or uuid.startswith(".") or "/" in uuid:
+            raise CheckpointError(f"checkpoint {uuid!r}: this is not the name of a checkpoint")
+        return self.root / uuid
+
+    def _remove_leftovers(self) -> None:
+        for scratch in self.root.glob(f"{_SCRATCH}*"):
+            lock = _try_lock(scratch)
+            if lock is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+                os.close(lock)
+
+
+def default_root(host_path: str | None, data_dir: Path) -> Path:
+    """Return where `checkpoint_storage.host_path` says checkpoints go; by default, our own folder."""
+    return Path(host_path).expanduser() if host_path else data_dir / "checkpoints"
+
+
+def _try_lock(folder: Path) -> int | None:
+    """Return a descriptor that holds the folder's lock, or None if it is gone or someone has it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _make_locked(folder: Path) -> int:
+    """Make the folder and return a descriptor that holds its lock."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = _try_lock(folder)
+        # Another writer may have taken it for a leftover before it was locked, and removed it.
+        if lock is not None and folder.is_dir():
+            return lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _sync_tree(folder: Path) -> None:
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            _sync(Path(parent) / name)
+        _sync(Path(parent))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

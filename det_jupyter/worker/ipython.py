@@ -1,0 +1,74 @@
+"""IPython's kernel with everything taken out that would reach into the process it is a guest of.
+
+Importing this module imports IPython; it knows nothing of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ipykernel.displayhook import ZMQDisplayHook
+from ipykernel.iostream import OutStream
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQInteractiveShell
+
+from det_jupyter.worker.kernel import split_streams
+
+
+class _GuestShell(ZMQInteractiveShell):
+    def init_sys_modules(self) -> None:
+        """Leave `__main__` to the trainer, whose classes are pickled by that name."""
+
+
+class _GuestKernel(IPythonKernel):
+    shell_class = _GuestShell
+
+    async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Let the client go, and stay."""
+        content = {"status": "ok", "restart": parent["content"].get("restart", False)}
+        self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
+
+    async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Interrupt nothing: SIGINT would reach the trainer and its data-loader workers."""
+        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+
+class _GuestApp(IPKernelApp):
+    kernel_class = _GuestKernel
+
+    def init_io(self) -> None:
+        """Capture what this thread prints; not the descriptors, which are the rank's output."""
+        split_streams(lambda name: OutStream(self.session, self.iopub_thread, name, watchfd=False))
+        self.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
+
+    def _leave_alone(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: this belongs to the process, or to the user's own sessions."""
+
+    init_signal = _leave_alone  # handlers can only be set in the main thread
+    init_poller = _leave_alone  # would end the process with the notebook server it descends from
+    init_crash_handler = _leave_alone  # sys.excepthook
+    init_pdb = _leave_alone
+    init_path = _leave_alone  # sys.path
+    init_gui_pylab = _leave_alone  # MPLBACKEND
+    init_extensions = _leave_alone  # the user's, made for notebooks
+    init_code = _leave_alone  # the user's startup files
+    load_config_file = _leave_alone
+    log_connection_info = _leave_alone
+
+
+def serve(connection_file: Path, namespace: Callable[[], Mapping[str, Any]]) -> None:
+    """Run a kernel in this thread, for ever."""
+    app = _GuestApp.instance(log_level=40)
+    app.config.HistoryManager.enabled = False  # not into the user's history
+    app.initialize(["-f", str(connection_file)])
+    shell = app.shell
+
+    def refresh() -> None:
+        shell.user_ns.update(namespace())
+
+    shell.events.register("pre_execute", refresh)
+    refresh()
+    app.start()

@@ -1,0 +1,107 @@
+"""The Jupyter kernel of a rank: it answers while the main thread trains.
+
+    connection file    written when the rank is born, so that a client can wait for the kernel
+    kernel             a daemon thread, started after the first step or when that takes long
+    clients            execute, complete, inspect; may neither end nor interrupt the rank
+
+Signals, standard streams and `__main__` stay the trainer's. The kernel's namespace is filled with
+what is live before each execution; what is executed there runs between two of the trainer's
+bytecodes, so it costs the training nothing while nobody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from det_jupyter.paths import write_private
+
+Namespace = Callable[[], Mapping[str, Any]]
+
+
+class RankKernel:
+    """The kernel of one rank.
+
+    Args:
+        connection_file: Written at once, by `announce`.
+        sockets: Path that the names of the five IPC sockets begin with; has to be short.
+        namespace: Gives what an execution finds.
+    """
+
+    def __init__(self, connection_file: Path, sockets: str, namespace: Namespace) -> None:
+        self._connection_file = connection_file
+        self._sockets = sockets
+        self._namespace = namespace
+        self._started = threading.Lock()  # taken once, by whoever starts the kernel
+
+    def announce(self) -> None:
+        """Write the connection file."""
+        connection = {
+            "transport": "ipc",
+            "ip": self._sockets,
+            "shell_port": 1,
+            "iopub_port": 2,
+            "stdin_port": 3,
+            "control_port": 4,
+            "hb_port": 5,
+            "key": secrets.token_hex(32),
+            "signature_scheme": "hmac-sha256",
+            "kernel_name": "det-worker",
+        }
+        write_private(self._connection_file, json.dumps(connection, indent=1))
+
+    def start(self) -> None:
+        """Start answering, unless it does already. Any thread may call."""
+        if not self._started.acquire(blocking=False):
+            return
+        # Here and not in the thread: a data loader may fork workers meanwhile, and a worker that is
+        # forked in the middle of another thread's import waits for that import for ever.
+        from det_jupyter.worker.ipython import serve
+
+        thread = threading.Thread(
+            target=_serve, args=(serve, self._connection_file, self._namespace), daemon=True
+        )
+        thread.name = "kernel"
+        thread.start()
+
+
+def _serve(serve: Callable[[Path, Namespace], None], file: Path, namespace: Namespace) -> None:
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    try:
+        serve(file, namespace)
+    except Exception:  # the rank trains on; it can only not be looked into
+        traceback.print_exc()
+
+
+class StreamByThread:
+    """A text stream that is `theirs` to one thread, and `ours` to all others."""
+
+    def __init__(self, ours: TextIO, theirs: TextIO, thread_id: int) -> None:
+        self._ours = ours
+        self._theirs = theirs
+        self._thread_id = thread_id
+
+    def write(self, text: str) -> int:
+        """Write to the calling thread's stream."""
+        return self._current().write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._current(), name)
+
+    def _current(self) -> TextIO:
+        return self._theirs if threading.get_ident() == self._thread_id else self._ours
+
+
+def split_streams(make: Callable[[str], TextIO]) -> None:
+    """Give the calling thread standard streams of its own; those of all others stay."""
+    thread_id = threading.get_ident()
+    for name in ("stdout", "stderr"):
+        ours = getattr(sys, name)
+        setattr(sys, name, StreamByThread(ours, make(name), thread_id))

@@ -1,0 +1,199 @@
+"""The life of a rank, from a process that was made for it to its exit. One place for every end.
+
+    end                                        journal                      exit code
+    trained to its length, paused, stopped     RunEnded (the chief)         0, all ranks together
+    the trial raised InvalidHP                 RunEnded (any rank)          1: it may be alone
+    any other exception                        RankFailure                  1
+    its agent died                             nothing                      killed (lifeline.py)
+
+A rank that fails leaves at once, by os._exit: destroying a process group, or joining a thread that
+waits in a collective, could hang for as long as the peers live. Its peers then fail too ("connection
+closed by peer"). They hold that error back for a moment: the agent ends them meanwhile, and the one
+failure that is told is the first.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+
+from det_jupyter import core, pytorch
+from det_jupyter.blobs import BlobStore
+from det_jupyter.capsule import cell_labels, load_capsule
+from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.control import ControlPage
+from det_jupyter.errors import ConfigError, InvalidHP
+from det_jupyter.records import RankFailure, RankStarted, RunEnded
+from det_jupyter.rundir import RunDir
+from det_jupyter.storage import LocalStorage, default_root
+from det_jupyter.wire import RankSpec
+from det_jupyter.worker import lifeline, rendezvous
+from det_jupyter.worker.journal import Journal
+from det_jupyter.worker.kernel import RankKernel
+from det_jupyter.worker.tracebacks import CodeNames
+
+_KERNEL_AFTER_S = 2.0  # without a first step: whoever is stuck before it can be looked into
+_SECONDARY_DELAY_S = 0.5
+_LOST_PEER = re.compile(
+    r"closed by (remote )?peer|reset by peer|broken pipe|socket closed|remote process exited"
+    r"|wait timeout|timed out waiting|gloo/transport",
+    re.IGNORECASE,
+)
+
+
+def run_rank(spec: RankSpec) -> NoReturn:
+    """Be the rank that `spec` describes; `prepare_process` was called before."""
+    rank = Rank(spec)
+    try:
+        code = rank.live()
+    except (
+        BaseException
+    ) as error:  # the process's boundary: also exits and interrupts of user code
+        code = rank.fail(error)
+    _leave(code)
+
+
+class Rank:
+    """One rank process: what it knows of itself while it lives, and for when it fails."""
+
+    def __init__(self, spec: RankSpec) -> None:
+        self.spec = spec
+        self.folder = RunDir(Path(spec.run_dir))
+        self.journal = Journal(self.folder.journal(spec.place.rank))
+        self.blobs = BlobStore(Path(spec.data_dir) / "blobs")
+        self.code_dir = self.folder.path / "code"
+        self.names = CodeNames({}, [self.code_dir, Path(spec.plan.cwd)])
+        self.device = rendezvous.choose_device(spec.plan, spec.place)
+        self.trainer: pytorch.Trainer | None = None
+
+    def live(self) -> int:
+        """Train, and return the exit code."""
+        plan, place = self.spec.plan, self.spec.place
+        faulthandler.enable()
+        signal.signal(signal.SIGINT, _stay)
+        kernel = self._announce_kernel()
+        lifeline.watch(place.lifeline_fd, after_s=_KERNEL_AFTER_S, then=kernel.start)
+        rendezvous.limit_threads(place)
+        backend = rendezvous.choose_backend(plan)
+        started = RankStarted(
+            at=time.time(), pid=os.getpid(), backend=backend, device=str(self.device)
+        )
+        self.journal.write(started)
+        os.chdir(plan.cwd)
+        sys.path.insert(0, plan.cwd)  # as in the notebook
+        trial_class = self._load_class()
+        config = parse_config(plan.config)
+        distributed = rendezvous.join(place, backend, self.device)
+        context = self._context(config, distributed)
+        self.trainer = pytorch.Trainer(
+            trial_class, plan, config, context, self.device, on_first_step=kernel.start
+        )
+        reason = self.trainer.run()
+        if distributed.is_chief:
+            steps = self.trainer.steps_completed
+            self.journal.write(RunEnded(at=time.time(), reason=reason, steps_completed=steps))
+        return 0
+
+    def fail(self, error: BaseException) -> int:
+        """Journal why this rank ends, and return the exit code."""
+        trained = self.trainer.trained if self.trainer else 0
+        if isinstance(error, InvalidHP):
+            steps = self.trainer.steps_completed if self.trainer else 0
+            ended = RunEnded(
+                at=time.time(), reason="invalid_hp", steps_completed=steps, message=str(error)
+            )
+            self.journal.write(ended)
+            return 1
+        explanation = self.names.explain(error)
+        sys.stderr.write(explanation.traceback)
+        is_secondary = self.spec.place.world_size > 1 and is_lost_peer(error)
+        if is_secondary:
+            time.sleep(_SECONDARY_DELAY_S)
+        # What fails before its first batch will do so again, unless an earlier run came further.
+        is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and not is_secondary
+        failure = RankFailure(
+            at=time.time(),
+            rank=self.spec.place.rank,
+            error=f"another rank is gone: {explanation.error}"
+            if is_secondary
+            else explanation.error,
+            traceback=explanation.traceback,
+            where=explanation.where,
+            final=isinstance(error, ConfigError) or is_hopeless,
+        )
+        self.journal.write(failure)
+        return 1
+
+    def _announce_kernel(self) -> RankKernel:
+        rank = self.spec.place.rank
+        sockets = Path(self.spec.socket_dir)
+        sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kernel = RankKernel(
+            self.folder.connection_file(rank), str(sockets / str(rank)), self._namespace
+        )
+        kernel.announce()
+        return kernel
+
+    def _load_class(self) -> Any:
+        capsule = self.spec.plan.capsule
+        self.names = CodeNames(
+            cell_labels(capsule, self.blobs), [self.code_dir, Path(self.spec.plan.cwd)]
+        )
+        return load_capsule(capsule, self.blobs, self.code_dir)
+
+    def _context(
+        self, config: ExperimentConfig, distributed: core.DistributedContext
+    ) -> core.Context:
+        plan = self.spec.plan
+        root = default_root(config.checkpoint_storage.host_path, Path(self.spec.data_dir))
+        page = ControlPage(self.folder.control) if distributed.is_chief else None
+        ids = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
+        return core.Context(
+            distributed=distributed,
+            train=core.TrainContext(self.journal, distributed),
+            checkpoint=core.CheckpointContext(LocalStorage(root), self.journal, distributed, ids),
+            preempt=core.PreemptContext(page, distributed),
+            sink=self.journal,
+        )
+
+    def _namespace(self) -> dict[str, Any]:
+        """Return what an execution in the rank's kernel finds."""
+        live = self.trainer.live() if self.trainer else {}
+        return live | {
+            "rank": self.spec.place.rank,
+            "world_size": self.spec.place.world_size,
+            "device": self.device,
+            "det_stack": self.names.main_stack,
+        }
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Return whether the error is the echo of another rank's end."""
+    if isinstance(error, (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)):
+        return True
+    return isinstance(error, RuntimeError) and _LOST_PEER.search(str(error)) is not None
+
+
+def _stay(number: int, frame: FrameType | None) -> None:
+    """Train on: SIGINT comes from someone who interrupts a kernel that is attached to the rank."""
+    sys.stderr.write("interrupts do not stop training; pause or kill the experiment instead\n")
+
+
+def _leave(code: int) -> NoReturn:
+    for child in multiprocessing.active_children():  # data-loader workers of a rank that failed
+        child.kill()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,104 @@
+"""Tracebacks and stacks for the person who wrote the trial: their code, by the names they know.
+
+    Traceback (most recent call last):
+      Cell In[5], line 12, in train_batch          a cell has a label, and its source is shown
+        loss = self.loss_fn(self.model(x), y)
+      File ".../torch/nn/modules/module.py", ...   libraries stay
+    RuntimeError: mat1 and mat2 shapes cannot be multiplied
+
+Our own frames, through which every call of the user's code goes, are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_OURS = str(Path(__file__).parents[1]) + os.sep
+
+Labels = Mapping[str, str]  # file name, as code objects have it -> what to call it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """An error as the user should read it.
+
+    Args:
+        error: Type and message in one line.
+        traceback: The user's and the libraries' frames.
+        where: The innermost frame of the user's code.
+    """
+
+    error: str
+    traceback: str
+    where: str
+
+
+class CodeNames:
+    """Knows the captured cells by their labels, and which files are the user's.
+
+    Args:
+        labels: Names of the captured code's files.
+        folders: Where the user's own modules lie.
+    """
+
+    def __init__(self, labels: Labels, folders: Iterable[Path]) -> None:
+        self._labels = labels
+        self._folders = tuple(str(folder) + os.sep for folder in folders)
+
+    def explain(self, error: BaseException) -> Explanation:
+        """Return the error with its traceback, and those of the errors that led to it."""
+        summary = traceback.TracebackException.from_exception(error)
+        where = self._innermost(summary.stack)
+        self._trim(summary)
+        lines = list(summary.format())
+        return Explanation(error=_one_line(error), traceback=self._with_labels(lines), where=where)
+
+    def current_stack(self, thread_id: int) -> str:
+        """Return where a thread is now, the innermost frame last."""
+        frame = sys._current_frames().get(thread_id)
+        if frame is None:
+            return "(this thread has ended)"
+        kept = self._kept(traceback.extract_stack(frame))
+        return self._with_labels(traceback.format_list(kept))
+
+    def main_stack(self) -> str:
+        """Return where the main thread is now."""
+        return self.current_stack(threading.main_thread().ident or 0)
+
+    def _trim(self, summary: traceback.TracebackException) -> None:
+        summary.stack = traceback.StackSummary.from_list(self._kept(summary.stack))
+        for other in (summary.__cause__, summary.__context__, *(summary.exceptions or ())):
+            if other is not None:
+                self._trim(other)
+
+    def _kept(self, stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
+        return [frame for frame in stack if not frame.filename.startswith(_OURS)]
+
+    def _innermost(self, stack: traceback.StackSummary) -> str:
+        for frame in reversed(stack):
+            if self._is_the_users(frame.filename):
+                name = self._labels.get(frame.filename, Path(frame.filename).name)
+                return f"{name}, line {frame.lineno}, in {frame.name}"
+        return ""
+
+    def _is_the_users(self, filename: str) -> bool:
+        if filename in self._labels:
+            return True
+        return filename.startswith(self._folders) and "site-packages" not in Path(filename).parts
+
+    def _with_labels(self, lines: Iterable[str]) -> str:
+        text = "".join(lines)
+        for filename, label in self._labels.items():
+            text = text.replace(f'File "{filename}", line', f"{label}, line")
+        return text
+
+
+def _one_line(error: BaseException) -> str:
+    last = traceback.format_exception_only(error)[-1].strip()
+    return last.splitlines()[0] if last else type(error).__name__

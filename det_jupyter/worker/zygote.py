@@ -1,0 +1,283 @@
+"""The fork server: a process with torch loaded, from which ranks are forked in milliseconds.
+
+    preload      import what a rank needs up to its first step     -> ready, or failed and gone
+    serve        ForkGang: all ranks or none                       -> forked, or refused: why
+                 SIGCHLD: a rank has ended                         -> exited
+                 the agent's socket is closed                      -> gone, and all ranks with it
+
+Rules:
+ 1. It has one thread and never initialises CUDA. Both are checked before each gang, because a
+    forked copy of anything else would hang or fail later: then it refuses, with the reason.
+ 2. Nothing of the user's is ever imported here: every rank starts from the same clean state.
+ 3. A rank that ends takes its process group along. The zygote kills the group before it reaps the
+    leader: until then the pid cannot belong to anybody else.
+
+Prior art: Android's zygote, multiprocessing's forkserver. Unlike the latter it forks whole gangs,
+preloads with the collector frozen so that ranks share the pages, and lets nothing outlive the
+agent. [m: 2-core machine without a GPU] `torch._dynamo`, which DistributedDataParallel imports at
+its first construction, costs 1 s of the first step in each rank when it is not preloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from det_jupyter._version import __version__
+from det_jupyter.wire import (
+    PROTOCOL,
+    ForkGang,
+    ForkRefused,
+    GangForked,
+    RankExited,
+    RankSpec,
+    ZygoteFailed,
+    ZygoteReady,
+    ZygoteReport,
+)
+from det_jupyter.worker.birth import prepare_process
+
+logger = logging.getLogger(__name__)
+
+RankTarget = Callable[[RankSpec], NoReturn]
+
+_NEEDED = ("torch", "torch.distributed")
+_HELPFUL = (
+    "torch._dynamo",  # 1 s of the first DistributedDataParallel, see above
+    "torch.profiler._cupti_monitor",  # the first optimizer imports it
+    "torch.utils.data",
+    "cloudpickle",
+    "ipykernel.kernelapp",  # the rank's kernel
+    "ipykernel.ipkernel",
+    "det_jupyter.pytorch",
+)
+_THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"  # OpenBLAS starts its threads when it is loaded
+_TASKS = "/proc/self/task"
+
+
+def main() -> int:
+    """Preload, then serve the agent at the other end of the socket until it closes."""
+    options = _parser().parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    connection = socket.socket(fileno=options.socket)
+    connection.set_inheritable(False)
+    began = time.monotonic()
+    unsafe = _unsafe_platform()
+    try:
+        run_rank = _load_target(options.target) if unsafe else _preload(options.target)
+    except Exception as error:  # whatever an import can raise; the agent tells it to the user
+        traceback.print_exc()
+        _tell(connection, ZygoteFailed(reason=f"{type(error).__name__}: {error}"))
+        return 1
+    ready = ZygoteReady(
+        protocol=PROTOCOL,
+        version=__version__,
+        warmup_s=time.monotonic() - began,
+        unsafe=unsafe or why_unsafe(),
+    )
+    _tell(connection, ready)
+    ForkServer(connection, run_rank).serve()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m det_jupyter.worker.zygote")
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--target", required=True, metavar="MODULE:FUNCTION")
+    return parser
+
+
+def _preload(target: str) -> RankTarget:
+    """Import everything, with the collector off: it would walk all of it again and again."""
+    gc.disable()
+    before = os.environ.get(_THREADS_VARIABLE)
+    os.environ[_THREADS_VARIABLE] = "1"
+    for name in _NEEDED:
+        importlib.import_module(name)
+    for name in _HELPFUL:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # a rank can do without, or says itself that it cannot
+            logger.warning("not preloaded: %s: %s: %s", name, type(error).__name__, error)
+    run_rank = _load_target(target)
+    if before is None:
+        del os.environ[_THREADS_VARIABLE]
+    else:
+        os.environ[_THREADS_VARIABLE] = before
+    gc.collect()
+    gc.freeze()  # a collection in a rank must not write to, and so copy, the shared pages
+    gc.enable()
+    return run_rank
+
+
+def _load_target(target: str) -> RankTarget:
+    module, _, function = target.partition(":")
+    loaded: RankTarget = getattr(importlib.import_module(module), function)
+    return loaded
+
+
+def _unsafe_platform() -> str:
+    if sys.platform == "darwin":
+        return "macOS cannot fork a process that has loaded its frameworks"
+    return ""
+
+
+def why_unsafe() -> str:
+    """Return why a fork would not be safe now, or "" if it is."""
+    threads = _thread_names()
+    if len(threads) > 1:
+        return f"the zygote has {len(threads)} threads: {', '.join(sorted(threads))}"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "the zygote has initialised CUDA"
+    return ""
+
+
+def _thread_names() -> list[str]:
+    """Name all threads. Python itself knows only those that it started."""
+    if not os.path.isdir(_TASKS):
+        return [thread.name for thread in threading.enumerate()]
+    names = []
+    for task in os.listdir(_TASKS):
+        with open(f"{_TASKS}/{task}/comm", encoding="utf-8") as file:
+            names.append(file.read().strip())
+    return names
+
+
+def _tell(connection: socket.socket, report: ZygoteReport) -> None:
+    connection.sendall(report.model_dump_json().encode() + b"\n")
+
+
+class ForkServer:
+    """Forks gangs and reports the ends of their ranks.
+
+    Args:
+        connection: The socket to the agent.
+        run_rank: What a forked rank does; never returns.
+    """
+
+    def __init__(self, connection: socket.socket, run_rank: RankTarget) -> None:
+        self._connection = connection
+        self._run_rank = run_rank
+        self._pid = os.getpid()
+        self._living: set[int] = set()
+        self._received = b""
+        self._woken, self._waker = os.pipe()
+        for descriptor in (self._woken, self._waker):
+            os.set_blocking(descriptor, False)
+
+    def serve(self) -> None:
+        """Work until the agent closes the socket; then end all ranks."""
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to be woken
+        watched: list[socket.socket | int] = [self._connection, self._woken]
+        try:
+            while True:
+                readable, _, _ = select.select(watched, [], [])
+                if self._connection in readable and not self._receive():
+                    return
+                if self._woken in readable:
+                    os.read(self._woken, 4096)
+                self._reap()
+        except ConnectionError:  # the agent died while we were telling it something
+            return
+        finally:
+            for pid in self._living:
+                _kill_group(pid)
+
+    def _receive(self) -> bool:
+        data = self._connection.recv(1 << 16)
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            _tell(self._connection, self._fork_gang(ForkGang.model_validate_json(line).specs))
+        return bool(data)
+
+    def _fork_gang(self, specs: list[RankSpec]) -> GangForked | ForkRefused:
+        allocation_id = specs[0].plan.allocation_id
+        if reason := why_unsafe():
+            logger.warning("allocation=%s refused: %s", allocation_id, reason)
+            return ForkRefused(allocation_id=allocation_id, reason=reason)
+        pids: list[int] = []
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            try:
+                for spec in specs:
+                    pids.append(self._fork_rank(spec, listener))
+            except OSError as error:
+                _undo(pids)
+                reason = f"rank {len(pids)} could not be forked: {error}"
+                logger.warning("allocation=%s refused: %s", allocation_id, reason)
+                return ForkRefused(allocation_id=allocation_id, reason=reason)
+        self._living.update(pids)
+        return GangForked(allocation_id=allocation_id, pids=pids)
+
+    def _fork_rank(self, spec: RankSpec, listener: socket.socket) -> int:
+        pid = os.fork()
+        if pid == 0:
+            self._become_rank(spec, listener)
+        with suppress(OSError):  # it is further than that, or gone
+            os.setpgid(pid, pid)  # the rank does it too: whoever comes first
+        return pid
+
+    def _become_rank(self, spec: RankSpec, listener: socket.socket) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(self._woken)
+            os.close(self._waker)
+            self._connection.close()
+            is_chief = spec.place.rank == 0
+            port = listener.getsockname()[1]
+            listen_fd = listener.detach() if is_chief else None
+            if not is_chief:
+                listener.close()
+            place = spec.place.model_copy(update={"master_port": port, "listen_fd": listen_fd})
+            spec = spec.model_copy(update={"place": place})
+            prepare_process(spec, self._pid)
+            self._run_rank(spec)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _reap(self) -> None:
+        while self._living:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return
+            pid = ended.si_pid
+            _kill_group(pid)
+            os.waitpid(pid, 0)
+            self._living.discard(pid)
+            is_killed = ended.si_code != os.CLD_EXITED
+            exit_code = -ended.si_status if is_killed else ended.si_status
+            _tell(self._connection, RankExited(pid=pid, exit_code=exit_code))
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it has not come to be a group
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _undo(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+// @vitest-environment happy-dom
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+
+import type { IChartView } from '../src/chart.js';
+import type { OnCommand } from '../src/header.js';
+import type { IChart, IViewState } from '../src/model.js';
+import type { IChartFrame } from '../src/plot.js';
+import { ExperimentView } from '../src/view.js';
+import { chart, series, state, trial } from './samples.js';
+
+/** Stands in for a drawn chart: keeps what it was told. */
+class FakeChart implements IChartView {
+  readonly node = document.createElement('figure');
+  readonly frames: IChartFrame[] = [];
+  isDisposed = false;
+
+  constructor(readonly zoom: (range: [number, number] | null) => void) {}
+
+  update(shown: IChart, frame: IChartFrame): void {
+    this.node.textContent = shown.title;
+    this.frames.push(frame);
+  }
+
+  restyle(): void {
+    this.node.classList.add('restyled');
+  }
+
+  dispose(): void {
+    this.isDisposed = true;
+  }
+}
+
+let charts: FakeChart[];
+let view: ExperimentView;
+
+function show(first: IViewState, onCommand: OnCommand = () => Promise.resolve()): ExperimentView {
+  charts = [];
+  view = new ExperimentView({
+    onCommand,
+    slowHint: 'The kernel is busy.',
+    makeChart: ({ onZoom }) => {
+      const made = new FakeChart(onZoom);
+      charts.push(made);
+      return made;
+    }
+  });
+  document.body.append(view.node);
+  view.update(first);
+  return view;
+}
+
+function button(name: string): HTMLButtonElement {
+  const all = [...view.node.querySelectorAll('button')];
+  const found = all.find(one => one.textContent === name && one.closest('[hidden]') === null);
+  if (found === undefined) {
+    throw new Error(`no button ${name} among ${all.map(one => one.textContent).join(', ')}`);
+  }
+  return found;
+}
+
+function text(selector: string): string {
+  return view.node.querySelector(selector)?.textContent ?? '';
+}
+
+beforeEach(() => {
+  vi.useFakeTimers({ now: 1_000_000 });
+});
+
+afterEach(() => {
+  view.dispose();
+  vi.useRealTimers();
+});
+
+describe('header', () => {
+  it('says state, name, progress and time in words', () => {
+    show(state());
+    expect(text('.det-badge')).toBe('Running');
+    expect(text('.det-name')).toBe('digits');
+    expect(text('.det-percent')).toBe('50 %');
+    expect(text('.det-line')).toContain('step 44 · epoch 2.0 · 0:42 elapsed · about 0:40 left');
+    const bar = view.node.querySelector('[role=progressbar]');
+    expect(bar?.getAttribute('aria-valuenow')).toBe('50');
+  });
+
+  it('counts on between two states, and stops when there is no news', () => {
+    show(state());
+    vi.advanceTimersByTime(5000);
+    expect(text('.det-line')).toContain('0:47 elapsed · about 0:35 left');
+    vi.advanceTimersByTime(30_000);
+    expect(text('.det-line')).toContain('0:42 elapsed');
+    expect(text('.det-news')).toContain('last news at');
+  });
+
+  it('does not count on when the experiment is over', () => {
+    show(state({ status: 'completed', ended_at: 990, eta_s: null }));
+    vi.advanceTimersByTime(60_000);
+    expect(text('.det-line')).toContain('0:32 elapsed');
+    expect(text('.det-news')).toBe('');
+  });
+});
+
+describe('buttons', () => {
+  it('asks for what it says', async () => {
+    const onCommand = vi.fn<OnCommand>().mockResolvedValue(undefined);
+    show(state(), onCommand);
+    button('Pause').click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(onCommand.mock.calls).toEqual([['pause']]);
+  });
+
+  it('does nothing while it is impossible, and tells why', () => {
+    const onCommand = vi.fn<OnCommand>().mockResolvedValue(undefined);
+    show(state(), onCommand);
+    const activate = button('Activate');
+    activate.click();
+    expect(onCommand).not.toHaveBeenCalled();
+    expect(activate.getAttribute('aria-disabled')).toBe('true');
+    expect(activate.title).toBe('It is active already.');
+  });
+
+  it('asks before it kills, and offers the way back first', () => {
+    const onCommand = vi.fn<OnCommand>().mockResolvedValue(undefined);
+    show(state(), onCommand);
+    button('Kill').click();
+    expect(onCommand).not.toHaveBeenCalled();
+    expect(document.activeElement?.textContent).toBe('Keep it');
+    button('Keep it').click();
+    expect(document.activeElement?.textContent).toBe('Kill');
+    expect(onCommand).not.toHaveBeenCalled();
+    button('Kill').click();
+    button('Kill').click();
+    expect(onCommand.mock.calls).toEqual([['kill']]);
+  });
+
+  it('withdraws the question when the experiment ends meanwhile', () => {
+    show(state());
+    button('Kill').click();
+    const actions = state().actions.map(one => ({ ...one, enabled: false, why: 'It is over.' }));
+    view.update(state({ status: 'completed', actions }));
+    expect(button('Kill').title).toBe('It is over.');
+  });
+
+  it('shows why a request failed', async () => {
+    show(state(), () => Promise.reject(new Error('trial 1 is stopping')));
+    button('Pause').click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(text('[role=alert]')).toBe('trial 1 is stopping');
+    expect(button('Pause').getAttribute('aria-busy')).toBeNull();
+  });
+
+  it('says what may be in the way of a slow request', async () => {
+    show(state(), () => new Promise(() => undefined));
+    button('Pause').click();
+    expect(button('Pause').getAttribute('aria-busy')).toBe('true');
+    await vi.advanceTimersByTimeAsync(3500);
+    expect(text('[role=alert]')).toBe('The kernel is busy.');
+  });
+
+  it('keeps the focus when a new state changes the buttons', () => {
+    show(state());
+    button('Pause').focus();
+    const actions = state().actions.map(one => ({ ...one, enabled: !one.enabled }));
+    view.update(state({ as_of: 1001, actions }));
+    expect(document.activeElement?.textContent).toBe('Pause');
+  });
+});
+
+describe('charts', () => {
+  it('keeps a chart as long as its metric is shown', () => {
+    show(state());
+    view.update(state({ as_of: 1001, charts: [{ ...chart(series()), title: 'accuracy' }] }));
+    expect(charts.map(one => [one.node.textContent, one.isDisposed])).toEqual([
+      ['loss', true],
+      ['accuracy', false]
+    ]);
+  });
+
+  it('shows all charts at the range that was zoomed into in one', () => {
+    show(state({ charts: [chart(series()), { ...chart(series()), title: 'accuracy' }] }));
+    charts[0]?.zoom([1, 2]);
+    expect(charts.map(one => one.frames.at(-1)?.range)).toEqual([
+      [1, 2],
+      [1, 2]
+    ]);
+    button('Whole run').click();
+    expect(charts[1]?.frames.at(-1)?.range).toEqual([0, 3]);
+  });
+
+  it('gives the same numbers as a table', () => {
+    show(state());
+    button('Table').click();
+    expect(text('caption')).toBe('loss');
+    const rows = [...view.node.querySelectorAll('.det-board tbody tr')];
+    expect(rows.map(row => [...row.children].map(cell => cell.textContent))).toEqual([
+      ['1', '3.000'],
+      ['2', '2.000'],
+      ['3', '1.000']
+    ]);
+  });
+
+  it('says when the first metrics will appear', () => {
+    show(state({ charts: [] }));
+    expect(text('.det-empty')).toBe(
+      'No metrics yet: the first appear after the first training step.'
+    );
+  });
+
+  it('names the metrics that there was no room for', () => {
+    show(state({ more_metrics: ['f1', 'recall'] }));
+    expect(text('.det-board > p:last-child')).toBe('2 more metrics: f1, recall');
+  });
+});
+
+describe('trials', () => {
+  it('shows each rank with its slot, process and state', () => {
+    show(state());
+    const ranks = [...view.node.querySelectorAll('.det-rank')];
+    expect(ranks.map(rank => rank.textContent)).toEqual([
+      'rank 0: running0cpu 0pid 4200',
+      'rank 1: running1cpu 1pid 4201'
+    ]);
+  });
+
+  it('says in its sentence what a waiting trial waits for', () => {
+    const waiting = trial({
+      status: 'queued',
+      ranks: [],
+      waiting_for: 'Needs 4 slots; 2 are free.'
+    });
+    show(state({ status: 'queued', trials: [waiting] }));
+    expect(text('.det-waiting')).toBe('Needs 4 slots; 2 are free.');
+  });
+
+  it('shows the error, where it happened, and the traceback', () => {
+    const failure = {
+      rank: 1,
+      exit_code: 1,
+      error: 'ValueError: shapes differ',
+      where: 'Cell In[5], line 12, in train_batch',
+      traceback: 'Traceback\n  line',
+      again: false
+    };
+    show(state({ status: 'failed', trials: [trial({ status: 'failed', failure })] }));
+    expect(text('.det-failure-error')).toBe('ValueError: shapes differ');
+    expect(text('.det-failure .det-quiet')).toBe(
+      'rank 1 · Cell In[5], line 12, in train_batch · exit code 1'
+    );
+    expect(text('.det-failure pre')).toBe('Traceback\n  line');
+    const [first, second] = [...view.node.querySelectorAll('.det-rank')];
+    expect([first, second].map(rank => rank?.getAttribute('data-status'))).toEqual([
+      'running',
+      'failed'
+    ]);
+  });
+
+  it('leaves an open traceback alone while nothing of it changed', () => {
+    const failure = {
+      rank: 0,
+      exit_code: 1,
+      error: 'E',
+      where: '',
+      traceback: 'T',
+      again: true
+    };
+    show(state({ trials: [trial({ failure })] }));
+    const details = view.node.querySelector('details') as HTMLDetailsElement;
+    details.open = true;
+    view.update(state({ as_of: 1001, trials: [trial({ failure })] }));
+    expect(view.node.querySelector('details')).toBe(details);
+    expect(details.open).toBe(true);
+  });
+});
+
+describe('safety', () => {
+  it('shows hostile names as the text they are', () => {
+    const name = '<img src=x onerror=alert(1)>';
+    const failure = {
+      rank: 0,
+      exit_code: 1,
+      error: name,
+      where: name,
+      traceback: name,
+      again: false
+    };
+    show(
+      state({
+        name,
+        message: name,
+        more_metrics: [name],
+        notices: [name],
+        num_captured: 1,
+        captured: [{ name, cell: name, type: name, size_bytes: 1 }],
+        trials: [trial({ hparams: name, waiting_for: name, launch_note: name, failure })]
+      })
+    );
+    expect(view.node.querySelectorAll('img, script')).toHaveLength(0);
+    expect(text('.det-name')).toBe(name);
+  });
+
+  it('leaves nothing behind', () => {
+    show(state());
+    view.dispose();
+    view.dispose();
+    expect(document.body.children).toHaveLength(0);
+    expect(charts.every(one => one.isDisposed)).toBe(true);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});

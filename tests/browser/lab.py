@@ -1,0 +1,70 @@
+"""A real JupyterLab and a real Chromium."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@contextmanager
+def jupyter_lab(folder: Path) -> Iterator[str]:
+    """Start JupyterLab on `folder`; gives its address, token included; ended with its kernels."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(16)
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+        f"--ServerApp.root_dir={folder}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}", "--LabApp.news_url=None",
+    ]  # fmt: skip
+    settings = {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".lab"), "JUPYTERLAB_WORKSPACES_DIR": str(
+        folder / ".workspaces")}  # fmt: skip
+    with (folder / "lab.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | settings)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/api?token={token}", server)
+        yield f"http://127.0.0.1:{port}/lab/tree/{{path}}?token={token}"
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError("JupyterLab did not start; see lab.log")
+
+
+@contextmanager
+def chromium_page(width: int = 1400, height: int = 1000) -> Iterator[Page]:
+    """Open a page in headless Chromium with an empty profile."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": width, "height": height})
+        try:
+            yield page
+        finally:
+            browser.close()

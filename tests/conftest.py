@@ -1,0 +1,32 @@
+"""For all tests: never touch the user's own det_jupyter, and leave no process of ours behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from det_jupyter import paths
+from tests.processes import live_modules
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Point everything at an empty folder; tests that start a master use one of their own."""
+    home = tmp_path_factory.mktemp("unused-home")
+    os.environ[paths.HOME_VARIABLE] = str(home)
+    yield home
+    del os.environ[paths.HOME_VARIABLE]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_outlives_the_run(_own_home: Path) -> Iterator[None]:
+    before = {process.pid for process in live_modules()}
+    yield
+    left = [p for p in live_modules() if p.pid not in before]
+    names = [f"{p.pid}: {' '.join(p.cmdline())[:100]}" for p in left]
+    for process in left:
+        process.kill()
+    assert not names, "processes left behind by the run:\n" + "\n".join(names)

@@ -1,0 +1,177 @@
+"""The main job as a user does it: cells in real kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from det_jupyter.client import Client, Experiment
+from tests.notebook_kernel import Notebook, notebook
+from tests.processes import DetHome, wait_until
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+CELL = """%%det_experiment {options}
+name: small
+entrypoint: SmallTrial
+hyperparameters: {{global_batch_size: 16, pause_s: {pause_s}}}
+searcher: {{name: single, metric: error, max_length: {{batches: {batches}}}}}
+resources: {{slots_per_trial: {slots}}}
+"""
+
+
+def cell(*, options: str = "", pause_s: float = 0.0, batches: int = 40, slots: int = 2) -> str:
+    return CELL.format(options=options, pause_s=pause_s, batches=batches, slots=slots)
+
+
+@pytest.fixture
+def book(home: DetHome, tmp_path: Path) -> Iterator[Notebook]:
+    """Return a notebook in which the trial is defined."""
+    with notebook(tmp_path) as book:
+        book.check("%load_ext det_jupyter")
+        book.check(TRIAL_SOURCE)
+        home.client().session.close()  # the master is up
+        yield book
+
+
+def test_quickstart_notebook_runs_and_says_what_is_true(
+    home: DetHome, client: Client, examples: Path, tmp_path: Path
+) -> None:
+    document = nbformat.read(examples / "quickstart.ipynb", as_version=4)
+    NotebookClient(
+        document, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    (source,) = [c for c in document.cells if c.source.startswith("%%det_experiment")]
+    (shown,) = [o.data for o in source.outputs if "text/html" in o.get("data", {})]
+    assert "Completed" in shown["text/plain"]
+    assert "<svg" in shown["text/html"]
+    view = client.experiments()[-1]
+    assert view.state == "COMPLETED"
+    assert (view.trials[0].best_metric or 0) >= 0.97
+
+
+def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
+    book.check("1")
+    started = time.monotonic()
+    outputs = book.check(cell(pause_s=0.02, batches=100))
+    returned_after = time.monotonic() - started
+    assert "small" in outputs.all_text
+    assert book.check("print(type(experiment).__name__)").text == "NotebookExperiment\n"
+    state = book.check("print(experiment.state)").text
+    assert state == "ACTIVE\n", f"the cell took {returned_after:.2f} s"
+    book.check("experiment.kill()")
+
+
+def test_waiting_shows_progress_and_gives_the_trained_model(book: Notebook) -> None:
+    book.check(cell())
+    outputs = book.check("experiment.wait()")
+    assert "100%" in outputs.all_text
+    loaded = book.check("print(type(experiment.best_checkpoint().load()).__name__)")
+    assert loaded.text == "SmallTrial\n"
+
+
+def test_interrupting_the_wait_leaves_the_trial_alone(book: Notebook, client: Client) -> None:
+    book.check(cell(pause_s=0.02, batches=150))
+    experiment = Experiment(client, client.experiments()[-1].id)
+    wait_for_steps(experiment, 1)
+    book.check("import _thread, threading\nthreading.Timer(0.5, _thread.interrupt_main).start()")
+    outputs = book.check("experiment.wait()")
+    assert f"Experiment {experiment.id} goes on" in outputs.text
+    assert experiment.state == "ACTIVE"
+    experiment.kill()
+
+
+def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experiment(
+    client: Client, tmp_path: Path
+) -> None:
+    with notebook(tmp_path) as first:
+        first.check("%load_ext det_jupyter")
+        first.check(TRIAL_SOURCE)
+        first.check(cell(pause_s=0.02, batches=80))
+        experiment = Experiment(client, client.experiments()[-1].id)
+        wait_for_steps(experiment, 5)
+        first.kill()
+    assert experiment.state == "ACTIVE"
+    with notebook(tmp_path) as second:
+        second.check("%load_ext det_jupyter")
+        listed = second.check("%det_experiment list").text
+        assert any(line.startswith(f"{experiment.id} ") for line in listed.splitlines())
+        second.check(f"import det_jupyter\nfound = det_jupyter.experiment({experiment.id})")
+        second.check("found.wait()")
+        steps = second.check(
+            "[c.steps for c in found.curves() if c.group == 'batches'][0] == list(range(1, 81))"
+        )
+        assert steps.bundles[-1]["text/plain"] == "True"
+        # The class was defined in the notebook that is gone.
+        loaded = second.check("print(type(found.best_checkpoint().load()).__name__)")
+        assert loaded.text == "SmallTrial\n"
+
+
+def test_two_notebooks_submitting_at_once_share_the_slots(
+    home: DetHome, client: Client, tmp_path: Path
+) -> None:
+    first = submit(client, slow(0.02))
+    second = submit(client, slow(0.02))
+    third = submit(client, small_config())
+    assert third.view.trials[0].waiting_for is not None
+    sentence = third.view.trials[0].waiting_for or ""
+    assert "2" in sentence
+    assert "small" in sentence or f"{first.id}" in sentence
+    for experiment in (first, second, third):
+        assert experiment.wait(60) == "COMPLETED"
+
+
+def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
+    experiment = submit(client, slow(0.02, searcher={
+        "name": "single", "metric": "error", "max_length": {"batches": 2000}}))  # fmt: skip
+    wait_for_steps(experiment, 3)
+    rank = wait_until(lambda: experiment.trial.ranks[1:], "rank 1 is up")[0]
+    wait_until(lambda: Path(rank.connection_file).exists(), "its kernel has a connection file")
+    before = rank.execute("batch_idx")
+    assert isinstance(rank.execute("loss"), float)
+    assert rank.execute("rank, world_size") == (1, 2)
+    wait_until(lambda: rank.execute("batch_idx") > before, "it goes on training")
+    stacks = experiment.trial.stacks()
+    assert set(stacks) == {0, 1}
+    assert all("train_batch" in text or "loop" in text for text in stacks.values())
+    console = subprocess.run(
+        [sys.executable, "-m", "jupyter_console", "--existing", rank.connection_file,
+         "--simple-prompt"],
+        input="6 * 7\n", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "42" in console.stdout
+    assert experiment.state == "ACTIVE"  # neither looking nor leaving ended it
+    experiment.kill()
+    experiment.wait(30)
+
+
+def test_a_second_environment_works_beside_the_first(
+    home: DetHome, client: Client, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(other)], check=True)
+    packages = next((other / "lib").glob("python*/site-packages"))
+    # It has no packages of its own but sees ours: another interpreter, made in a second.
+    shared = [sysconfig.get_path("purelib"), str(Path(__file__).parents[2])]
+    packages.joinpath("shared.pth").write_text("\n".join(shared))
+    script = (
+        "from tests.trials import *\nfrom det_jupyter.autostart import connect\n"
+        "experiment = submit(Client(connect()), small_config())\n"
+        "print(experiment.wait(90), experiment.view.python)"
+    )
+    python = other / "bin" / "python"
+    answer = subprocess.run(
+        [str(python), "-c", script], capture_output=True, text=True, timeout=120,
+        cwd=Path(__file__).parents[2], check=False,
+    )  # fmt: skip
+    assert answer.stdout.split() == ["COMPLETED", str(python)], answer.stderr
+    assert submit(client, small_config()).wait(60) == "COMPLETED"

@@ -1,0 +1,147 @@
+"""What survives what: a trial that was killed or paused ends as an undisturbed one does.
+
+Equal means bit-identical final weights, and every metric stored exactly once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from det_jupyter.client import Client, Experiment
+from tests.processes import DetHome, wait_until
+from tests.trials import slow, small_config, submit, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 60
+
+
+def final_weights(experiment: Experiment) -> dict[str, torch.Tensor]:
+    last = max(experiment.checkpoints(), key=lambda c: c.steps_completed)
+    assert last.steps_completed == STEPS
+    weights: dict[str, torch.Tensor] = last.load().model.state_dict()
+    return weights
+
+
+def curve(experiment: Experiment, group: str, name: str) -> tuple[list[int], list[float | None]]:
+    (found,) = [c for c in experiment.curves() if (c.group, c.name) == (group, name)]
+    return found.steps, found.values
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home: DetHome) -> dict[str, Any]:
+    """Run the trial in peace."""
+    experiment = submit(home.client(), small_config())
+    experiment.wait(60)
+    return {
+        "weights": final_weights(experiment),
+        "loss": curve(experiment, "batches", "loss"),
+        "error": curve(experiment, "validation", "error"),
+    }
+
+
+def assert_equal_to(undisturbed: dict[str, Any], experiment: Experiment) -> None:
+    weights = final_weights(experiment)
+    for name, tensor in undisturbed["weights"].items():
+        assert torch.equal(weights[name], tensor), f"{name} differs"
+    assert curve(experiment, "batches", "loss") == undisturbed["loss"]
+    assert curve(experiment, "validation", "error") == undisturbed["error"]
+
+
+def test_an_undisturbed_run_has_every_record_once(undisturbed: dict[str, Any]) -> None:
+    steps, _ = undisturbed["loss"]
+    assert steps == list(range(1, STEPS + 1))
+    assert undisturbed["error"][0] == [20, 40, 60]
+
+
+def test_two_equal_runs_end_equal(client: Client, undisturbed: dict[str, Any]) -> None:
+    experiment = submit(client, small_config())
+    experiment.wait(60)
+    assert_equal_to(undisturbed, experiment)
+
+
+def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[str, Any]) -> None:
+    experiment = submit(client, slow(0.02))
+    wait_for_steps(experiment, random.randint(3, 40))
+    experiment.pause()
+    assert experiment.state == "PAUSED"
+    wait_until(lambda: experiment.view.trials[0].allocation is None, "the slots are free")
+    paused_at = experiment.view.trials[0].steps_completed
+    assert not any(agent.used for agent in client.agents())
+    assert experiment.checkpoints()[-1].steps_completed == paused_at < STEPS
+    experiment.activate()
+    assert experiment.wait(60) == "COMPLETED"
+    assert_equal_to(undisturbed, experiment)
+
+
+def test_master_killed_while_training(
+    home: DetHome, client: Client, undisturbed: dict[str, Any]
+) -> None:
+    experiment = submit(client, slow(0.02))
+    wait_for_steps(experiment, 10)
+    pids = [rank.view.pid for rank in experiment.trial.ranks]
+    home.master().send_signal(signal.SIGKILL)
+    wait_until(lambda: experiment.view.trials[0].steps_completed >= 30, "the next master knows")
+    assert [rank.view.pid for rank in experiment.trial.ranks] == pids  # adopted, not restarted
+    assert experiment.wait(60) == "COMPLETED"
+    assert experiment.view.trials[0].restarts == 0
+    assert_equal_to(undisturbed, experiment)
+
+
+def test_agent_killed_while_training(
+    home: DetHome, client: Client, undisturbed: dict[str, Any]
+) -> None:
+    experiment = submit(client, slow(0.02))
+    wait_for_steps(experiment, 25)  # there is a checkpoint of batch 20 by now
+    pids = [rank.view.pid for rank in experiment.trial.ranks]
+    home.agent().send_signal(signal.SIGKILL)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "its ranks died with it", 5)
+    assert experiment.wait(60) == "COMPLETED"
+    assert experiment.view.trials[0].restarts == 0  # not the trial's fault
+    assert_equal_to(undisturbed, experiment)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_rank_killed_while_training(
+    client: Client, undisturbed: dict[str, Any], rank: int
+) -> None:
+    experiment = submit(client, slow(0.02))
+    wait_for_steps(experiment, 25)
+    pids = [r.view.pid for r in experiment.trial.ranks]
+    os.kill(pids[rank], signal.SIGKILL)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended", 2)
+    assert experiment.wait(60) == "COMPLETED"
+    view = experiment.view.trials[0]
+    assert view.restarts == 1
+    assert view.failure is not None
+    assert view.failure.rank == rank
+    assert "SIGKILL" in view.failure.error
+    assert_equal_to(undisturbed, experiment)
+
+
+def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -> None:
+    experiment = submit(client, slow(0.05))
+    wait_for_steps(experiment, 1)
+    pids = [rank.view.pid for rank in experiment.trial.ranks]
+    experiment.kill()
+    assert experiment.wait(30) == "CANCELED"
+    assert not any(map(psutil.pid_exists, pids))
+    assert not any(agent.used for agent in client.agents())
+    experiment.kill()  # again: no effect, no error
+    assert experiment.state == "CANCELED"
+
+
+def test_a_canceled_experiment_saves_its_state_first(client: Client) -> None:
+    experiment = submit(client, slow(0.02))
+    wait_for_steps(experiment, 5)
+    experiment.cancel()
+    assert experiment.wait(30) == "CANCELED"
+    view = experiment.view.trials[0]
+    assert experiment.checkpoints()[-1].steps_completed == view.steps_completed

@@ -1,0 +1,74 @@
+"""The GPU path: slots are CUDA devices, ranks use NCCL. Skipped where there is no device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from det_jupyter.client import Client, LiveExperiment
+from det_jupyter.errors import ConfigError
+from det_jupyter.wire import RankView
+from tests.processes import DetHome, det_home
+from tests.trials import TRIAL_SOURCE, small_config, submit
+
+NUM_DEVICES = torch.cuda.device_count()
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(NUM_DEVICES == 0, reason="there is no CUDA device"),
+]
+
+CUDA_SOURCE = TRIAL_SOURCE + "\nheld = torch.ones(3, device='cuda')\n"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    with det_home(tmp_path_factory.mktemp("home"), {}) as running:
+        yield running
+
+
+def run(client: Client, slots: int) -> list[RankView]:
+    """Train on that many slots; return the ranks as they were while it ran."""
+    experiment = submit(client, small_config(resources={"slots_per_trial": slots}))
+    ranks: dict[int, RankView] = {}
+
+    def note(live: LiveExperiment) -> None:
+        for trial in live.experiment.trials:
+            if trial.allocation is not None:
+                ranks.update({rank.rank: rank for rank in trial.allocation.ranks if rank.backend})
+
+    assert experiment.wait(120, on_tick=note) == "COMPLETED"
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def test_slots_are_the_cuda_devices(home: DetHome) -> None:
+    (agent,) = home.client().agents()
+    assert [slot.kind for slot in agent.slots] == ["cuda"] * NUM_DEVICES
+    assert all(slot.memory_bytes > 0 for slot in agent.slots)
+
+
+def test_one_rank_trains_on_its_device(home: DetHome) -> None:
+    (rank,) = run(home.client(), slots=1)
+    assert rank.device == "cuda:0"
+
+
+@pytest.mark.skipif(NUM_DEVICES < 2, reason="there is one CUDA device")
+def test_two_ranks_talk_over_nccl(home: DetHome) -> None:
+    ranks = run(home.client(), slots=2)
+    assert [rank.backend for rank in ranks] == ["nccl", "nccl"]
+    assert [rank.device for rank in ranks] == ["cuda:0", "cuda:1"]
+
+
+def test_more_slots_than_devices_are_refused(home: DetHome) -> None:
+    config = small_config(resources={"slots_per_trial": NUM_DEVICES + 1})
+    with pytest.raises(ConfigError, match=r"resources\.slots_per_trial"):
+        submit(home.client(), config)
+
+
+def test_a_cuda_tensor_travels_as_a_copy_on_the_cpu(home: DetHome) -> None:
+    source = CUDA_SOURCE.replace("time.sleep(self.pause_s)", "assert held.sum() == 3")
+    experiment = submit(home.client(), small_config(resources={"slots_per_trial": 1}), source)
+    assert any("held" in notice for notice in experiment.view.capsule.notices)
+    assert experiment.wait(120) == "COMPLETED"

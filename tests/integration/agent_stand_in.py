@@ -1,0 +1,145 @@
+"""A rank that does as its hyperparameters say: stands in for det_jupyter.worker in agent tests.
+
+`hparams["acts"]` is a list of `[verb, argument]` for all ranks, or a map of such lists by rank.
+Forked by `--target tests.integration.agent_stand_in:run_rank`; started afresh by a kernel spec
+whose argv is `python -m tests.integration.agent_stand_in`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from det_jupyter.rundir import RunDir
+from det_jupyter.wire import RankSpec
+
+if os.environ.get("DET_TEST_SECOND_THREAD"):
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+
+
+def run_rank(spec: RankSpec) -> NoReturn:
+    acts: Any = spec.plan.hparams["acts"]
+    if isinstance(acts, dict):
+        acts = acts.get(str(spec.place.rank), [])
+    for verb, argument in acts:
+        globals()[f"do_{verb}"](spec, argument)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def do_journal(spec: RankSpec, lines: int) -> None:
+    """Append that many numbered lines, in one write each."""
+    path = RunDir(Path(spec.run_dir)).journal(spec.place.rank)
+    with path.open("ab", buffering=0) as journal:
+        for number in range(lines):
+            journal.write(f'{{"rank":{spec.place.rank},"line":{number}}}\n'.encode())
+
+
+def do_tick(spec: RankSpec, interval_s: float) -> NoReturn:
+    """Append a numbered line with its time every so often, for ever."""
+    path = RunDir(Path(spec.run_dir)).journal(spec.place.rank)
+    number = 0
+    with path.open("ab", buffering=0) as journal:
+        while True:
+            journal.write(f'{{"line":{number},"at":{time.time()}}}\n'.encode())
+            number += 1
+            time.sleep(interval_s)
+
+
+def do_tear(spec: RankSpec, text: str) -> None:
+    """Append a part of a line."""
+    with RunDir(Path(spec.run_dir)).journal(spec.place.rank).open("a") as journal:
+        journal.write(text)
+
+
+def do_print(spec: RankSpec, text: str) -> None:
+    print(text, flush=True)
+
+
+def do_write(spec: RankSpec, text: str) -> None:
+    """Print bytes (given as Latin-1) as they are."""
+    os.write(1, text.encode("latin-1"))
+
+
+def do_chat(spec: RankSpec, num_bytes: int) -> None:
+    """Print that much in lines of 100 bytes, then say in the journal how long it took."""
+    began = time.monotonic()
+    line = f"{'x' * 97}\u00e9\n".encode()
+    for _ in range(num_bytes // len(line) // 100):
+        os.write(1, line * 100)
+    took_s = time.monotonic() - began
+    with RunDir(Path(spec.run_dir)).journal(spec.place.rank).open("a") as journal:
+        journal.write(json.dumps({"took_s": took_s}) + "\n")
+
+
+def do_sleep(spec: RankSpec, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def do_fail(spec: RankSpec, message: str) -> NoReturn:
+    raise ValueError(message)
+
+
+def do_exit(spec: RankSpec, code: int) -> NoReturn:
+    os._exit(code)
+
+
+def do_kill(spec: RankSpec, number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def do_await(spec: RankSpec, path: str) -> None:
+    """Wait for a file."""
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
+def do_child(spec: RankSpec, path: str) -> None:
+    """Start a process that would live for long, as a data loader does; write down its pid."""
+    child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(3600)"])
+    Path(path).write_text(str(child.pid))
+
+
+def do_tell(spec: RankSpec, path: str) -> None:
+    """Write down what there is to know of this process."""
+    listener = None
+    if spec.place.listen_fd is not None:
+        with socket.socket(fileno=os.dup(spec.place.listen_fd)) as server:
+            listener = server.getsockname()[1]
+    facts = {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "group": os.getpgid(0),
+        "threads": len(os.listdir("/proc/self/task")),
+        "descriptors": sorted(os.listdir("/proc/self/fd")),
+        "has_torch": "torch._dynamo" in sys.modules,
+        "sigchld": signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL,
+        "place": spec.place.model_dump(),
+        "listener": listener,
+        "environ": dict(os.environ),
+        "socket_dir": spec.socket_dir,
+        "python": sys.executable,
+    }
+    scratch = Path(f"{path}.{os.getpid()}")
+    scratch.write_text(json.dumps(facts))
+    scratch.rename(f"{path}-{spec.place.rank}")
+
+
+def main() -> NoReturn:
+    from det_jupyter.worker.birth import prepare_process
+
+    spec = RankSpec.model_validate_json(Path(os.environ["DET_RANK_SPEC"]).read_bytes())
+    prepare_process(spec, os.getppid())
+    run_rank(spec)
+
+
+if __name__ == "__main__":
+    main()

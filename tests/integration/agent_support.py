@@ -1,0 +1,313 @@
+"""A real agent with stand-in ranks, and a fake master that speaks the wire and can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import uvicorn
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import StreamingResponse
+
+from det_jupyter import paths
+from det_jupyter.rundir import RunDir, run_dir
+from det_jupyter.wire import (
+    PROTOCOL,
+    AgentCommand,
+    AgentReports,
+    Capsule,
+    Chunk,
+    CloseRun,
+    GangExited,
+    GangPlan,
+    GangStarted,
+    KillGang,
+    MasterInfo,
+    Offsets,
+    RegisterAgent,
+    SignalGang,
+    SlotView,
+    StartGang,
+)
+from tests.processes import processes_of, wait_until
+
+ROOT = Path(__file__).parents[2]
+STAND_IN = "tests.integration.agent_stand_in:run_rank"
+
+
+def make_plan(allocation_id: str, acts: Any, *, slots: int = 2, **changes: Any) -> GangPlan:
+    """Return the plan of a gang whose ranks do `acts` (see agent_stand_in)."""
+    plan = GangPlan(
+        allocation_id=allocation_id,
+        experiment_id=1,
+        trial_id=1,
+        run=1,
+        python=sys.executable,
+        cwd=str(ROOT),
+        slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(slots)],
+        config={},
+        hparams={"acts": acts},
+        seed=0,
+        capsule=Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64),
+    )
+    return plan.model_copy(update=changes)
+
+
+class FakeMaster:
+    """What a master is to an agent. It keeps its data when it is stopped and started again.
+
+    Args:
+        home: DET_JUPYTER_HOME of the agents that shall find it.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.registrations: list[RegisterAgent] = []
+        self.texts: dict[tuple[str, str], list[str]] = {}
+        self.sizes: dict[tuple[str, str], int] = {}
+        self.arrivals: list[tuple[float, Chunk]] = []
+        self.started: dict[str, GangStarted] = {}
+        self.exited: dict[str, GangExited] = {}
+        self.exited_at: dict[str, float] = {}
+        self.mistakes: list[str] = []
+        self.num_requests = 0
+        self.forget_answers = False  # store what comes, then fail to say so
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queues: list[asyncio.Queue[AgentCommand]] = []
+        self._token = ""
+
+    # what a test does with it
+
+    def start(self) -> None:
+        """Serve on a new port with a new token, and say so in the master's file."""
+        self._token = secrets.token_hex(8)
+        config = uvicorn.Config(self._app(), port=0, log_level="warning", lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        server = self._server
+        wait_until(lambda: server.started, "the fake master serves")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        info = MasterInfo(
+            url=f"http://127.0.0.1:{port}",
+            token=self._token,
+            pid=os.getpid(),
+            started_at=time.time(),
+            process_created_at=0,
+            version="0",
+            protocol=PROTOCOL,
+            python=sys.executable,
+            data_dir="",
+        )
+        path = self.home / "runtime" / "master.json"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths.write_private(path, info.model_dump_json())
+
+    def stop(self) -> None:
+        """Vanish without a word; the file about it stays."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.force_exit = self._server.should_exit = True
+        self._thread.join()
+        self._server = self._thread = None
+        self._queues.clear()
+
+    def order(self, command: AgentCommand) -> None:
+        """Send a command to the agents that are linked."""
+        assert self._loop is not None
+        for queue in self._queues:
+            self._loop.call_soon_threadsafe(queue.put_nowait, command)
+
+    def begin(self, plan: GangPlan) -> GangStarted:
+        """Start a gang and wait until it is."""
+        self.order(StartGang(plan=plan))
+        return wait_until(lambda: self.started.get(plan.allocation_id), "the gang has started")
+
+    def signal(self, allocation_id: str, timeout_s: float) -> None:
+        """Ask a gang to leave."""
+        self.order(SignalGang(allocation_id=allocation_id, signal="preempt", timeout_s=timeout_s))
+
+    def kill(self, allocation_id: str) -> GangExited:
+        """Kill a gang and wait until it is gone."""
+        self.order(KillGang(allocation_id=allocation_id))
+        return self.end_of(allocation_id)
+
+    def close(self, allocation_id: str) -> None:
+        """Close a run."""
+        self.order(CloseRun(allocation_id=allocation_id))
+
+    def end_of(self, allocation_id: str, timeout_s: float = 30.0) -> GangExited:
+        """Wait for the end of a gang."""
+        what = "the gang's end is told"
+        return wait_until(lambda: self.exited.get(allocation_id), what, timeout_s)
+
+    def text(self, allocation_id: str, stream: str) -> str:
+        """Return what has come of a stream."""
+        return "".join(self.texts.get((allocation_id, stream), []))
+
+    # what it is to an agent
+
+    def _serve(self) -> None:
+        assert self._server is not None
+        asyncio.run(self._server.serve())
+
+    def _authenticate(self, request: Request) -> None:
+        if request.headers.get("authorization") != f"Bearer {self._token}":
+            raise HTTPException(401, "wrong token")
+
+    def _app(self) -> FastAPI:
+        app = FastAPI(dependencies=[Depends(self._authenticate)])
+        prefix = "/api/v1/agents/{agent_id}"
+        app.add_api_route(f"{prefix}/register", self._register, methods=["POST"])
+        app.add_api_route(f"{prefix}/commands", self._commands, methods=["GET"])
+        app.add_api_route(f"{prefix}/reports", self._reports, methods=["POST"])
+        return app
+
+    async def _register(self, agent_id: str, registration: RegisterAgent) -> Offsets:
+        self.num_requests += 1
+        self.registrations.append(registration)
+        return self._offsets()
+
+    async def _commands(self, agent_id: str, session: str) -> StreamingResponse:
+        self._loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[AgentCommand] = asyncio.Queue()
+        self._queues.append(queue)
+
+        async def lines() -> AsyncIterator[str]:
+            yield "\n"
+            while True:
+                try:
+                    command = await asyncio.wait_for(queue.get(), timeout=5)
+                    yield command.model_dump_json() + "\n"
+                except TimeoutError:
+                    yield "\n"
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def _reports(self, agent_id: str, batch: AgentReports) -> Offsets:
+        self.num_requests += 1
+        for report in batch.reports:
+            match report:
+                case Chunk():
+                    self._store(report)
+                case GangStarted():
+                    self.started[report.allocation_id] = report
+                case GangExited():
+                    self.exited_at.setdefault(report.allocation_id, time.monotonic())
+                    self.exited[report.allocation_id] = report
+        if self.forget_answers:
+            raise HTTPException(500, "as if it had died before it could answer")
+        return self._offsets()
+
+    def _store(self, chunk: Chunk) -> None:
+        key = (chunk.allocation_id, chunk.stream)
+        if chunk.allocation_id in self.exited:
+            self.mistakes.append(f"{key}: a chunk after the exit")
+        if chunk.offset != self.sizes.get(key, 0):
+            self.mistakes.append(f"{key}: got {chunk.offset}, expected {self.sizes.get(key, 0)}")
+            return
+        if not chunk.text.endswith("\n"):
+            self.mistakes.append(f"{key}: not whole lines")
+        self.arrivals.append((time.time(), chunk))
+        self.texts.setdefault(key, []).append(chunk.text)
+        self.sizes[key] = chunk.offset + chunk.size_bytes
+
+    def _offsets(self) -> Offsets:
+        offsets: dict[str, dict[str, int]] = {}
+        for (allocation_id, stream), size in self.sizes.items():
+            offsets.setdefault(allocation_id, {})[stream] = size
+        return Offsets(offsets=offsets)
+
+
+class AgentProcess:
+    """An agent of ours.
+
+    Args:
+        home: Its DET_JUPYTER_HOME.
+        variables: More environment variables.
+        options: More command line options.
+    """
+
+    def __init__(self, home: Path, variables: dict[str, str], options: list[str]) -> None:
+        self.home = home
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+        environ[paths.HOME_VARIABLE] = str(home)
+        self.log = home / "agent.out"
+        home.mkdir(exist_ok=True)
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "det_jupyter.agent", "--target", STAND_IN, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environ,
+                start_new_session=True,
+            )
+
+    def zygotes(self) -> list[psutil.Process]:
+        """Return its zygotes (which ranks are children of, not it)."""
+        return psutil.Process(self.process.pid).children()
+
+    def crash(self) -> None:
+        """End it without warning."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Ask it to leave; then nothing of it may be left."""
+        self.process.terminate()
+        self.process.wait(timeout=20)
+
+
+@contextmanager
+def agent_with_master(
+    home: Path, variables: dict[str, str] | None = None, options: list[str] | None = None
+) -> Iterator[tuple[AgentProcess, FakeMaster]]:
+    """Run an agent that is linked to a fake master. Nothing is left after."""
+    master = FakeMaster(home)
+    master.start()
+    agent = AgentProcess(home, variables or {}, options or [])
+    try:
+        wait_until(lambda: master._queues, "the agent is linked")
+        yield agent, master
+    finally:
+        if agent.process.poll() is None:
+            agent.stop()
+        master.stop()
+        assert_gone(home)
+    assert master.mistakes == []
+
+
+def assert_gone(home: Path, timeout_s: float = 5.0) -> None:
+    """Fail if a process is left that was started under this home; end it."""
+    try:
+        wait_until(lambda: not processes_of(home), "all processes are gone", timeout_s)
+    finally:
+        for process in processes_of(home):
+            process.kill()
+
+
+def files_of(home: Path, allocation_id: str) -> RunDir:
+    """Return the folder of a run."""
+    return run_dir(home / "data", allocation_id)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -1,0 +1,82 @@
+"""A real notebook kernel for tests: run cells, see what a front end would see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What a cell put out."""
+
+    text: str = ""
+    bundles: list[dict[str, Any]] = field(default_factory=list)
+    error: str | None = None  # the traceback as it is shown
+
+    @property
+    def all_text(self) -> str:
+        """Everything readable: streams and text/plain."""
+        return self.text + "\n".join(b.get("text/plain", "") for b in self.bundles)
+
+
+class Notebook:
+    """A kernel that runs cells one after the other."""
+
+    def __init__(self, manager: KernelManager, kernel: BlockingKernelClient) -> None:
+        self.manager = manager
+        self._kernel = kernel
+
+    def run(self, code: str, timeout_s: float = 60.0) -> Outputs:
+        """Run a cell and return its outputs, errors included."""
+        outputs = Outputs()
+
+        def collect(message: dict[str, Any]) -> None:
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                outputs.text += content["text"]
+            elif message["msg_type"] in ("display_data", "execute_result", "update_display_data"):
+                outputs.bundles.append(content["data"])
+            elif message["msg_type"] == "error":
+                outputs.error = "\n".join(content["traceback"])
+
+        self._kernel.execute_interactive(
+            code, timeout=timeout_s, output_hook=collect, allow_stdin=False
+        )
+        return outputs
+
+    def check(self, code: str, timeout_s: float = 60.0) -> Outputs:
+        """Run a cell that has to succeed."""
+        outputs = self.run(code, timeout_s)
+        assert outputs.error is None, outputs.error
+        return outputs
+
+    def complete(self, code: str) -> list[str]:
+        """Return what Tab offers at the end of `code`."""
+        reply = self._kernel.complete(code, len(code), reply=True, timeout=20)
+        return list(reply["content"]["matches"])
+
+    def kill(self) -> None:
+        """End the kernel as a crash would."""
+        self.manager.shutdown_kernel(now=True)
+
+
+@contextmanager
+def notebook(cwd: Path) -> Iterator[Notebook]:
+    """Start a kernel in `cwd`; it is gone at the end."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(cwd))
+    kernel = manager.blocking_client()
+    kernel.start_channels()
+    try:
+        kernel.wait_for_ready(timeout=60)
+        yield Notebook(manager, kernel)
+    finally:
+        kernel.stop_channels()
+        manager.shutdown_kernel(now=True)

@@ -1,0 +1,136 @@
+"""A private det_jupyter for a test: master, agent and everything below them; none is left after.
+
+`det_home` points `DET_JUPYTER_HOME` at an empty folder. At the end it stops what was started there
+and fails if a process, a socket or a temporary file of it is left.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from det_jupyter import paths
+from det_jupyter.autostart import connect, find_master
+from det_jupyter.client import Client
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
+    """Return the first true value of `condition`; fail when it has none in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"timed out after {timeout_s:g} s waiting until {what}")
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Return every live process that was started under this home, whoever its parent is now."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                process.pid != os.getpid()
+                and process.status() != psutil.STATUS_ZOMBIE
+                and process.environ().get(paths.HOME_VARIABLE) == str(home)
+            ):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def find(home: Path, module: str) -> psutil.Process | None:
+    """Return the process that runs `python -m <module>` under this home."""
+    for process in processes_of(home):
+        try:
+            line = process.cmdline()
+        except psutil.NoSuchProcess:
+            continue
+        if module in line:
+            return process
+    return None
+
+
+def live_modules() -> list[psutil.Process]:
+    """Return every live process of ours on this machine: `python -m det_jupyter...`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            ours = any(part.startswith("det_jupyter.") for part in process.cmdline())
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+class DetHome:
+    """A private master and agent."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def client(self) -> Client:
+        """Return a client; starts the master."""
+        return Client(connect())
+
+    def master(self) -> psutil.Process:
+        """Return the master's process."""
+        info = wait_until(find_master, "a master runs")
+        return psutil.Process(info.pid)
+
+    def agent(self) -> psutil.Process:
+        """Return the agent's process."""
+        return wait_until(lambda: find(self.path, "det_jupyter.agent"), "an agent runs")
+
+    def stop(self) -> None:
+        """End everything, by asking first."""
+        if find_master() is not None:
+            client = Client(connect())
+            client.session.post("/master/stop", {"everything": True})
+            client.session.close()
+
+    def assert_nothing_left(self) -> None:
+        """Fail if a process is left; end it, so that one failure does not become many."""
+        deadline = time.monotonic() + 10
+        while (left := processes_of(self.path)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        names = [f"{p.pid}: {' '.join(p.cmdline())[:100]}" for p in left]
+        for process in left:
+            process.kill()
+        assert not names, "processes left behind:\n" + "\n".join(names)
+
+
+def temporary_leftovers() -> set[str]:
+    """Return our socket folders in the temporary directory."""
+    return {p.name for p in Path(tempfile.gettempdir()).glob("det-*")}
+
+
+@contextmanager
+def det_home(path: Path, variables: Mapping[str, str]) -> Iterator[DetHome]:
+    """Run a private det_jupyter with these environment variables; nothing of it is left after."""
+    settings = {paths.HOME_VARIABLE: str(path), **variables}
+    before = {name: os.environ.get(name) for name in settings}
+    leftovers = temporary_leftovers()
+    os.environ.update(settings)
+    home = DetHome(path)
+    try:
+        yield home
+    finally:
+        try:
+            home.stop()
+            home.assert_nothing_left()
+            assert temporary_leftovers() <= leftovers, "socket folders were left behind"
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None) if value is None else os.environ.update({name: value})

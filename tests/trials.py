@@ -1,0 +1,106 @@
+"""Trials as a notebook would define them, and a way to submit them without a notebook."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.notebook.capture import capture
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.client import Client, Experiment
+from det_jupyter.wire import CreateExperiment
+
+# A small regression with everything that a resumed run could get wrong: shuffling, dropout,
+# momentum. `pause_s` slows it down so that a test can interfere in the middle.
+TRIAL_SOURCE = """
+import time
+import torch
+from torch import nn
+from det_jupyter.pytorch import DataLoader, PyTorchTrial
+
+torch.manual_seed(0)
+inputs = torch.randn(256, 8)
+targets = inputs.sum(dim=1, keepdim=True)
+dataset = torch.utils.data.TensorDataset(inputs, targets)
+
+
+class SmallTrial(PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1))
+        self.model = context.wrap_model(model)
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        )
+        self.pause_s = context.get_hparam("pause_s")
+
+    def build_training_data_loader(self):
+        return DataLoader(dataset, self.context.get_per_slot_batch_size(), shuffle=True)
+
+    def build_validation_data_loader(self):
+        return DataLoader(dataset, 64)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        time.sleep(self.pause_s)
+        x, y = batch
+        loss = nn.functional.mse_loss(self.model(x), y)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch, batch_idx):
+        x, y = batch
+        return {"error": nn.functional.mse_loss(self.model(x), y)}
+"""
+
+
+def small_config(**changes: Any) -> dict[str, Any]:
+    """Return a configuration of SmallTrial: 2 ranks, 60 batches, validated every 20."""
+    return {
+        "name": "small",
+        "entrypoint": "SmallTrial",
+        "hyperparameters": {"global_batch_size": 16, "pause_s": 0.0},
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 60}},
+        "min_validation_period": {"batches": 20},
+        "resources": {"slots_per_trial": 2},
+        "reproducibility": {"experiment_seed": 11},
+    } | changes
+
+
+def slow(pause_s: float, **changes: Any) -> dict[str, Any]:
+    """Return `small_config` with a pause in every batch."""
+    hparams = {"global_batch_size": 16, "pause_s": pause_s}
+    return small_config(hyperparameters=hparams, **changes)
+
+
+def submit(
+    client: Client, config: dict[str, Any], source: str = TRIAL_SOURCE, *, cwd: Path | None = None
+) -> Experiment:
+    """Submit a trial that is defined by source text, as a notebook's cells are."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(source, "<cells>", "exec"), namespace)
+    capsule = capture(
+        config["entrypoint"],
+        namespace,
+        blobs=BlobStore(Path(client.session.info.data_dir) / "blobs"),
+        cwd=cwd or Path.cwd(),
+    )
+    request = CreateExperiment(
+        config=config, capsule=capsule, python=sys.executable, cwd=str(cwd or Path.cwd())
+    )
+    return Experiment(client, client.create(request).id)
+
+
+def wait_for_steps(experiment: Experiment, steps: int, timeout_s: float = 60.0) -> None:
+    """Block until the trial has trained that many batches."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        view = experiment.view
+        if view.trials and view.trials[0].steps_completed >= steps:
+            return
+        assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
+        time.sleep(0.02)
+    raise AssertionError(f"experiment {experiment.id} did not reach batch {steps}")

@@ -1,0 +1,123 @@
+"""Which slots a computer offers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from det_jupyter.agent.devices import discover_slots
+
+
+class FakeNvmlError(Exception):
+    pass
+
+
+def fake_nvml(num_devices: int, *, broken: str = "") -> Any:
+    """Return a module that says what NVML would; `broken` names the call that fails."""
+
+    def call(name: str, result: Any) -> Any:
+        def function(*arguments: Any) -> Any:
+            if name == broken:
+                raise FakeNvmlError(f"{name} does not work")
+            return result(*arguments) if callable(result) else result
+
+        return function
+
+    return SimpleNamespace(
+        NVMLError=FakeNvmlError,
+        nvmlInit=call("nvmlInit", None),
+        nvmlShutdown=call("nvmlShutdown", None),
+        nvmlDeviceGetCount=call("nvmlDeviceGetCount", num_devices),
+        nvmlDeviceGetHandleByIndex=call("nvmlDeviceGetHandleByIndex", lambda index: index),
+        nvmlDeviceGetName=call("nvmlDeviceGetName", lambda handle: b"H100"),
+        nvmlDeviceGetUUID=call("nvmlDeviceGetUUID", lambda handle: f"GPU-{'abcd'[handle]}0-1"),
+        nvmlDeviceGetMemoryInfo=call(
+            "nvmlDeviceGetMemoryInfo", lambda handle: SimpleNamespace(total=80 << 30)
+        ),
+    )
+
+
+def test_every_cuda_device_is_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
+    slots = discover_slots({})
+    assert [(slot.id, slot.kind, slot.index, slot.name, slot.uuid) for slot in slots] == [
+        (0, "cuda", 0, "H100", "GPU-a0-1"),
+        (1, "cuda", 1, "H100", "GPU-b0-1"),
+    ]
+    assert slots[0].memory_bytes == 80 << 30
+
+
+@pytest.mark.parametrize(
+    ("variable", "indices"),
+    [
+        ("0,1,2,3", [0, 1, 2, 3]),
+        ("3,1", [3, 1]),
+        (" 2 , 0 ", [2, 0]),
+        ("GPU-c0-1", [2]),
+        ("GPU-d,GPU-a", [3, 0]),
+        ("GPU-b0,0", [1, 0]),
+        ("1,-1,2", [1]),
+        ("0,9,1", [0]),
+        ("2,GPU-x,1", [2]),
+        ("1,GPU-,2", [1]),  # the beginning of four UUIDs
+    ],
+)
+def test_cuda_visible_devices_chooses_and_orders(
+    monkeypatch: pytest.MonkeyPatch, variable: str, indices: list[int]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(4))
+    slots = discover_slots({"CUDA_VISIBLE_DEVICES": variable})
+    assert [(slot.id, slot.kind, slot.index) for slot in slots] == [
+        (id, "cuda", index) for id, index in enumerate(indices)
+    ]
+
+
+@pytest.mark.parametrize("variable", ["", "-1", "0,0", "GPU-a0,0", "9"])
+def test_hidden_devices_leave_cpu_slots(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
+    slots = discover_slots({"CUDA_VISIBLE_DEVICES": variable, "DET_JUPYTER_CPU_SLOTS": "3"})
+    assert [(slot.id, slot.kind, slot.index) for slot in slots] == [
+        (0, "cpu", 0),
+        (1, "cpu", 1),
+        (2, "cpu", 2),
+    ]
+
+
+@pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetUUID"])
+def test_any_failure_of_nvml_means_no_gpu_and_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2, broken=broken))
+    assert {slot.kind for slot in discover_slots({})} == {"cpu"}
+    assert f"{broken} does not work" in caplog.text
+
+
+def test_nvml_that_is_not_installed_means_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert {slot.kind for slot in discover_slots({})} == {"cpu"}
+
+
+def test_cpu_places_are_one_per_core_that_we_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5})
+    assert [slot.index for slot in discover_slots({})] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("given", ["0", "-2", "two", "", "1.5"])
+def test_bad_number_of_cpu_slots_is_an_error_in_the_log_and_the_default_is_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, given: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    assert len(discover_slots({"DET_JUPYTER_CPU_SLOTS": given})) == 2
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.getMessage() == (
+        f"DET_JUPYTER_CPU_SLOTS: got {given!r}, expected a whole number of at least 1; "
+        "offering one slot per core (2)"
+    )

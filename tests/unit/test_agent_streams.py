@@ -1,0 +1,102 @@
+"""What is cut from the files of ranks: whole lines, every byte once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from det_jupyter.agent import streams
+from det_jupyter.agent.streams import Stream, end_of_lines
+
+
+def make_stream(
+    path: Path, content: bytes, *, is_journal: bool = False, offset: int = 0
+) -> Stream:
+    path.write_bytes(content)
+    return Stream(
+        allocation_id="1.1.1", name="output-0", path=path, is_journal=is_journal, offset=offset
+    )
+
+
+def sent(stream: Stream, *, is_final: bool) -> list[tuple[int, int, str]]:
+    chunks = stream.chunks(is_final=is_final)
+    return [(chunk.offset, chunk.size_bytes, chunk.text) for chunk in chunks]
+
+
+@pytest.mark.parametrize(
+    ("data", "is_full", "is_final", "end"),
+    [
+        (b"", False, True, 0),
+        (b"one\ntwo\nthr", False, False, 8),
+        (b"thr", False, False, 0),
+        (b"thr", False, True, 3),
+        (b"one\nthr", False, True, 4),
+        (b"abcd", True, False, 4),
+        ("abc\u00e9".encode()[:4], True, False, 3),  # the second byte has not come
+        ("abc\u20ac".encode()[:5], True, False, 3),
+        (b"\x80\x80\x80\x80\x80\x80", True, False, 6),  # no character begins anywhere
+    ],
+)
+def test_lines_end_where_they_should(data: bytes, is_full: bool, is_final: bool, end: int) -> None:
+    assert end_of_lines(data, is_full=is_full, is_final=is_final) == end
+
+
+def test_last_line_without_an_end_is_sent_with_one_when_the_rank_is_gone(tmp_path: Path) -> None:
+    stream = make_stream(tmp_path / "output", b"one\nlast")
+    assert sent(stream, is_final=False) == [(0, 4, "one\n")]
+    assert sent(stream, is_final=True) == [(0, 4, "one\n"), (4, 4, "last\n")]
+
+
+def test_torn_record_of_a_dead_rank_is_never_sent(tmp_path: Path) -> None:
+    stream = make_stream(tmp_path / "journal", b'{"a":1}\n{"b"', is_journal=True)
+    assert sent(stream, is_final=True) == [(0, 8, '{"a":1}\n')]
+
+
+def test_record_longer_than_a_chunk_travels_whole(tmp_path: Path) -> None:
+    record = b'"' + b"x" * (3 * streams.CHUNK_BYTES) + b'"\n'
+    stream = make_stream(tmp_path / "journal", record + b"{}\n", is_journal=True)
+    assert [(offset, size) for offset, size, _ in sent(stream, is_final=False)] == [
+        (0, len(record) + 3)
+    ]
+
+
+def test_bytes_that_are_not_text_count_as_they_lie_in_the_file(tmp_path: Path) -> None:
+    stream = make_stream(tmp_path / "output", b"\xff\xfe\nok\n")
+    assert sent(stream, is_final=False) == [(0, 6, "\ufffd\ufffd\nok\n")]
+
+
+def test_stream_goes_on_from_the_offset_that_the_master_said(tmp_path: Path) -> None:
+    stream = make_stream(tmp_path / "output", b"one\ntwo\n", offset=4)
+    assert sent(stream, is_final=False) == [(4, 4, "two\n")]
+
+
+def test_file_that_does_not_exist_yet_has_nothing_to_send(tmp_path: Path) -> None:
+    stream = Stream(
+        allocation_id="1.1.1", name="output-0", path=tmp_path / "none", is_journal=False
+    )
+    assert sent(stream, is_final=True) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    content=st.lists(st.sampled_from([b"a", b"\n", "\u00e9".encode(), b"\xff", b"bcd"])).map(
+        b"".join
+    ),
+    chunk_bytes=st.integers(1, 9),
+)
+def test_every_byte_of_output_is_sent_once(
+    tmp_path: Path, content: bytes, chunk_bytes: int
+) -> None:
+    stream = make_stream(tmp_path / "output", content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "CHUNK_BYTES", chunk_bytes)
+        position = 0
+        for offset, size_bytes, text in sent(stream, is_final=True):
+            assert offset == position
+            assert 0 < size_bytes <= chunk_bytes
+            assert text.endswith("\n")
+            position += size_bytes
+    assert position == len(content)
