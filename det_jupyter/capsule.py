@@ -54,9 +54,11 @@ def load_capsule(
         # Each buffer is a mapping of its own, even of the same blob: what was two arrays in the
         # notebook must not become one here.
         buffers = [blobs.map(digest) for digest in capsule.buffers]
-        return pickle.loads(blobs.map(capsule.payload), buffers=buffers)
+        trial, names = pickle.loads(blobs.map(capsule.payload), buffers=buffers)
     finally:
         _notebook.reset(token)
+    vars(main).update(names)
+    return trial
 
 
 def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
@@ -80,14 +82,14 @@ def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_ma
         return
     for name, digest in capsule.modules.items():
         _write_module(code_dir, PurePosixPath(name), blobs.read(digest))
-    folder = str(code_dir)
+    folder = os.path.abspath(code_dir)
     if as_main:
         sys.path.insert(0, folder)
     elif folder not in sys.path:
         sys.path.append(folder)
     importlib.invalidate_caches()
     if as_main:
-        _forget_modules({PurePosixPath(name).parts[0] for name in capsule.modules}, code_dir)
+        _forget_modules({PurePosixPath(name).parts[0] for name in capsule.modules}, folder)
 
 
 def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
@@ -103,10 +105,10 @@ def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
     os.replace(scratch, path)
 
 
-def _forget_modules(files: set[str], code_dir: Path) -> None:
+def _forget_modules(files: set[str], folder: str) -> None:
     """Drop modules from elsewhere that the process imported under the names of captured ones."""
     tops = {file.partition(".")[0] for file in files}
-    inside = str(code_dir) + os.sep
+    inside = folder + os.sep
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in tops:
             file = getattr(module, "__file__", None) or ""
@@ -131,7 +133,7 @@ def rebuild_storage(buffer: Any) -> Any:
     import torch
 
     if len(buffer) == 0:  # torch.frombuffer refuses empty buffers
-        return torch.UntypedStorage(0)  # type: ignore[no-untyped-call]
+        return torch.UntypedStorage(0)
     return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
 
 
@@ -154,7 +156,7 @@ def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:
     """Return the view of a storage as elements of `dtype`, which torch's own reductions expect."""
     import torch
 
-    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
 def rebuild_cached(make: Callable[..., Any], args: tuple[Any, ...], parameters: Any) -> Any:

@@ -20,6 +20,7 @@ from det_jupyter.rundir import RunDir
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.01
+_GONE = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,14 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
+async def until_gone(pid: int) -> None:
+    """Return when a process that is not our child has ended."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        while process.status() not in _GONE:
+            await asyncio.sleep(_POLL_S)
+
+
 def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:
     """Leave behind which processes a successor of this agent would have to end."""
     records = []
@@ -87,6 +96,6 @@ def _lives(record: ProcessRecord) -> bool:
     try:
         process = psutil.Process(record.pid)
         same = abs(process.create_time() - record.created_at) < 0.1
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        return same and process.status() not in _GONE
     except psutil.NoSuchProcess:
         return False

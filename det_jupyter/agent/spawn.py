@@ -17,6 +17,7 @@ from pathlib import Path
 
 from det_jupyter import paths
 from det_jupyter.agent.processes import RankExit, RankProcesses, kill_group
+from det_jupyter.agent.zygote_process import child_setup
 from det_jupyter.errors import LaunchError
 from det_jupyter.rundir import RunDir
 from det_jupyter.wire import RankSpec
@@ -92,6 +93,7 @@ def _spawn(spec: RankSpec, argv: Sequence[str]) -> subprocess.Popen[bytes]:
             stderr=output,
             pass_fds=shared,
             process_group=0,
+            preexec_fn=child_setup(),
             env={**os.environ, SPEC_VARIABLE: str(folder.spec(place.rank))},
             cwd=folder.path,  # `python -m` looks for modules here, and there are none
         )

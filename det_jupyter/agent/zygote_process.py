@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +59,7 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
                 stderr=out,
                 pass_fds=(theirs.fileno(), lifeline_fd),
                 process_group=0,  # a Ctrl-C for us is not for it
-                preexec_fn=_die_with_agent if sys.platform == "linux" else None,
+                preexec_fn=child_setup(),
                 cwd=paths.data_dir(),
             )
         except OSError as error:
@@ -69,5 +71,18 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
     return ZygoteProcess(python=python, process=process, connection=ours, log=log)
 
 
-def _die_with_agent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def child_setup() -> Callable[[], None] | None:
+    """Return what Popen is to run in a child so that it cannot outlive us; None: not possible.
+
+    To be started from the main thread: Linux takes the thread that forked for the parent.
+    """
+    if sys.platform != "linux":
+        return None
+    agent_pid = os.getpid()
+
+    def die_with_agent() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != agent_pid:  # it died before the kernel was told
+            os._exit(1)
+
+    return die_with_agent

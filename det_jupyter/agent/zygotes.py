@@ -12,7 +12,7 @@ import logging
 from pydantic import TypeAdapter
 
 from det_jupyter._version import __version__
-from det_jupyter.agent.processes import RankExit, RankProcesses, kill_group
+from det_jupyter.agent.processes import RankExit, RankProcesses, kill_group, until_gone
 from det_jupyter.agent.zygote_process import ZygoteProcess, start_zygote
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import (
@@ -97,7 +97,8 @@ class Zygote:
         finally:
             self.is_alive = False
             self._writer.close()
-            self._lose_everything()
+            self._fail_requests()
+            await self._end_ranks()
 
     def _on_report(self, report: ZygoteReport) -> None:
         match report:
@@ -134,16 +135,20 @@ class Zygote:
                 )
             )
 
-    def _lose_everything(self) -> None:
-        """It is dead, or has nothing to do any more: so are its ranks."""
-        self._process.process.kill()  # it has no state to save
+    def _fail_requests(self) -> None:
+        self._process.process.kill()  # it may live, but has nothing to do, and no state to save
         self._process.process.wait()
-        self._fail(f"its zygote died ({_last_line(self._process)})")
+        self._fail(_last_line(self._process))
         for allocation_id, answer in self._forks.items():
             answer.set_result(ForkRefused(allocation_id=allocation_id, reason="the zygote died"))
         self._forks.clear()
-        for pid, (rank, exits) in self._ranks.items():
+
+    async def _end_ranks(self) -> None:
+        """Its ranks have died with it (on Linux); what is told of as gone must be gone."""
+        for pid in self._ranks:
             kill_group(pid)
+        for pid, (rank, exits) in self._ranks.items():
+            await until_gone(pid)
             exits.put_nowait(RankExit(rank, None))
         self._ranks.clear()
 
@@ -161,7 +166,7 @@ def _last_line(process: ZygoteProcess) -> str:
     """Return what a dead zygote said last: why the interpreter did not even come to our code."""
     lines = process.log.read_text(encoding="utf-8", errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
-    return said[-1] if said else f"see {process.log}"
+    return said[-1] if said else "its zygote died without a word"
 
 
 class Zygotes:

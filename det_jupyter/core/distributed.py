@@ -65,19 +65,23 @@ class DistributedContext:
 
         Collective: all ranks must call it once, after `torch.distributed.init_process_group`.
         """
-        place = {
-            "rank": int(os.environ["RANK"]),
-            "size": int(os.environ["WORLD_SIZE"]),
-            "local_rank": int(os.environ["LOCAL_RANK"]),
-            "local_size": int(os.environ["LOCAL_WORLD_SIZE"]),
-            "cross_rank": int(os.environ.get("GROUP_RANK", "0")),
-            "cross_size": int(os.environ.get("GROUP_WORLD_SIZE", "1")),
-        }
-        if place["size"] == 1:
-            return cls(**place)
-        group = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
-        local_group = _local_group(place["cross_rank"], place["cross_size"], group)
-        return cls(**place, group=group, local_group=local_group)
+        size = int(os.environ["WORLD_SIZE"])
+        cross_rank = int(os.environ.get("GROUP_RANK", "0"))
+        cross_size = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+        group = local_group = None
+        if size > 1:
+            group = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
+            local_group = _local_group(cross_rank, cross_size, group)
+        return cls(
+            rank=int(os.environ["RANK"]),
+            size=size,
+            local_rank=int(os.environ["LOCAL_RANK"]),
+            local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+            cross_rank=cross_rank,
+            cross_size=cross_size,
+            group=group,
+            local_group=local_group,
+        )
 
     @property
     def is_chief(self) -> bool:
@@ -152,7 +156,7 @@ def _local_group(
 
 
 def _gather(value: T, group: dist.ProcessGroup | None, rank: int, size: int) -> list[T] | None:
-    if size == 1:
+    if group is None or size == 1:
         return [value]
     values: list[T] | None = [value] * size if rank == 0 else None
     dist.gather_object(value, values, dst=dist.get_global_rank(group, 0), group=group)
@@ -160,7 +164,7 @@ def _gather(value: T, group: dist.ProcessGroup | None, rank: int, size: int) -> 
 
 
 def _allgather(value: T, group: dist.ProcessGroup | None, size: int) -> list[T]:
-    if size == 1:
+    if group is None or size == 1:
         return [value]
     values = [value] * size
     dist.all_gather_object(values, value, group=group)
@@ -168,7 +172,7 @@ def _allgather(value: T, group: dist.ProcessGroup | None, size: int) -> list[T]:
 
 
 def _broadcast(value: T, group: dist.ProcessGroup | None, size: int) -> T:
-    if size == 1:
+    if group is None or size == 1:
         return value
     values = [value]
     dist.broadcast_object_list(values, src=dist.get_global_rank(group, 0), group=group)

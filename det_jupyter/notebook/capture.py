@@ -50,14 +50,14 @@ def capture(
         ConfigError: There is no such class.
         CaptureError: Something cannot travel (one line for each), or it is too large.
     """
-    trial = _find_class(entrypoint, namespace)
+    _check_class(entrypoint, namespace)
     cells = Cells.of(namespace, shell)
     survey = survey_trial(entrypoint, namespace, _own_names(shell))
     if problems := _describe_failures(survey, entrypoint, cells):
         raise CaptureError(problems)
     if not allow_large:
         _check_size(survey, cells)
-    stream, packed = _pack(entrypoint, trial, namespace, blobs)
+    stream, packed = _pack(entrypoint, survey, blobs)
     sources = _find_sources(packed.code_files, cells, str(cwd))
     local = find_local_modules(
         packed.modules, (cell["source"] for cell in sources.values()), str(cwd)
@@ -74,7 +74,7 @@ def capture(
     )
 
 
-def _find_class(entrypoint: str, namespace: Mapping[str, Any]) -> type:
+def _check_class(entrypoint: str, namespace: Mapping[str, Any]) -> None:
     if entrypoint not in namespace:
         here = [name for name, value in namespace.items() if _is_made_here(value, namespace)]
         classes = f"classes defined here: {', '.join(here)}" if here else "it defines no class yet"
@@ -88,7 +88,6 @@ def _find_class(entrypoint: str, namespace: Mapping[str, Any]) -> type:
     if not isinstance(trial, type):
         kind = type(trial).__name__
         raise ConfigError([f"entrypoint: {entrypoint!r} is a {kind}, expected a class"])
-    return trial
 
 
 def _is_made_here(value: Any, namespace: Mapping[str, Any]) -> bool:
@@ -135,11 +134,9 @@ def _check_size(survey: Survey, cells: Cells) -> None:
     )
 
 
-def _pack(
-    entrypoint: str, trial: type, namespace: Mapping[str, Any], blobs: BlobStore
-) -> tuple[bytes, PackPickler]:
+def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, PackPickler]:
     try:
-        return pack(trial, namespace, blobs)
+        return pack(entrypoint, survey.sizes, survey.namespace, blobs)
     except Exception as error:  # each name can be pickled, yet not all of them together
         message = str(error).strip().partition("\n")[0]
         raise CaptureError(

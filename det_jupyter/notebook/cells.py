@@ -84,7 +84,7 @@ def _spellings(source: str) -> Iterator[str]:
     """Yield the cell as it is, without its magics' syntax, and without the lines that hold it."""
     yield source
     with suppress(SyntaxError):
-        yield TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
+        yield TransformerManager().transform_cell(source)
     yield "\n".join(line for line in source.splitlines() if line.lstrip()[:1] not in "%!?")
 
 

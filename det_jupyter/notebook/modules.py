@@ -163,9 +163,11 @@ def _files_below(folder: str) -> Iterator[str]:
             continue
         skipped = ("__pycache__", "node_modules", "site-packages")
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in skipped)
-        for file in sorted(files):
-            if not file.startswith(".") and not file.endswith((".pyc", ".ipynb")):
-                yield os.path.join(path, file)
+        for name in sorted(files):
+            file = os.path.join(path, name)
+            is_wanted = not name.startswith(".") and not name.endswith((".pyc", ".ipynb"))
+            if is_wanted and os.path.isfile(file) and os.access(file, os.R_OK):
+                yield file
 
 
 def _without_bulk(

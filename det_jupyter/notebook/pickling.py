@@ -14,7 +14,7 @@ import pickle
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import cloudpickle
@@ -39,6 +39,9 @@ from det_jupyter.notebook.refusals import (
 _MIN_BLOB_BYTES = 64 * 2**10
 _STANDARD_STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 _SKELETONS = {"_make_skeleton_class", "_make_skeleton_enum"}
+
+# What Python knows by module and name, where there is one.
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
 
 _Reducer = Callable[[Any], Any]
 
@@ -69,6 +72,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
             "builtins.function": self.reduce_function,
             "builtins.module": self.reduce_reference,
             "builtins.type": self.reduce_class,
+            "functools.cached_property": self._reduce_cached_property,
             "functools._lru_cache_wrapper": self._reduce_cached,
             "numpy.ndarray": self.reduce_array,
             "torch.Tensor": self._reduce_tensor,
@@ -112,14 +116,13 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
     def _reduce_plain(self, obj: Any) -> Any:
         # An object of a library's type that calls itself the notebook's (`__module__`) may pickle
         # as a mere name in `__main__`, where no rank would find it.
-        if getattr(obj, "__module__", None) == "__main__" and isinstance(
-            obj.__reduce_ex__(5), str
-        ):
-            raise RefusedError(BY_NAME_ONLY)
+        calls_itself_ours = getattr(obj, "__module__", None) == "__main__"
+        if calls_itself_ours and isinstance(obj.__reduce_ex__(5), str):
+            return self.refuse(RefusedError(BY_NAME_ONLY))
         return NotImplemented
 
     def reduce_reference(self, obj: Any) -> Any:
-        """Reduce a module or a built-in function."""
+        """Reduce a module, or what is imported from one by its name."""
         return NotImplemented
 
     def reduce_code(self, code: types.CodeType) -> Any:
@@ -185,7 +188,13 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
     def _reduce_typed_storage(self, storage: Any) -> Any:
         return rebuild_typed_storage, (storage._untyped_storage, storage.dtype)
 
+    def _reduce_cached_property(self, cached: functools.cached_property[Any]) -> Any:
+        # Before Python 3.12 it holds a lock, which its copy has to make for itself.
+        return type(cached), (cached.func,), {"attrname": cached.attrname}
+
     def _reduce_cached(self, cached: Any) -> Any:
+        if is_importable(cached):
+            return self.reduce_reference(cached)
         if (function := self.reduce_function(cached.__wrapped__)) is NotImplemented:
             return NotImplemented
         # Recursive functions meet their own wrapper on the way: it must exist before its function
@@ -198,6 +207,21 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         if new_type.__module__ != "__main__":
             return NotImplemented
         return typing.NewType, (new_type.__name__, new_type.__supertype__)
+
+
+def is_importable(value: Any) -> bool:
+    """Return whether a rank gets the value by importing it, so that nothing of it travels."""
+    if isinstance(value, types.ModuleType):
+        return True
+    if not isinstance(value, _NAMED):
+        return False
+    module = sys.modules.get(value.__module__ or "builtins")
+    if module is None or module.__name__ == "__main__":
+        return False
+    try:
+        return functools.reduce(getattr, value.__qualname__.split("."), module) is value
+    except AttributeError:
+        return False
 
 
 def is_plain_array(array: Any) -> bool:
@@ -258,8 +282,14 @@ class PackPickler(TrialPickler):
             self.modules.add(name.partition(".")[0])
 
 
-def pack(root: Any, namespace: Mapping[str, Any], blobs: BlobStore) -> tuple[bytes, PackPickler]:
-    """Return the stream of `root`, and the pickler for what it noted on the way."""
+def pack(
+    entrypoint: str, names: Iterable[str], namespace: Mapping[str, Any], blobs: BlobStore
+) -> tuple[bytes, PackPickler]:
+    """Return the stream of a class and of all names that travel with it.
+
+    Large buffers are written to `blobs`; the pickler holds what it noted on the way.
+    """
+    root = (namespace[entrypoint], {name: namespace[name] for name in names})
     stream = io.BytesIO()
     pickler = PackPickler(stream, namespace, blobs)
     pickler.dump(root)

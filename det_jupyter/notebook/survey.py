@@ -12,17 +12,16 @@ Memory is counted once, for the first name that leads to it. Nothing is written 
 
 from __future__ import annotations
 
-import functools
 import pickle
-import sys
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from det_jupyter.notebook.pickling import TrialPickler, is_plain_array
+from det_jupyter.notebook.parts import parts_of
+from det_jupyter.notebook.pickling import TrialPickler, is_importable, is_plain_array
 from det_jupyter.notebook.refusals import (
     Refusal,
     RefusedError,
@@ -32,7 +31,7 @@ from det_jupyter.notebook.refusals import (
 )
 
 _MAX_CULPRITS = 3  # for each name
-_MAX_CHILDREN = 1000
+_MAX_PARTS = 1000  # of one object
 _MAX_DEPTH = 25
 _CUT = (str, ("",))  # what a survey's stream holds instead of something that has its own turn
 
@@ -44,11 +43,9 @@ class Survey:
     namespace: Mapping[str, Any]
     names: dict[int, str]  # of the notebook's objects, by identity
     sizes: dict[str, int] = field(default_factory=dict)
-    users: dict[str, str] = field(default_factory=dict)  # the function that refers to a name
+    users: dict[str, str] = field(default_factory=dict)  # functions that refer to names
     failures: dict[str, BaseException] = field(default_factory=dict)
-    devices: dict[str, str] = field(
-        default_factory=dict
-    )  # names with tensors elsewhere than on CPU
+    devices: dict[str, str] = field(default_factory=dict)  # of names with tensors off the CPU
     counted: set[tuple[int, int]] = field(default_factory=set)  # memory: address and size
 
     def meet(self, name: str, user: str) -> None:
@@ -86,7 +83,7 @@ def _survey_name(survey: Survey, name: str, value: Any) -> None:
     except Exception as error:  # anything that user code raises while it is pickled
         survey.failures[name] = error
         # What comes behind the failure has not been looked at: look at the parts one by one.
-        for _, part in _children(value):
+        for _, part in islice(parts_of(value), _MAX_PARTS):
             with suppress(Exception):
                 _SurveyPickler(survey, name).dump(part)
 
@@ -106,22 +103,7 @@ def _has_identity(value: Any) -> bool:
     nothing of the name.
     """
     is_array = "numpy.ndarray" in qualified_names(type(value))
-    return (is_array or type(value).__dictoffset__ != 0) and _travels(value)
-
-
-def _travels(value: Any) -> bool:
-    """Return whether a value is itself sent, rather than imported in the rank by its name."""
-    if isinstance(value, types.ModuleType):
-        return False
-    if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
-        return True
-    module = sys.modules.get(value.__module__ or "builtins")
-    if module is None or module.__name__ == "__main__":
-        return True
-    try:
-        return functools.reduce(getattr, value.__qualname__.split("."), module) is not value
-    except AttributeError:
-        return True
+    return (is_array or type(value).__dictoffset__ != 0) and not is_importable(value)
 
 
 class _Counter:
@@ -166,7 +148,7 @@ class _SurveyPickler(TrialPickler):
         if reduced is not NotImplemented and function.__globals__ is self._survey.namespace:
             slots = reduced[2][1]
             for name, value in slots["__globals__"].items():
-                if _travels(value):
+                if not is_importable(value):
                     self._meet(name, function.__qualname__)
             slots["__globals__"] = {}
         return reduced
@@ -232,16 +214,16 @@ class _Search:
         self._kept.append(value)
         is_leaf = True
         is_refused = refusal_of(type(value)) is not None
-        children = () if is_refused or depth == _MAX_DEPTH else _children(value)
-        for step, child in islice(children, _MAX_CHILDREN):
+        parts = () if is_refused or depth == _MAX_DEPTH else parts_of(value)
+        for step, part in islice(parts, _MAX_PARTS):
             if len(self.culprits) >= _MAX_CULPRITS:
                 return
-            if id(child) in self._survey.names:
+            if id(part) in self._survey.names:
                 continue  # it has its own turn
-            if (child_error := self._probe(child)) is not None:
+            if (part_error := self._probe(part)) is not None:
                 is_leaf = False
-                if id(child) not in self._seen:
-                    self.descend(path + step, child, child_error, depth + 1)
+                if id(part) not in self._seen:
+                    self.descend(path + step, part, part_error, depth + 1)
         if is_leaf:
             refusal = refusal_for_failure(type(value), error)
             self.culprits.append(
@@ -253,85 +235,4 @@ class _Search:
             _SurveyPickler(self._survey, None).dump(value)
         except Exception as error:  # anything that user code raises while it is pickled
             return error
-        return None
-
-
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what pickling `value` would pickle next, each with its step on the path."""
-    match value:
-        case dict():
-            for key, item in value.items():
-                yield f"[{key!r}]", item
-        case list() | tuple():
-            for index, item in enumerate(value):
-                yield f"[{index}]", item
-        case set() | frozenset():
-            for item in value:
-                yield "{...}", item
-        case types.FunctionType():
-            yield from _parts_of_function(value)
-        case types.MethodType():
-            yield "", value.__self__
-            yield "", value.__func__
-        case functools.partial():
-            yield ".func", value.func
-            yield ".args", value.args
-            yield ".keywords", value.keywords
-        case staticmethod() | classmethod():
-            yield "", value.__func__
-        case property():
-            for function in (value.fget, value.fset, value.fdel):
-                yield "", function
-        case type():
-            for name, item in list(vars(value).items()):
-                if name not in ("__dict__", "__weakref__", "_abc_impl"):
-                    yield f".{name}", item
-            for base in value.__bases__:
-                yield f"<{base.__name__}>", base
-        case _:
-            yield from _parts_of_object(value)
-
-
-def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield f".<locals>.{name}", cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    defaults = function.__defaults__ or ()
-    positional = function.__code__.co_varnames[: function.__code__.co_argcount]
-    keyword = (function.__kwdefaults__ or {}).items()
-    for name, item in (*zip(positional[::-1], defaults[::-1], strict=False), *keyword):
-        yield f"({name}=...)", item
-    for name, item in vars(function).items():
-        yield f".{name}", item
-
-
-def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
-    reduced = _reduction(value)
-    if not isinstance(reduced, tuple):
-        return
-    _, args, *rest = reduced
-    state, items, pairs = (*rest, None, None, None)[:3]
-    for part in args:
-        if not isinstance(part, type):
-            yield "", part
-    slots: dict[str, Any] = {}
-    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):
-        state, slots = state
-    attributes = (state if isinstance(state, dict) else {}) | slots
-    for name, item in attributes.items():
-        yield f".{name}", item
-    if state is not None and not isinstance(state, dict):
-        yield "", state
-    for index, item in enumerate(items or ()):
-        yield f"[{index}]", item
-    for key, item in pairs or ():
-        yield f"[{key!r}]", item
-
-
-def _reduction(value: Any) -> Any:
-    try:
-        return value.__reduce_ex__(5)
-    except Exception:  # it cannot be pickled: then it has no parts, it is the culprit
         return None

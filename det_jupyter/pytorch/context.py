@@ -136,7 +136,7 @@ class PyTorchTrialContext:
         create_graph: bool = False,
     ) -> None:
         """Compute gradients; they are averaged over the ranks at the end of a window of batches."""
-        loss.backward(gradient, retain_graph, create_graph)  # type: ignore[no-untyped-call]
+        loss.backward(gradient, retain_graph, create_graph)
 
     def step_optimizer(
         self,

@@ -20,7 +20,7 @@ class DistributedModel(DistributedDataParallel):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
         if torch.is_grad_enabled():
-            return super().forward(*args, **kwargs)
+            return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
         return self.module(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

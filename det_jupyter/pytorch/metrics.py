@@ -69,7 +69,7 @@ class MetricSeries:
             if value.numel() != 1:
                 value = value.double().mean()
             # A copy, because the trial may go on adding to this very tensor.
-            return value.item() if value.is_cpu else value.detach().clone()
+            return float(value.item()) if value.is_cpu else value.detach().clone()
         if isinstance(value, (int, float, numpy.number, numpy.bool_)):
             return float(value)
         if isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":

@@ -9,7 +9,6 @@ launcher say, there is no rank to be, and the kernel is one to work in.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from det_jupyter.wire import RankSpec
@@ -35,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -18,12 +18,15 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
 from det_jupyter.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 
 _PR_SET_PDEATHSIG = 1
+_STREAMS = ("stdin", "stdout", "stderr")
 
 
 def prepare_process(spec: RankSpec, parent_pid: int) -> None:
@@ -97,12 +100,14 @@ def _redirect_streams(output: Path) -> None:
         os.dup2(source, descriptor)
     for descriptor in {nowhere, target} - {0, 1, 2}:
         os.close(descriptor)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
-    sys.stdout = sys.__stdout__ = _text_stream(1)  # type: ignore[misc]  # typeshed has it final
-    sys.stderr = sys.__stderr__ = _text_stream(2)  # type: ignore[misc]
+    for name, stream in zip(_STREAMS, (_text(0, "r"), _text(1, "w"), _text(2, "w")), strict=True):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
-def _text_stream(descriptor: int):
-    return open(
-        descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+def _text(descriptor: int, mode: str) -> TextIO:
+    stream = open(  # noqa: SIM115  # it lives as long as the process
+        descriptor, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
     )
+    assert isinstance(stream, TextIOWrapper)
+    return stream

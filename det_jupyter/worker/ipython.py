@@ -29,10 +29,12 @@ class _GuestKernel(IPythonKernel):
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Let the client go, and stay."""
         content = {"status": "ok", "restart": parent["content"].get("restart", False)}
+        assert self.session is not None
         self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Interrupt nothing: SIGINT would reach the trainer and its data-loader workers."""
+        assert self.session is not None
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
 
@@ -63,12 +65,13 @@ def serve(connection_file: Path, namespace: Callable[[], Mapping[str, Any]]) -> 
     """Run a kernel in this thread, for ever."""
     app = _GuestApp.instance(log_level=40)
     app.config.HistoryManager.enabled = False  # not into the user's history
-    app.initialize(["-f", str(connection_file)])
+    app.initialize(["-f", str(connection_file)])  # type: ignore[no-untyped-call]
     shell = app.shell
+    assert shell is not None
 
     def refresh() -> None:
         shell.user_ns.update(namespace())
 
     shell.events.register("pre_execute", refresh)
     refresh()
-    app.start()
+    app.start()  # type: ignore[no-untyped-call]

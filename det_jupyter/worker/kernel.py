@@ -83,23 +83,24 @@ def _serve(serve: Callable[[Path, Namespace], None], file: Path, namespace: Name
 class StreamByThread:
     """A text stream that is `theirs` to one thread, and `ours` to all others."""
 
-    def __init__(self, ours: TextIO, theirs: TextIO, thread_id: int) -> None:
+    def __init__(self, ours: TextIO, theirs: Any, thread_id: int) -> None:
         self._ours = ours
         self._theirs = theirs
         self._thread_id = thread_id
 
     def write(self, text: str) -> int:
         """Write to the calling thread's stream."""
-        return self._current().write(text)
+        written: int = self._current().write(text)
+        return written
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._current(), name)
 
-    def _current(self) -> TextIO:
+    def _current(self) -> Any:
         return self._theirs if threading.get_ident() == self._thread_id else self._ours
 
 
-def split_streams(make: Callable[[str], TextIO]) -> None:
+def split_streams(make: Callable[[str], Any]) -> None:
     """Give the calling thread standard streams of its own; those of all others stay."""
     thread_id = threading.get_ident()
     for name in ("stdout", "stderr"):

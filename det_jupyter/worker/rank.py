@@ -137,10 +137,8 @@ class Rank:
 
     def _announce_kernel(self) -> RankKernel:
         rank = self.spec.place.rank
-        sockets = Path(self.spec.socket_dir)
-        sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         kernel = RankKernel(
-            self.folder.connection_file(rank), str(sockets / str(rank)), self._namespace
+            self.folder.connection_file(rank), f"{self.spec.socket_dir}/{rank}", self._namespace
         )
         kernel.announce()
         return kernel

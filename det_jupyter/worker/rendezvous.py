@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's stubs omit it
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.wire import GangPlan, RankPlace
@@ -47,7 +48,7 @@ def join(place: RankPlace, backend: str, device: torch.device) -> DistributedCon
     if place.group_world_size == 1:
         _stay_on_loopback()
     is_chief = place.rank == 0
-    store = dist.TCPStore(
+    store = TCPStore(
         place.master_addr,
         place.master_port,
         place.world_size,

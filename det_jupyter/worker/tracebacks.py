@@ -78,7 +78,8 @@ class CodeNames:
                 self._trim(other)
 
     def _kept(self, stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
-        return [frame for frame in stack if not frame.filename.startswith(_OURS)]
+        others = [frame for frame in stack if not frame.filename.startswith(_OURS)]
+        return others or list(stack)  # nobody else's code was running: then it is about ours
 
     def _innermost(self, stack: traceback.StackSummary) -> str:
         for frame in reversed(stack):

@@ -23,6 +23,8 @@ export function isDashed(look: number): boolean {
 export function readTheme(node: Element): ITheme {
   const probe = document.createElement('span');
   probe.hidden = true;
+  // Where the reader forces colours on the page, curves in one colour would all be the same.
+  probe.style.setProperty('forced-color-adjust', 'none');
   node.append(probe);
   const style = getComputedStyle(probe);
   const resolve = (color: string): string => {

@@ -18,11 +18,23 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from det_jupyter.control import ControlPage
 from det_jupyter.rundir import RunDir
 from det_jupyter.wire import RankSpec
 
 if os.environ.get("DET_TEST_SECOND_THREAD"):
     threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+
+
+if limit := os.environ.get("DET_TEST_NUM_FORKS"):
+    forks, real_fork = iter(range(int(limit))), os.fork
+
+    def fork() -> int:
+        if next(forks, None) is None:
+            raise BlockingIOError(11, "no more processes")
+        return real_fork()
+
+    os.fork = fork
 
 
 def run_rank(spec: RankSpec) -> NoReturn:
@@ -78,6 +90,14 @@ def do_chat(spec: RankSpec, num_bytes: int) -> None:
     took_s = time.monotonic() - began
     with RunDir(Path(spec.run_dir)).journal(spec.place.rank).open("a") as journal:
         journal.write(json.dumps({"took_s": took_s}) + "\n")
+
+
+def do_obey(spec: RankSpec, exit_code: int) -> NoReturn:
+    """Train until the control page says to leave."""
+    page = ControlPage(RunDir(Path(spec.run_dir)).control)
+    while not page.is_raised("preempt"):
+        time.sleep(0.01)
+    os._exit(exit_code)
 
 
 def do_sleep(spec: RankSpec, seconds: float) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,11 @@ class FakeMaster:
         self._token = ""
 
     # what a test does with it
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether an agent listens for commands."""
+        return bool(self._queues)
 
     def start(self) -> None:
         """Serve on a new port with a new token, and say so in the master's file."""
@@ -281,7 +288,7 @@ def agent_with_master(
     master.start()
     agent = AgentProcess(home, variables or {}, options or [])
     try:
-        wait_until(lambda: master._queues, "the agent is linked")
+        wait_until(lambda: master.is_linked, "the agent is linked")
         yield agent, master
     finally:
         if agent.process.poll() is None:
@@ -308,6 +315,36 @@ def files_of(home: Path, allocation_id: str) -> RunDir:
 def is_gone(pid: int) -> bool:
     """Whether a process has ended."""
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return True
+
+
+def make_interpreter(folder: Path, *, borrows: bool = True, broken_torch: bool = False) -> str:
+    """Make a small virtual environment, with the packages of ours or without; return its python.
+
+    Its kernel spec starts the stand-in for ranks.
+    """
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.symlink_to(sys.executable)
+    home = Path(sys.base_prefix) / "bin"
+    (folder / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\n")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = folder / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    if borrows:
+        (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    if broken_torch:
+        (packages / "torch.py").write_text("raise ImportError('libtorch.so is damaged')\n")
+    kernel = folder / "share" / "jupyter" / "kernels" / "det-worker"
+    kernel.mkdir(parents=True)
+    argv = ["python", "-m", "tests.integration.agent_stand_in", "-f", "{connection_file}"]
+    (kernel / "kernel.json").write_text(json.dumps({"argv": argv}))
+    return str(python)
+
+
+def await_ends(pids: Iterable[int], timeout_s: float = 2.0) -> None:
+    """Wait until all these processes have ended."""
+    left = list(pids)
+    wait_until(lambda: all(map(is_gone, left)), f"{left} are gone", timeout_s)

@@ -47,6 +47,21 @@ class Color(enum.Enum):
     RED = "red"
 Point = namedtuple("Point", "x y")
 UserId = typing.NewType("UserId", int)
+T = typing.TypeVar("T")
+class Box(typing.Generic[T]):
+    def __init__(self, item: T) -> None: self.item = item
+class Sized(typing.Protocol):
+    def area(self) -> int: ...
+class Pair(typing.NamedTuple):
+    first: int
+    second: int = 2
+class Tagged(type):
+    def __new__(cls, name, bases, names):
+        return super().__new__(cls, name, bases, names | {"tag": name})
+class Slotted(metaclass=Tagged):
+    __slots__ = ("value",)
+    class Inner:
+        depth = 2
 TABLE = {Color.RED: Point(1, 2)}
 """,
     """
@@ -106,8 +121,16 @@ def test_functions_travel_with_what_they_refer_to(notebook: Notebook) -> None:
         *LANGUAGE,
         """
 class Caller(Trial):
+    @functools.cached_property
+    def once(self): return [self.scale]
+    @functools.lru_cache
+    def cached(self): return [self.scale]
     def call(self):
-        return [is_even(10), fibonacci(30), add_three(1), TABLE[Color.RED].y]
+        slotted = Slotted()
+        slotted.value = 5
+        return [is_even(10), fibonacci(30), add_three(1), TABLE[Color.RED].y, Box(3).item,
+                Pair(1).second, slotted.value, Slotted.tag, Slotted.Inner.depth,
+                self.once is self.once, self.cached() is self.cached(), isinstance(Sized, type)]
 """,
     )
     rank_code = """
@@ -116,13 +139,24 @@ import __main__ as main
 show([t.call(), main.fibonacci.cache_parameters()["maxsize"], main.fibonacci.__name__])
 """
     shown = notebook.in_rank(notebook.capture("Caller"), rank_code)
-    assert shown == [[True, 832040, 4, 2], 7, "fibonacci"]
+    assert shown == [
+        [True, 832040, 4, 2, 3, 2, 5, "Slotted", 2, True, True, True],
+        7,
+        "fibonacci",
+    ]
 
 
 def test_objects_of_captured_classes_can_be_pickled_in_a_rank(notebook: Notebook) -> None:
-    notebook.run("class Net:\n    x = 1", "class Trial:\n    def make(self): return Net()")
-    code = "import pickle; show(pickle.loads(pickle.dumps(Trial().make())).x)"
-    assert notebook.in_rank(notebook.capture(), code) == 1
+    notebook.run(
+        "class Base: ...\nclass Net(Base):\n    x = 1\nnets = [Net()]",
+        "class Trial:\n    def make(self): return nets",
+    )
+    code = """
+import pickle, __main__
+objects = pickle.loads(pickle.dumps([Trial().make(), Trial, __main__.Base, __main__.Net]))
+show([objects[0][0].x, objects[1] is Trial])
+"""
+    assert notebook.in_rank(notebook.capture(), code) == [1, True]
 
 
 def test_captured_names_are_listed_by_size_with_their_cells(notebook: Notebook) -> None:
@@ -303,7 +337,8 @@ arrays = [
     big > 0.5, big.astype("c16"), np.zeros((0, 5)), np.array(3.5), big[5:6, 7:8],
     np.arange(40_000).astype("datetime64[s]"), np.array(["a", "bcd"] * 9000),
     np.array([{"a": 1}, None], dtype=object), np.zeros(9000, dtype=[("a", "i4"), ("b", "f8")]),
-    np.ma.masked_array(np.arange(9000.0), mask=np.arange(9000) % 2 == 0), np.zeros(9000, dtype=[("a", "f8")]).view(np.recarray),
+    np.ma.masked_array(np.arange(9000.0), mask=np.arange(9000) % 2 == 0),
+    np.zeros(9000, dtype=[("a", "f8")]).view(np.recarray),
 ]
 """,
         "class Trial:\n    def f(self): return arrays",
@@ -357,8 +392,10 @@ def test_processes_share_the_memory_of_a_large_array(notebook: Notebook) -> None
     blob = notebook.blobs.path(capsule.buffers[0])
     code = f"""
 import os
-def copied_kb(): return int(open("/proc/self/smaps_rollup").read().split("Anonymous:")[1].split()[0])
-def mapped(): return [line.split()[4] for line in open("/proc/self/maps") if {str(blob)!r} in line]
+def copied_kb():
+    return int(open("/proc/self/smaps_rollup").read().split("Anonymous:")[1].split()[0])
+def mapped():
+    return [line.split()[4] for line in open("/proc/self/maps") if {str(blob)!r} in line]
 child = os.fork()
 if child:
     _, status = os.waitpid(child, 0)
@@ -387,10 +424,12 @@ def test_more_than_a_gibibyte_is_refused_before_anything_is_written(notebook: No
     [problem] = notebook.problems()
     begin, _, end = problem.partition(", Trial (")
     assert begin == (
-        "the trial takes 3.2 GB with it: images (3.2 GB, from In [1]), labels (8.0 kB, from In [2])"
+        "the trial takes 3.2 GB with it: images (3.2 GB, from In [1]), "
+        "labels (8.0 kB, from In [2])"
     )
     assert end.endswith(
-        ", from In [3]); load the data in build_training_data_loader instead, or pass --allow-large"
+        ", from In [3]); load the data in build_training_data_loader instead, "
+        "or pass --allow-large"
     )
     assert blob_files(notebook) == []
 

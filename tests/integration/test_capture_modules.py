@@ -126,7 +126,9 @@ class Trial:
 
 def test_a_folder_without_init_travels_as_a_package(notebook: Notebook) -> None:
     write(notebook.folder, {"cap_folder/part.py": "x = 6", "cap_folder/data.csv": "1,2"})
-    notebook.run("import cap_folder.part", "class Trial:\n    def f(self): return cap_folder.part.x")
+    notebook.run(
+        "import cap_folder.part", "class Trial:\n    def f(self): return cap_folder.part.x"
+    )
     capsule = notebook.capture()
     assert list(capsule.modules) == ["cap_folder/part.py"]
     assert notebook.in_rank(capsule, "show(Trial().f())") == 6
@@ -157,14 +159,17 @@ def test_closures_made_by_a_module_travel_by_value(notebook: Notebook) -> None:
         notebook.folder,
         {"cap_deco.py": "FACTOR = 2\ndef double(f):\n    return lambda *a: f(*a) * FACTOR\n"},
     )
-    notebook.run("import cap_deco", "class Trial:\n    @cap_deco.double\n    def f(self): return 4")
+    notebook.run(
+        "import cap_deco", "class Trial:\n    @cap_deco.double\n    def f(self): return 4"
+    )
     assert notebook.in_rank(notebook.capture(), "show(Trial().f())") == 8
 
 
 def test_installed_packages_and_det_jupyter_do_not_travel(notebook: Notebook) -> None:
     notebook.run(
         "import numpy, sklearn.utils, json, det_jupyter.errors as errors, psutil",
-        "class Trial:\n    def f(self): return numpy, sklearn.utils, json, errors.DetError, psutil",
+        "class Trial:\n    x = [sklearn.utils.Bunch, errors.DetError]\n"
+        "    def f(self): return numpy, json, psutil",
     )
     notebook.folder = REPOSITORY  # holds the interpreter's site-packages, or at least det_jupyter
     modules = notebook.capture().modules

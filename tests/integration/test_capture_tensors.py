@@ -184,6 +184,27 @@ class DigitsTrial:
     assert sizes["train"] < 5_000  # its indices
 
 
+def test_memory_of_another_device_is_copied_to_the_cpu_with_a_notice(notebook: Notebook) -> None:
+    on_cpu = torch.arange(100_000).untyped_storage()
+    methods = {
+        "__module__": "torch.storage",  # storages are recognised by the name of their type
+        "device": torch.device("cuda:1"),
+        "nbytes": lambda self: on_cpu.nbytes(),
+        "data_ptr": lambda self: 12345,
+        "cpu": lambda self: on_cpu.clone(),
+    }
+    notebook.names["value"] = {"weights": type("UntypedStorage", (), methods)()}
+    capsule = notebook.capture()
+    assert capsule.notices == [
+        "value: its tensors on cuda:1 were copied to the CPU; move them to the rank's device in "
+        "the trial"
+    ]
+    assert capsule.captured[0].size_bytes >= 800_000
+    loaded = load_capsule(capsule, notebook.blobs, notebook.root / "code", as_main=False)().f()
+    back = torch.empty(0, dtype=torch.int64).set_(loaded["weights"])
+    assert torch.equal(back, torch.arange(100_000))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_tensors_are_copied_to_the_cpu_with_a_notice(notebook: Notebook) -> None:

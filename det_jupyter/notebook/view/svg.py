@@ -13,7 +13,7 @@ from html import escape
 
 from det_jupyter.notebook.view.charts import downsample
 from det_jupyter.notebook.view.model import Chart, Series
-from det_jupyter.notebook.view.words import number
+from det_jupyter.notebook.view.words import number, printable
 
 MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")
@@ -47,7 +47,7 @@ def svg_chart(chart: Chart, last_step: int) -> str:
     body = [frame.axes()]
     for one, (steps, values) in zip(chart["series"], sampled, strict=True):
         body.append(_curve([frame.point(*pair) for pair in zip(steps, values, strict=True)], one))
-    label = escape(f"{chart['title']} by step")
+    label = escape(printable(f"{chart['title']} by step"))
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}" '
         f'style="width:100%;max-width:{_WIDTH * 2}px;height:auto;display:block">'

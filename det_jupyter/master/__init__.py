@@ -1,0 +1,1 @@
+"""The master: the pure machine in the middle, and the thin shell around it."""

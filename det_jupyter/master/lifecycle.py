@@ -1,0 +1,97 @@
+"""Transition tables: which state may follow which. A change that is not listed is an error.
+
+                 ┌──────────────────────────────┐
+    ACTIVE ◄──► PAUSED                          │ (all but the terminal states)
+      │           │                             ▼
+      └───────────┴──► STOPPING_COMPLETED ──► COMPLETED
+                       STOPPING_ERROR     ──► ERROR
+                       STOPPING_CANCELED  ──► CANCELED
+                            │ may become
+                       STOPPING_KILLED    ──► CANCELED
+
+    allocations:  QUEUED ─► STARTING ─► RUNNING ─► STOPPING ─► ENDED     (ENDED from everywhere)
+
+An experiment or trial is STOPPING while ranks still hold slots; without any it passes through that
+state within one event. Experiments and trials share one table; terminal states absorb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from det_jupyter.errors import InvalidTransition
+from det_jupyter.master.state import Allocation, Experiment, Trial
+from det_jupyter.wire import AllocationState, State
+
+S = TypeVar("S", State, AllocationState)
+
+_STOPPING = {
+    State.STOPPING_COMPLETED,
+    State.STOPPING_CANCELED,
+    State.STOPPING_KILLED,
+    State.STOPPING_ERROR,
+}
+TRANSITIONS: Mapping[State, set[State]] = {
+    State.ACTIVE: {State.PAUSED, *_STOPPING},
+    State.PAUSED: {State.ACTIVE, *_STOPPING},
+    State.STOPPING_COMPLETED: {State.COMPLETED},
+    State.STOPPING_ERROR: {State.ERROR},
+    State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED},
+    State.STOPPING_KILLED: {State.CANCELED},
+    State.COMPLETED: set(),
+    State.CANCELED: set(),
+    State.ERROR: set(),
+}
+ALLOCATION_TRANSITIONS: Mapping[AllocationState, set[AllocationState]] = {
+    AllocationState.QUEUED: {AllocationState.STARTING, AllocationState.ENDED},
+    AllocationState.STARTING: {
+        AllocationState.RUNNING, AllocationState.STOPPING, AllocationState.ENDED,
+    },
+    AllocationState.RUNNING: {AllocationState.STOPPING, AllocationState.ENDED},
+    AllocationState.STOPPING: {AllocationState.ENDED},
+    AllocationState.ENDED: set(),
+}  # fmt: skip
+ENDS_AS: Mapping[State, State] = {
+    State.STOPPING_COMPLETED: State.COMPLETED,
+    State.STOPPING_ERROR: State.ERROR,
+    State.STOPPING_CANCELED: State.CANCELED,
+    State.STOPPING_KILLED: State.CANCELED,
+}
+
+
+def is_stopping(state: State) -> bool:
+    """Whether it is on its way to a terminal state."""
+    return state in _STOPPING
+
+
+def move(part: Experiment | Trial, to: State) -> None:
+    """Change the state of an experiment or a trial.
+
+    Raises:
+        InvalidTransition: The table has no such edge; the error has the trial's story.
+    """
+    story = part.story if isinstance(part, Trial) else []
+    _check(TRANSITIONS, part.state, to, f"{type(part).__name__.lower()} {part.id}", story)
+    part.state = to
+
+
+def move_allocation(allocation: Allocation, to: AllocationState) -> None:
+    """Change the state of an allocation.
+
+    Raises:
+        InvalidTransition: The table has no such edge.
+    """
+    _check(
+        ALLOCATION_TRANSITIONS,
+        allocation.state,
+        to,
+        f"allocation {allocation.id}",
+        allocation.story,
+    )
+    allocation.state = to
+
+
+def _check(table: Mapping[S, set[S]], old: S, new: S, what: str, story: list[str]) -> None:
+    if new not in table[old]:
+        raise InvalidTransition(f"{what}: {old} cannot become {new}", story)

@@ -1,0 +1,27 @@
+"""What a gang is told: the plan made from an experiment, a trial and its allocation."""
+
+from __future__ import annotations
+
+from det_jupyter.master.state import Allocation, Experiment, Trial
+from det_jupyter.wire import GangPlan
+
+
+def make_plan(
+    experiment: Experiment, trial: Trial, allocation: Allocation, best_metric: float | None
+) -> GangPlan:
+    """Return the plan of a run; equal each time it is made, so that starting is safe to repeat."""
+    return GangPlan(
+        allocation_id=allocation.id,
+        experiment_id=experiment.id,
+        trial_id=trial.id,
+        run=allocation.run,
+        python=experiment.python,
+        cwd=experiment.cwd,
+        slots=allocation.slots,
+        config=experiment.config,
+        hparams=trial.hparams,
+        seed=trial.seed,
+        capsule=experiment.capsule,
+        checkpoint=allocation.starts_from,
+        best_metric=best_metric,
+    )

@@ -1,0 +1,82 @@
+"""The machine's state as the scheduler sees it: agents with free slots, and requests."""
+
+from __future__ import annotations
+
+from det_jupyter.master.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.scheduler import AgentSlots, Holder, Request
+from det_jupyter.wire import AllocationState
+
+
+def find_request(trial: Trial) -> Allocation | None:
+    """Return the trial's allocation if it waits for slots."""
+    allocation = trial.allocation
+    if allocation is not None and allocation.state is AllocationState.QUEUED:
+        return allocation
+    return None
+
+
+def to_request(trial: Trial, experiment: Experiment) -> Request:
+    """Return what a waiting trial asks of the scheduler."""
+    allocation = find_request(trial)
+    assert allocation is not None
+    return Request(
+        id=allocation.id,
+        slots=experiment.slots_per_trial,
+        priority=int(experiment.config["resources"]["priority"]),
+        queued_at=allocation.queued_at,
+    )
+
+
+def agents_as_they_are(state: MachineState) -> list[AgentSlots]:
+    """Return a snapshot of all agents: what is free, and who holds the rest."""
+    return [
+        AgentSlots(
+            id=agent.id,
+            kind=agent.slots[0].kind if agent.slots else "cpu",
+            total=len(agent.slots),
+            free=tuple(sorted({s.id for s in agent.slots} - _taken(state, agent.id))),
+            holders=tuple(_holders(state, agent.id)),
+        )
+        for agent in state.agents.values()
+    ]
+
+
+def slots_in_use(state: MachineState, agent_id: str) -> dict[int, str]:
+    """Return which slots of an agent are taken, and by which allocation."""
+    return {
+        slot.id: trial.allocation.id
+        for trial in _occupants(state, agent_id)
+        if trial.allocation is not None
+        for slot in trial.allocation.slots
+    }
+
+
+def _occupants(state: MachineState, agent_id: str) -> list[Trial]:
+    return [
+        trial
+        for trial in state.trials.values()
+        if trial.allocation is not None
+        and trial.allocation.holds_slots
+        and trial.allocation.agent_id == agent_id
+    ]
+
+
+def _taken(state: MachineState, agent_id: str) -> set[int]:
+    return set(slots_in_use(state, agent_id))
+
+
+def _holders(state: MachineState, agent_id: str) -> list[Holder]:
+    holders = []
+    for trial in _occupants(state, agent_id):
+        experiment = state.experiments[trial.experiment_id]
+        assert trial.allocation is not None
+        holders.append(
+            Holder(
+                trial_id=trial.id,
+                experiment_id=experiment.id,
+                experiment_name=experiment.name,
+                slots=len(trial.allocation.slots),
+                is_leaving=trial.allocation.state is AllocationState.STOPPING,
+            )
+        )
+    return holders

@@ -1,0 +1,125 @@
+"""What the machine knows, as plain data that can be written down and read back.
+
+Knows no rules: those are the machine's and the tables' (lifecycle.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from det_jupyter.records import RankFailure, RunEnded
+from det_jupyter.wire import (
+    AllocationState,
+    Capsule,
+    CheckpointRef,
+    CheckpointView,
+    FailureView,
+    RankView,
+    SlotView,
+    State,
+)
+
+
+class Part(BaseModel):
+    """Base of all parts: NaN is kept, unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+class Allocation(Part):
+    """One period in which a trial waits for, or holds, slots."""
+
+    id: str
+    run: int
+    state: AllocationState = AllocationState.QUEUED
+    queued_at: float
+    agent_id: str | None = None
+    slots: list[SlotView] = []  # in rank order, once it holds them
+    starts_from: CheckpointRef | None = None
+    ranks: list[RankView] = []  # once the agent said that they exist
+    ranks_up: list[int] = []  # which of them have journaled that they are up
+    started_at: float | None = None
+    first_step_at: float | None = None
+    launch_note: str = ""
+    run_end: RunEnded | None = None
+    failures: list[RankFailure] = []
+    story: list[str] = []
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether slots are taken for it."""
+        return self.state not in (AllocationState.QUEUED, AllocationState.ENDED)
+
+
+class Trial(Part):
+    """One sample of hyperparameters being trained."""
+
+    id: int
+    experiment_id: int
+    hparams: dict[str, Any]
+    seed: int
+    state: State = State.ACTIVE
+    runs: int = 0
+    restarts: int = 0
+    allocation: Allocation | None = None
+    latest_checkpoint: CheckpointRef | None = None
+    latest_metric: float | None = None
+    best_metric: float | None = None
+    metrics_by_step: dict[int, float] = {}  # of the searcher's metric
+    failure: FailureView | None = None
+    message: str = ""
+    waiting_for: str | None = None
+    created_at: float
+    ended_at: float | None = None
+    story: list[str] = []  # its last events, for errors
+
+
+class Experiment(Part):
+    """A configuration and its trials."""
+
+    id: int
+    config: dict[str, Any]
+    capsule: Capsule
+    python: str
+    cwd: str
+    notebook: str | None
+    state: State = State.ACTIVE
+    searcher: dict[str, Any] = {}  # snapshot of the search method
+    trial_ids: list[int] = []
+    message: str = ""
+    created_at: float
+    ended_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.config["name"])
+
+    @property
+    def slots_per_trial(self) -> int:
+        """How many slots each of its trials needs."""
+        return int(self.config["resources"]["slots_per_trial"])
+
+
+class Agent(Part):
+    """One computer's slots."""
+
+    id: str
+    session: str
+    hostname: str
+    pid: int
+    slots: list[SlotView]
+
+
+class MachineState(Part):
+    """Everything."""
+
+    seq: int = 0  # how many events were handled
+    last_experiment_id: int = 0
+    last_trial_id: int = 0
+    experiments: dict[int, Experiment] = {}
+    trials: dict[int, Trial] = {}
+    agents: dict[str, Agent] = {}
+    checkpoints: dict[str, CheckpointView] = {}

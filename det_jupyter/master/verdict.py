@@ -1,0 +1,91 @@
+"""What the end of a gang means for its trial. Pure: facts in, a verdict out.
+
+The facts, looked at in this order; the first that applies decides:
+
+    the trial was stopping             ENDED_AS_ASKED    even if a rank failed on its way out
+    a rank said completed, stopped     COMPLETED
+    a rank said invalid_hp             INVALID
+    a rank said preempted,             PREEMPTED         goes on if the experiment is active
+      or it was killed at the deadline
+    its agent or fork server died      LOST              not its fault: tried again, not counted
+    anything else                      FAILED            tried again max_restarts times, unless the
+                                                         failure is final
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from signal import Signals
+
+from det_jupyter.master.lifecycle import is_stopping
+from det_jupyter.master.state import Allocation, Trial
+from det_jupyter.wire import FailureView, GangExited
+
+
+class Verdict(StrEnum):
+    """See the table above."""
+
+    ENDED_AS_ASKED = "ended as asked"
+    COMPLETED = "completed"
+    INVALID = "invalid hyperparameters"
+    PREEMPTED = "preempted"
+    LOST = "lost"
+    FAILED = "failed"
+
+
+def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Verdict:
+    """Return what the exit of the trial's gang means."""
+    said = allocation.run_end.reason if allocation.run_end is not None else None
+    if is_stopping(trial.state):
+        return Verdict.ENDED_AS_ASKED
+    if said in ("completed", "stopped"):
+        return Verdict.COMPLETED
+    if said == "invalid_hp":
+        return Verdict.INVALID
+    if said == "preempted" or exited.killed:
+        return Verdict.PREEMPTED
+    return Verdict.LOST if exited.lost else Verdict.FAILED
+
+
+def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureView, bool]:
+    """Return the first cause of a failed run, and whether trying again cannot help.
+
+    Ranks that lose a peer fail too, a moment later and with errors that explain nothing; so a rank
+    that was killed by a signal comes first, then the earliest failure that a rank has journaled.
+    """
+    rank = exited.first_failed
+    code = exited.exit_codes.get(rank) if rank is not None else None
+    own = [f for f in allocation.failures if f.rank == rank]
+    if exited.error:
+        return _view(None, None, exited.error, exited.at), True
+    if rank is not None and code is not None and code < 0 and not own:
+        return _view(rank, code, f"rank {rank} was killed by {_signal(code)}", exited.at), False
+    if allocation.failures:
+        first = min(allocation.failures, key=lambda f: f.at)
+        return (
+            FailureView(
+                rank=first.rank,
+                exit_code=exited.exit_codes.get(first.rank),
+                error=first.error,
+                where=first.where,
+                traceback=first.traceback,
+                at=first.at,
+            ),
+            first.final,
+        )
+    if rank is not None:
+        error = f"rank {rank} ended with exit status {code}; its output may tell why"
+        return _view(rank, code, error, exited.at), False
+    return _view(None, None, "the ranks ended without saying why", exited.at), False
+
+
+def _view(rank: int | None, code: int | None, error: str, at: float) -> FailureView:
+    return FailureView(rank=rank, exit_code=code, error=error, at=at)
+
+
+def _signal(code: int) -> str:
+    try:
+        name = Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+    return f"{name} (by hand, or out of memory)" if name == "SIGKILL" else name

@@ -1,0 +1,29 @@
+"""Fixtures of the tests with real processes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.rank_support import Lab, Zygote, running_zygote
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A zygote that all tests with ranks share: to start one takes seconds."""
+    with running_zygote(tmp_path_factory.mktemp("zygote")) as zygote:
+        yield zygote
+
+
+@pytest.fixture
+def lab(tmp_path: Path, zygote: Zygote) -> Iterator[Lab]:
+    """Starts gangs under a folder of the test's own; none is left after it."""
+    sockets = Path(tempfile.mkdtemp(prefix="det-lab-"))  # tmp_path is too long for sockets
+    lab = Lab(tmp_path, zygote, sockets)
+    yield lab
+    lab.close()
+    shutil.rmtree(sockets)

@@ -1,0 +1,305 @@
+"""Real gangs without master or agent: ranks forked from a real zygote, with hand-written specs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cloudpickle
+import torch
+from pydantic import TypeAdapter
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.config import parse_config
+from det_jupyter.control import ControlPage, create_page
+from det_jupyter.records import (
+    BatchMetrics,
+    CheckpointSaved,
+    MetricsReported,
+    RankFailure,
+    Record,
+    RunEnded,
+    parse_line,
+)
+from det_jupyter.rundir import RunDir, run_dir
+from det_jupyter.wire import (
+    Capsule,
+    CheckpointRef,
+    ForkGang,
+    GangForked,
+    GangPlan,
+    RankExited,
+    RankPlace,
+    RankSpec,
+    SlotView,
+    ZygoteReady,
+    ZygoteReport,
+)
+
+R = TypeVar("R")
+
+CELL = "<cell 5>"
+LABEL = "Cell In[5]"
+_REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
+
+
+class Zygote:
+    """A zygote of the worker, and what it has reported."""
+
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket, fd: int) -> None:
+        self.process = process
+        self.lifeline_fd = fd
+        self._connection = connection
+        self._buffer = b""
+        self._exit_codes: dict[int, int] = {}
+
+    def fork(self, specs: list[RankSpec]) -> list[int]:
+        """Fork the ranks and return their pids."""
+        self._connection.sendall(ForkGang(specs=specs).model_dump_json().encode() + b"\n")
+        while True:
+            report = self._next(time.monotonic() + 30)
+            if isinstance(report, GangForked):
+                return report.pids
+            assert isinstance(report, RankExited), report
+            self._exit_codes[report.pid] = report.exit_code
+
+    def wait_ready(self) -> None:
+        """Wait until everything is imported."""
+        report = self._next(time.monotonic() + 120)
+        assert isinstance(report, ZygoteReady), report
+        assert report.unsafe == ""
+
+    def exit_code(self, pid: int, deadline: float) -> int:
+        """Wait for the rank's end and return its exit code."""
+        while pid not in self._exit_codes:
+            report = self._next(deadline)
+            assert isinstance(report, RankExited), report
+            self._exit_codes[report.pid] = report.exit_code
+        return self._exit_codes[pid]
+
+    def _next(self, deadline: float) -> ZygoteReport:
+        while b"\n" not in self._buffer:
+            self._connection.settimeout(max(0.01, deadline - time.monotonic()))
+            data = self._connection.recv(1 << 16)
+            assert data, "the zygote is gone"
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return _REPORT.validate_json(line)
+
+
+@contextmanager
+def running_zygote(folder: Path) -> Iterator[Zygote]:
+    """Run a zygote; its ranks end with it."""
+    ours, theirs = socket.socketpair()
+    lifeline_fd, keep_open = os.pipe()
+    argv = [sys.executable, "-P", "-m", "det_jupyter.worker.zygote"]
+    argv += ["--socket", str(theirs.fileno()), "--target", "det_jupyter.worker.rank:run_rank"]
+    with (folder / "zygote.out").open("wb") as out:
+        process = subprocess.Popen(
+            argv, stdout=out, stderr=out, pass_fds=(theirs.fileno(), lifeline_fd)
+        )
+    theirs.close()
+    zygote = Zygote(process, ours, lifeline_fd)
+    try:
+        zygote.wait_ready()
+        yield zygote
+    finally:
+        ours.close()
+        os.close(keep_open)
+        os.close(lifeline_fd)
+        process.wait(10)
+
+
+class Gang:
+    """A running gang. The first rank that fails ends it, as the agent would."""
+
+    def __init__(self, zygote: Zygote, plan: GangPlan, folder: RunDir, pids: list[int]) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.pids = pids
+        self._zygote = zygote
+
+    @property
+    def page(self) -> ControlPage:
+        """The control page."""
+        return ControlPage(self.folder.control)
+
+    def records(self, rank: int = 0) -> list[Record]:
+        """Return what the rank has journaled so far, whole lines only."""
+        with suppress(FileNotFoundError):
+            lines = self.folder.journal(rank).read_text().splitlines(keepends=True)
+            return [parse_line(line) for line in lines if line.endswith("\n")]
+        return []
+
+    def of(self, kind: type[R], rank: int = 0) -> list[R]:
+        """Return the rank's records of one kind."""
+        return [record for record in self.records(rank) if isinstance(record, kind)]
+
+    def wait(self, timeout_s: float = 90.0) -> list[int]:
+        """Wait for the end and return the exit codes in the order of ranks."""
+        deadline = time.monotonic() + timeout_s
+        codes = {}
+        for pid in self.pids:
+            codes[pid] = self._zygote.exit_code(pid, deadline)
+            if codes[pid] != 0:
+                self.kill()
+        return [codes[pid] for pid in self.pids]
+
+    def kill(self) -> None:
+        """End all ranks now."""
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def wait_until(self, condition: Callable[[], R], what: str, timeout_s: float = 60.0) -> R:
+        """Return the first true value of `condition`."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if value := condition():
+                return value
+            assert not self.failures(), f"failed before {what}:\n{self.output()}"
+            time.sleep(0.01)
+        raise AssertionError(f"timed out waiting until {what}\n{self.output()}")
+
+    def steps_completed(self) -> int:
+        """Return how far the chief has journaled."""
+        last = self.of(BatchMetrics)[-1:]
+        return max((batch.first + len(values) - 1 for batch in last for values in
+                    batch.values.values()), default=0)
+
+    def output(self) -> str:
+        """Return what all ranks printed."""
+        return "\n".join(
+            self.folder.output(rank).read_text()
+            for rank in range(len(self.pids))
+            if self.folder.output(rank).exists()
+        )
+
+    def ended(self) -> RunEnded:
+        """Wait for the run to end well and return its last record."""
+        codes = self.wait()
+        assert codes == [0] * len(codes), self.output()
+        return self.of(RunEnded)[-1]
+
+    def failures(self) -> list[RankFailure]:
+        """Return the failures of all ranks, the earliest first."""
+        found = [f for rank in range(len(self.pids)) for f in self.of(RankFailure, rank)]
+        return sorted(found, key=lambda failure: failure.at)
+
+    def validations(self) -> list[MetricsReported]:
+        """Return the validations."""
+        return [r for r in self.of(MetricsReported) if r.group == "validation"]
+
+    def last_checkpoint(self) -> CheckpointRef:
+        """Return the newest checkpoint."""
+        saved = self.of(CheckpointSaved)[-1]
+        return CheckpointRef(
+            uuid=saved.uuid, path=saved.path, steps_completed=saved.steps_completed
+        )
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the first model's weights in the newest checkpoint."""
+        path = Path(self.last_checkpoint().path) / "state_dict.pt"
+        models: list[dict[str, torch.Tensor]] = torch.load(path, weights_only=True)["models"]
+        return models[0]
+
+
+class Lab:
+    """Starts gangs under a folder of its own."""
+
+    def __init__(self, root: Path, zygote: Zygote, sockets: Path) -> None:
+        self.data_dir = root / "data"
+        self.cwd = root / "notebooks"
+        self.cwd.mkdir(parents=True)
+        self._zygote = zygote
+        self._sockets = sockets
+        self._runs = 0
+        self._gangs: list[Gang] = []
+
+    def capture(self, source: str, entrypoint: str) -> Capsule:
+        """Return a capsule of the class that the cell's source defines."""
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(source, CELL, "exec"), namespace)
+        blobs = BlobStore(self.data_dir / "blobs")
+        cells = {CELL: {"label": LABEL, "source": source}}
+        return Capsule(
+            entrypoint=entrypoint,
+            payload=blobs.put(cloudpickle.dumps((namespace[entrypoint], {}), protocol=5)),
+            sources=blobs.put(json.dumps(cells).encode()),
+        )
+
+    def start(
+        self,
+        source: str,
+        config: dict[str, Any],
+        *,
+        ranks: int = 2,
+        checkpoint: CheckpointRef | None = None,
+        best_metric: float | None = None,
+        seed: int = 7,
+    ) -> Gang:
+        """Start a gang; `config` is what the user would write."""
+        document = {"resources": {"slots_per_trial": ranks}} | config
+        effective = parse_config(document, default_seed=seed).to_document()
+        self._runs += 1
+        plan = GangPlan(
+            allocation_id=f"1.1.{self._runs}",
+            experiment_id=1,
+            trial_id=1,
+            run=self._runs,
+            python=sys.executable,
+            cwd=str(self.cwd),
+            slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(ranks)],
+            config=effective,
+            hparams=effective["hyperparameters"],
+            seed=seed,
+            capsule=self.capture(source, effective["entrypoint"]),
+            checkpoint=checkpoint,
+            best_metric=best_metric,
+        )
+        folder = run_dir(self.data_dir, plan.allocation_id)
+        folder.path.mkdir(parents=True)
+        create_page(folder.control)
+        gang = Gang(self._zygote, plan, folder, self._zygote.fork(self.specs(plan, folder)))
+        self._gangs.append(gang)
+        return gang
+
+    def specs(self, plan: GangPlan, folder: RunDir) -> list[RankSpec]:
+        """Return what each rank of the plan is told."""
+        sockets = self._sockets / plan.allocation_id
+        sockets.mkdir(exist_ok=True)
+        world_size = len(plan.slots)
+        return [
+            RankSpec(
+                plan=plan,
+                place=RankPlace(
+                    rank=rank,
+                    world_size=world_size,
+                    local_rank=rank,
+                    local_world_size=world_size,
+                    master_addr="127.0.0.1",
+                    master_port=0,
+                    lifeline_fd=self._zygote.lifeline_fd,
+                ),
+                run_dir=str(folder.path),
+                data_dir=str(self.data_dir),
+                socket_dir=str(sockets),
+            )
+            for rank in range(world_size)
+        ]
+
+    def close(self) -> None:
+        """End what a failed test has left."""
+        for gang in self._gangs:
+            gang.kill()
+            for pid in gang.pids:
+                self._zygote.exit_code(pid, time.monotonic() + 10)

@@ -1,0 +1,231 @@
+"""Somebody is killed: nothing is orphaned, lost, or told twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from det_jupyter.wire import KillGang, Leave
+from tests.integration.agent_support import (
+    AgentProcess,
+    FakeMaster,
+    agent_with_master,
+    assert_gone,
+    await_ends,
+    files_of,
+    is_gone,
+    make_plan,
+)
+from tests.processes import processes_of, wait_until
+
+FOREVER = [["sleep", 3600]]
+
+
+def socket_folder(home: Path) -> Path:
+    return Path((home / "runtime" / "agent.sockets").read_text())
+
+
+def numbers(text: str) -> list[int]:
+    return [json.loads(line)["line"] for line in text.splitlines()]
+
+
+def test_everything_dies_with_the_agent_and_the_next_one_tells_the_rest(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home) as (agent, master):
+        acts = {"0": [["tick", 0.002]], "1": [["tear", '{"torn'], *FOREVER]}
+        started = master.begin(make_plan("1.1.1", acts))
+        wait_until(lambda: master.text("1.1.1", "journal-0"), "records come")
+        sockets = socket_folder(home)
+        zygotes = agent.zygotes()
+        agent.crash()
+        died_at = time.monotonic()
+        pids = [*(zygote.pid for zygote in zygotes), *(rank.pid for rank in started.ranks)]
+        await_ends(pids)
+        assert time.monotonic() - died_at < 1
+        assert processes_of(home) == []
+
+        successor = AgentProcess(home, {}, [])
+        ended = master.end_of("1.1.1")
+        assert (ended.lost, ended.killed, ended.first_failed) == (True, False, None)
+        assert ended.exit_codes == {0: None, 1: None}
+        assert [(run.allocation_id, run.alive) for run in master.registrations[-1].runs] == [
+            ("1.1.1", False)
+        ]
+        assert master.registrations[-1].session != master.registrations[0].session
+        journal = files_of(home, "1.1.1").journal(0).read_text()
+        assert master.text("1.1.1", "journal-0") == journal[: journal.rfind("\n") + 1]
+        assert master.text("1.1.1", "journal-1") == ""  # a torn line is no record
+        assert not sockets.exists()
+        master.close("1.1.1")
+        wait_until(files_of(home, "1.1.1").closed.exists, "the run is closed")
+        successor.stop()
+
+
+def test_end_that_an_agent_could_not_tell_is_told_by_the_next_one(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home) as (agent, master):
+        master.begin(make_plan("1.1.1", {"0": FOREVER, "1": [["sleep", 0.5], ["exit", 3]]}))
+        master.stop()
+        wait_until(files_of(home, "1.1.1").exit.exists, "the gang is over")
+        agent.crash()
+        master.start()
+        successor = AgentProcess(home, {}, [])
+        ended = master.end_of("1.1.1")
+        assert (ended.exit_codes, ended.first_failed, ended.lost) == ({0: -9, 1: 3}, 1, False)
+        successor.stop()
+
+
+def test_zygote_that_dies_takes_its_gangs_along_and_a_new_one_takes_over(tmp_path: Path) -> None:
+    with agent_with_master(tmp_path / "home") as (agent, master):
+        started = master.begin(make_plan("1.1.1", [["journal", 5], *FOREVER]))
+        (zygote,) = agent.zygotes()
+        zygote.kill()
+        ended = master.end_of("1.1.1")
+        assert (ended.lost, ended.killed, ended.exit_codes) == (True, False, {0: None, 1: None})
+        assert all(is_gone(rank.pid) for rank in started.ranks)
+        assert numbers(master.text("1.1.1", "journal-0")) == [0, 1, 2, 3, 4]
+        again = master.begin(make_plan("1.1.2", FOREVER))
+        assert again.note == "forked from the zygote"
+        assert master.kill("1.1.2").killed
+
+
+def test_gang_trains_on_without_a_master_and_the_next_one_gets_everything(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home) as (_, master):
+        started = master.begin(make_plan("1.1.1", [["tick", 0.002]]))
+        for _ in range(3):
+            before = len(master.registrations)
+            had = master.text("1.1.1", "journal-0")
+            master.stop()
+            size = files_of(home, "1.1.1").journal(0).stat().st_size
+            wait_until(
+                lambda: files_of(home, "1.1.1").journal(0).stat().st_size > size + 2000,  # noqa: B023
+                "ranks write on",
+            )
+            master.start()
+            wait_until(lambda: len(master.registrations) > before, "the agent is back")  # noqa: B023
+            wait_until(lambda: len(master.text("1.1.1", "journal-0")) > len(had), "records come")  # noqa: B023
+        assert not any(is_gone(rank.pid) for rank in started.ranks)
+        last = master.registrations[-1]
+        assert last.session == master.registrations[0].session
+        assert [(run.allocation_id, run.alive) for run in last.runs] == [("1.1.1", True)]
+        wait_until(lambda: master.is_linked, "the agent is linked")
+        master.kill("1.1.1")
+        for rank in (0, 1):
+            told = numbers(master.text("1.1.1", f"journal-{rank}"))
+            assert told == list(range(len(told)))
+            assert len(told) > 100
+
+
+def test_batch_whose_answer_is_lost_is_not_stored_twice(tmp_path: Path) -> None:
+    with agent_with_master(tmp_path / "home") as (_, master):
+        master.begin(make_plan("1.1.1", [["tick", 0.002]]))
+        for _ in range(3):
+            before = len(master.registrations)
+            master.forget_answers = True
+            wait_until(lambda: len(master.registrations) > before, "the agent links again")  # noqa: B023
+            master.forget_answers = False
+        wait_until(lambda: len(master.text("1.1.1", "journal-0")) > 4000, "records come")
+        wait_until(lambda: master.is_linked, "the agent is linked")
+        master.order(KillGang(allocation_id="1.1.1"))
+        wait_until(lambda: _asked_again(master), "the gang is over")
+        told = numbers(master.text("1.1.1", "journal-0"))
+        assert told == list(range(len(told)))
+
+
+def _asked_again(master: FakeMaster) -> bool:
+    """Whether the end was told; a link that was breaking may have swallowed the order."""
+    if "1.1.1" not in master.exited:
+        master.order(KillGang(allocation_id="1.1.1"))
+    return "1.1.1" in master.exited
+
+
+@pytest.mark.parametrize("how", ["signal", "command"])
+def test_agent_that_is_told_to_leave_leaves_nothing_behind(tmp_path: Path, how: str) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home) as (agent, master):
+        started = master.begin(make_plan("1.1.1", FOREVER))
+        sockets = socket_folder(home)
+        if how == "signal":
+            agent.process.terminate()
+        else:
+            master.order(Leave())
+        assert agent.process.wait(timeout=10) == 0
+        assert_gone(home)
+        assert all(is_gone(rank.pid) for rank in started.ranks)
+        assert not sockets.exists()
+        ended = master.end_of("1.1.1")
+        assert (ended.lost, ended.killed) == (True, False)
+
+
+def test_second_agent_of_a_computer_leaves_at_once(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home) as (agent, master):
+        second = AgentProcess(home, {}, [])
+        assert second.process.wait(timeout=20) == 0
+        assert len(master.registrations) == 1
+        assert agent.process.poll() is None
+
+
+def test_agent_without_a_master_stays_only_as_long_as_a_gang_lives(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home, options=["--leave-after-s", "0.5"]) as (agent, master):
+        gate = tmp_path / "gate"
+        master.begin(make_plan("1.1.1", [["await", str(gate)]]))
+        master.stop()
+        with pytest.raises(psutil.TimeoutExpired):
+            psutil.Process(agent.process.pid).wait(timeout=2)
+        gate.touch()
+        assert agent.process.wait(timeout=10) == 0
+        assert_gone(home)
+        assert json.loads(files_of(home, "1.1.1").exit.read_text())["exit_codes"] == {
+            "0": 0,
+            "1": 0,
+        }
+
+
+def test_idle_agent_uses_no_processor_time(tmp_path: Path) -> None:
+    with agent_with_master(tmp_path / "home") as (agent, master):
+        master.begin(make_plan("1.1.1", []))
+        master.end_of("1.1.1")
+        master.close("1.1.1")
+        wait_until(files_of(agent.home, "1.1.1").closed.exists, "the run is closed")
+        processes = [psutil.Process(agent.process.pid), *agent.zygotes()]
+        before = [sum(process.cpu_times()[:2]) for process in processes]
+        requests = master.num_requests
+        time.sleep(3)
+        after = [sum(process.cpu_times()[:2]) for process in processes]
+        assert master.num_requests == requests
+        assert [end - begin for begin, end in zip(before, after, strict=True)] == pytest.approx(
+            [0, 0], abs=0.03
+        )
+
+
+def test_survivors_of_a_dead_agent_are_ended_before_the_next_one_registers(
+    tmp_path: Path,
+) -> None:
+    """Where the system does not end them by itself (macOS): their pids are on record."""
+    home = tmp_path / "home"
+    with agent_with_master(home) as (agent, master):
+        started = master.begin(make_plan("1.1.1", FOREVER))
+        wait_until(files_of(home, "1.1.1").ranks.exists, "the ranks are on record")
+        agent.crash()
+        wait_until(lambda: not processes_of(home), "all processes are gone")
+        survivor = psutil.Popen(["sleep", "3600"], start_new_session=True)
+        records = json.loads(files_of(home, "1.1.1").ranks.read_text())
+        assert [record["pid"] for record in records] == [rank.pid for rank in started.ranks]
+        records[0] |= {"pid": survivor.pid, "created_at": survivor.create_time()}
+        records[1]["pid"] = os.getpid()  # a pid that has been given to another process since
+        files_of(home, "1.1.1").ranks.write_text(json.dumps(records))
+        successor = AgentProcess(home, {}, [])
+        master.end_of("1.1.1")
+        assert survivor.wait() == -signal.SIGKILL
+        successor.stop()

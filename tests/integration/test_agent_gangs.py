@@ -1,0 +1,299 @@
+"""A real agent and its zygote carry gangs of stand-in ranks, ordered by a fake master."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from det_jupyter.wire import StartGang
+from tests.integration.agent_support import (
+    AgentProcess,
+    FakeMaster,
+    agent_with_master,
+    await_ends,
+    files_of,
+    is_gone,
+    make_interpreter,
+    make_plan,
+)
+from tests.processes import wait_until
+
+FOREVER: list[list[Any]] = [["sleep", 3600]]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[AgentProcess, FakeMaster]]:
+    home = tmp_path_factory.mktemp("agent") / "home"
+    with agent_with_master(home, {"DET_JUPYTER_CPU_SLOTS": "8"}) as pair:
+        yield pair
+
+
+@pytest.fixture
+def agent(pair: tuple[AgentProcess, FakeMaster]) -> AgentProcess:
+    return pair[0]
+
+
+@pytest.fixture
+def master(pair: tuple[AgentProcess, FakeMaster]) -> FakeMaster:
+    return pair[1]
+
+
+def facts_of(path: Path, rank: int) -> dict[str, Any]:
+    file = path.with_name(f"{path.name}-{rank}")
+    wait_until(file.exists, f"rank {rank} has told")
+    facts: dict[str, Any] = json.loads(file.read_text())
+    return facts
+
+
+def test_agent_registers_the_slots_of_its_computer(master: FakeMaster) -> None:
+    registration = master.registrations[0]
+    assert [slot.id for slot in registration.slots] == list(range(8))
+    assert registration.runs == []
+
+
+def test_forked_rank_is_a_clean_process_of_its_own(
+    agent: AgentProcess, master: FakeMaster, tmp_path: Path
+) -> None:
+    note = tmp_path / "facts"
+    plan = make_plan("facts", [["tell", str(note)], *FOREVER])
+    started = master.begin(plan)
+    facts = [facts_of(note, rank) for rank in (0, 1)]
+    assert started.note == "forked from the zygote"
+    assert [rank.pid for rank in started.ranks] == [fact["pid"] for fact in facts]
+    (zygote,) = agent.zygotes()
+    chief_only = str(facts[0]["place"]["listen_fd"])
+    lifeline = str(facts[0]["place"]["lifeline_fd"])
+    for rank, fact in enumerate(facts):
+        assert fact["group"] == fact["pid"]
+        assert fact["parent"] == zygote.pid
+        assert fact["threads"] == 1
+        assert fact["has_torch"]
+        assert fact["sigchld"]
+        assert "OPENBLAS_NUM_THREADS" not in fact["environ"]
+        assert (fact["place"]["rank"], fact["place"]["world_size"]) == (rank, 2)
+        # the last one is the listing itself
+        expected = {"0", "1", "2", lifeline} | ({chief_only} if rank == 0 else set())
+        assert len(set(fact["descriptors"]) - expected) == 1
+    assert (
+        facts[0]["listener"]
+        == facts[0]["place"]["master_port"]
+        == facts[1]["place"]["master_port"]
+    )
+    assert facts[1]["place"]["listen_fd"] is None
+    assert len(facts[0]["socket_dir"]) < 40
+    assert os.stat(facts[0]["socket_dir"]).st_mode & 0o777 == 0o700
+    master.kill("facts")
+
+
+def test_all_that_ranks_write_arrives_once_and_then_the_end(
+    agent: AgentProcess, master: FakeMaster
+) -> None:
+    acts = [
+        ["journal", 500],
+        ["print", "gr\u00fc\u00df dich\u2028you"],
+        ["write", "\xff\xfe, no end"],
+    ]
+    master.begin(make_plan("whole", acts))
+    ended = master.end_of("whole")
+    assert ended.exit_codes == {0: 0, 1: 0}
+    assert (ended.first_failed, ended.killed, ended.lost, ended.error) == (None, False, False, "")
+    folder = files_of(agent.home, "whole")
+    for rank in (0, 1):
+        assert master.text("whole", f"journal-{rank}") == folder.journal(rank).read_text()
+        assert master.text("whole", f"journal-{rank}").count("\n") == 500
+        assert master.text("whole", f"output-{rank}") == (
+            "gr\u00fc\u00df dich\u2028you\n\ufffd\ufffd, no end\n"
+        )
+
+
+def test_closed_run_is_forgotten_but_its_files_stay(
+    agent: AgentProcess, master: FakeMaster, tmp_path: Path
+) -> None:
+    note = tmp_path / "facts"
+    master.begin(make_plan("closing", [["tell", str(note)], ["journal", 1]]))
+    sockets = Path(facts_of(note, 0)["socket_dir"])
+    master.end_of("closing")
+    assert sockets.is_dir()
+    master.close("closing")
+    folder = files_of(agent.home, "closing")
+    wait_until(folder.closed.exists, "the run is closed")
+    wait_until(lambda: not sockets.exists(), "its sockets are removed")
+    assert folder.journal(0).exists()
+
+
+def test_gang_is_started_once_however_often_it_is_ordered(
+    agent: AgentProcess, master: FakeMaster
+) -> None:
+    plan = make_plan("twice", FOREVER)
+    first = master.begin(plan)
+    master.order(StartGang(plan=plan))
+    master.begin(make_plan("after-twice", []))  # commands are obeyed in order
+    (zygote,) = agent.zygotes()
+    assert {rank.pid for rank in first.ranks} <= {child.pid for child in zygote.children()}
+    assert master.started["twice"] == first
+    master.kill("twice")
+
+
+def test_exception_in_one_rank_ends_the_gang_within_two_seconds(master: FakeMaster) -> None:
+    acts = {"0": FOREVER, "1": [["sleep", 0.2], ["fail", "shapes differ"]], "2": FOREVER}
+    started = master.begin(make_plan("raises", acts, slots=3))
+    pid = started.ranks[1].pid
+    wait_until(lambda: is_gone(pid), "the rank has failed")
+    died_at = time.monotonic()
+    ended = master.end_of("raises")
+    assert master.exited_at["raises"] - died_at < 2
+    assert ended.exit_codes == {0: -9, 1: 1, 2: -9}
+    assert (ended.first_failed, ended.killed, ended.lost) == (1, False, False)
+    assert "ValueError: shapes differ" in master.text("raises", "output-1")
+    assert all(is_gone(rank.pid) for rank in started.ranks)
+
+
+def test_rank_killed_from_outside_ends_the_gang_within_two_seconds(master: FakeMaster) -> None:
+    started = master.begin(make_plan("shot", FOREVER))
+    os.kill(started.ranks[0].pid, signal.SIGKILL)
+    died_at = time.monotonic()
+    ended = master.end_of("shot")
+    assert master.exited_at["shot"] - died_at < 2
+    assert (ended.exit_codes, ended.first_failed) == ({0: -9, 1: -9}, 0)
+    assert is_gone(started.ranks[1].pid)
+
+
+def test_process_that_a_rank_has_started_ends_with_it(master: FakeMaster, tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    master.begin(make_plan("parent", {"0": [["child", str(note)]], "1": []}))
+    master.end_of("parent")
+    await_ends([int(note.read_text())])
+
+
+def test_signalled_gang_leaves_by_itself(master: FakeMaster) -> None:
+    master.begin(make_plan("preempted", [["obey", 0]]))
+    master.signal("preempted", timeout_s=60)
+    ended = master.end_of("preempted")
+    assert (ended.exit_codes, ended.killed) == ({0: 0, 1: 0}, False)
+
+
+def test_gang_that_does_not_leave_in_time_is_killed(master: FakeMaster) -> None:
+    master.begin(make_plan("stubborn", FOREVER))
+    master.signal("stubborn", timeout_s=0.3)
+    master.signal("stubborn", timeout_s=60)  # said again, it gives no more time
+    ended = master.end_of("stubborn", timeout_s=10)
+    assert (ended.exit_codes, ended.killed) == ({0: -9, 1: -9}, True)
+    assert ended.first_failed is None
+
+
+def test_chatty_rank_is_not_held_up_and_all_its_output_arrives(
+    agent: AgentProcess, master: FakeMaster
+) -> None:
+    num_bytes = 50_000_000
+    master.begin(make_plan("chatty", {"0": [["chat", num_bytes]], "1": [["journal", 3]]}))
+    ended = master.end_of("chatty", timeout_s=90)
+    assert ended.exit_codes == {0: 0, 1: 0}
+    assert master.text("chatty", "output-0") == files_of(agent.home, "chatty").output(0).read_text(
+        encoding="utf-8"
+    )
+    took_s = json.loads(master.text("chatty", "journal-0"))["took_s"]
+    assert took_s < 10  # a file takes it as fast as the disk does; nobody has to read it
+
+
+def test_records_reach_the_master_soon(master: FakeMaster) -> None:
+    master.begin(make_plan("ticking", {"0": [["tick", 0.25]], "1": FOREVER}))
+    wait_until(lambda: master.text("ticking", "journal-0").count("\n") >= 8, "8 ticks came")
+    master.kill("ticking")
+    delays = [
+        arrived - json.loads(line)["at"]
+        for arrived, chunk in master.arrivals
+        if chunk.stream == "journal-0" and chunk.allocation_id == "ticking"
+        for line in chunk.text.splitlines()
+    ]
+    assert statistics.median(delays) < 0.1
+
+
+def test_interpreter_that_does_not_exist_is_named(master: FakeMaster) -> None:
+    master.order(StartGang(plan=make_plan("nowhere", [], python="/nowhere/bin/python")))
+    ended = master.end_of("nowhere")
+    assert "/nowhere/bin/python cannot be started: No such file or directory" in ended.error
+    assert ended.exit_codes == {0: None, 1: None}
+    assert "nowhere" not in master.started
+
+
+def test_interpreter_without_torch_is_told_what_is_missing(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "env", broken_torch=True)
+    master.order(StartGang(plan=make_plan("torchless", [], python=python)))
+    ended = master.end_of("torchless")
+    assert ended.error.startswith(
+        f"the interpreter {python} cannot run ranks: ImportError: libtorch.so is damaged; "
+        f"install det_jupyter there: {python} -m pip install det-jupyter=="
+    )
+
+
+def test_interpreter_without_our_dependencies_is_told_what_is_missing(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "env", borrows=False)
+    master.order(StartGang(plan=make_plan("bare", [], python=python)))
+    error = master.end_of("bare").error
+    assert f"{python} cannot run ranks: ModuleNotFoundError: No module named 'pydantic'" in error
+
+
+def test_two_interpreters_work_side_by_side(
+    agent: AgentProcess, master: FakeMaster, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "env")
+    note = tmp_path / "facts"
+    acts = [["tell", str(note)], *FOREVER]
+    ours = master.begin(make_plan("ours", FOREVER))
+    theirs = master.begin(make_plan("theirs", acts, python=python))
+    assert facts_of(note, 0)["python"] == python
+    assert theirs.note == "forked from the zygote"
+    assert len(agent.zygotes()) >= 2
+    assert len({psutil.Process(rank.pid).ppid() for rank in [*ours.ranks, *theirs.ranks]}) == 2
+    for allocation_id in ("ours", "theirs"):
+        master.kill(allocation_id)
+
+
+def test_gang_killed_while_its_zygote_warms_up_has_no_ranks(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "env")
+    master.order(StartGang(plan=make_plan("hasty", FOREVER, python=python)))
+    ended = master.kill("hasty")
+    assert (ended.killed, ended.exit_codes) == (True, {0: None, 1: None})
+    assert "hasty" not in master.started
+
+
+def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path: Path) -> None:
+    python = make_interpreter(tmp_path / "env")
+    note = tmp_path / "facts"
+    acts = {
+        "0": [["tell", str(note)], ["journal", 2], ["print", "hello"], *FOREVER],
+        "1": [["tell", str(note)], *FOREVER],
+    }
+    with agent_with_master(tmp_path / "home", {"DET_TEST_SECOND_THREAD": "1"}) as (agent, master):
+        started = master.begin(make_plan("afresh", acts, python=python))
+        assert started.note.startswith("started afresh: the zygote has 2 threads: ")
+        facts = [facts_of(note, rank) for rank in (0, 1)]
+        for rank, fact in enumerate(facts):
+            assert fact["pid"] == fact["group"] == started.ranks[rank].pid
+            assert fact["parent"] == agent.process.pid
+            assert fact["python"] == python
+        assert facts[0]["listener"] == facts[1]["place"]["master_port"]
+        os.kill(started.ranks[1].pid, signal.SIGTERM)
+        ended = master.end_of("afresh")
+        assert (ended.exit_codes, ended.first_failed) == ({0: -9, 1: -15}, 1)
+        assert master.text("afresh", "output-0") == "hello\n"
+        assert master.text("afresh", "journal-0").count("\n") == 2
+
+        started = master.begin(make_plan("orphans", FOREVER, python=python))
+        agent.crash()
+        await_ends(rank.pid for rank in started.ranks)

@@ -1,0 +1,159 @@
+"""Paused runs end bit for bit like undisturbed ones, wherever they were paused."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from det_jupyter.records import CheckpointSaved, MetricsReported
+from tests.integration.rank_support import Gang, Lab
+
+# Everything that a resumed run could get wrong: shuffling, dropout on each rank, numbers drawn in
+# the loader's workers and from all three generators, momentum, a schedule, gradients in a window.
+RESTLESS = """
+import random, time
+import numpy, torch
+from torch import nn
+from torch.utils.data import Dataset
+from det_jupyter.pytorch import DataLoader, LRScheduler, PyTorchTrial
+
+
+class Noisy(Dataset):
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(90, 8, generator=generator)
+        self.y = self.x.sum(dim=1, keepdim=True)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        noise = random.random() + numpy.random.rand() + torch.rand(())
+        return self.x[index] + 0.1 * noise.float(), self.y[index]
+
+
+class RestlessTrial(PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        self.model = context.wrap_model(nn.Sequential(
+            nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 1)
+        ))
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        )
+        self.scheduler = context.wrap_lr_scheduler(
+            torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [5, 20, 35], gamma=0.7),
+            LRScheduler.StepMode.STEP_EVERY_BATCH,
+        )
+
+    def build_training_data_loader(self):
+        return DataLoader(
+            Noisy(), self.context.get_per_slot_batch_size(), shuffle=True,
+            num_workers=self.context.get_hparam("num_workers"),
+        )
+
+    def build_validation_data_loader(self):
+        return DataLoader(Noisy(), 16)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        time.sleep(self.context.get_hparam("pause_s"))
+        x, y = batch
+        loss = nn.functional.mse_loss(self.model(x), y) * (1 + 0.01 * random.random())
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss, "noise": numpy.random.rand(), "rate": self.scheduler.get_last_lr()[0]}
+
+    def evaluate_batch(self, batch, batch_idx):
+        x, y = batch
+        return {"error": nn.functional.mse_loss(self.model(x), y)}
+"""
+
+
+def config(*, num_workers: int = 0, pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
+    return {
+        "entrypoint": "RestlessTrial",
+        "hyperparameters": {
+            "global_batch_size": 16,
+            "num_workers": num_workers,
+            "pause_s": pause_s,
+        },
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 50}},
+        "min_validation_period": {"batches": 15},
+        "scheduling_unit": 10,
+        **changes,
+    }
+
+
+def pause(gang: Gang, after: int) -> None:
+    """Ask for a pause once so many batches are journaled."""
+    gang.wait_until(lambda: gang.steps_completed() >= after, f"batch {after} is journaled")
+    gang.page.raise_signal("preempt")
+    ended = gang.ended()
+    assert ended.reason == "preempted"
+    assert ended.steps_completed == gang.last_checkpoint().steps_completed < 50
+
+
+def assert_same_weights(one: Gang, other: Gang) -> None:
+    expected, got = one.weights(), other.weights()
+    assert expected.keys() == got.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, got[name]), name
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_paused_run_ends_bit_identical_to_an_undisturbed_one(
+    lab: Lab, num_workers: int
+) -> None:
+    undisturbed = lab.start(RESTLESS, config(num_workers=num_workers))
+    assert undisturbed.ended().reason == "completed"
+
+    first = lab.start(RESTLESS, config(num_workers=num_workers, pause_s=0.05))
+    pause(first, after=random.randrange(1, 20))
+    second = lab.start(
+        RESTLESS,
+        config(num_workers=num_workers, pause_s=0.05),
+        checkpoint=first.last_checkpoint(),
+    )
+    pause(second, after=first.ended().steps_completed + random.randrange(1, 5))
+    last = lab.start(
+        RESTLESS, config(num_workers=num_workers), checkpoint=second.last_checkpoint()
+    )
+    assert last.ended().reason == "completed"
+    assert_same_weights(undisturbed, last)
+    assert last.validations()[-1].metrics == undisturbed.validations()[-1].metrics
+
+
+def test_a_pause_inside_an_aggregation_window_loses_no_gradient(lab: Lab) -> None:
+    aggregating = {"optimizations": {"aggregation_frequency": 7}}
+    undisturbed = lab.start(RESTLESS, config(**aggregating))
+    undisturbed.ended()
+    # A checkpoint at batch 10 is three batches into a window.
+    periodic = config(min_checkpoint_period={"batches": 10}, **aggregating)
+    first = lab.start(RESTLESS, periodic)
+    first.ended()
+    saved = first.of(CheckpointSaved)
+    assert [record.steps_completed for record in saved] == [10, 15, 20, 30, 40, 45, 50]
+    plan = first.last_checkpoint().model_copy(
+        update={"uuid": saved[0].uuid, "path": saved[0].path, "steps_completed": 10}
+    )
+    second = lab.start(RESTLESS, config(**aggregating), checkpoint=plan)
+    second.ended()
+    assert_same_weights(undisturbed, second)
+
+
+def test_a_resumed_run_reports_the_rest_and_nothing_twice(lab: Lab) -> None:
+    first = lab.start(RESTLESS, config(pause_s=0.05))
+    pause(first, after=12)
+    at = first.ended().steps_completed
+    second = lab.start(RESTLESS, config(), checkpoint=first.last_checkpoint())
+    second.ended()
+    both = [*first.of(MetricsReported), *second.of(MetricsReported)]
+    steps = [r.steps_completed for r in both if r.group == "validation"]
+    assert steps == [15, 30, 45, 50]
+    assert steps == sorted(set(steps))
+    training = [r.steps_completed for r in both if r.group == "training"]
+    assert training == sorted({10, 15, 20, 30, 40, 45, 50, at})
+    assert second.of(CheckpointSaved)[-1].steps_completed == 50

@@ -1,0 +1,128 @@
+"""The fork server by itself, at the other end of its socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from det_jupyter import paths
+from det_jupyter.agent.runs import new_run
+from det_jupyter.agent.zygote_process import start_zygote
+from det_jupyter.wire import PROTOCOL, ForkGang
+from det_jupyter.worker import zygote
+from tests.integration.agent_support import ROOT, STAND_IN, await_ends, make_plan
+
+
+class Zygote:
+    """A zygote that we talk to as an agent does."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self._folder = folder
+        self.lifeline, self._write_end = os.pipe()
+        self.started = start_zygote(sys.executable, lifeline_fd=self.lifeline, target=target)
+        self.process = psutil.Process(self.started.process.pid)
+        self._lines = self.started.connection.makefile("rb")
+
+    def hear(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self._lines.readline() or b"{}")
+        return report
+
+    def fork(self, allocation_id: str, acts: Any, slots: int = 2) -> dict[str, Any]:
+        plan = make_plan(allocation_id, acts, slots=slots)
+        run = new_run(plan, sockets=self._folder / allocation_id)
+        run.prepare()
+        request = ForkGang(specs=run.specs(lifeline_fd=self.lifeline))
+        self.started.connection.sendall(request.model_dump_json().encode() + b"\n")
+        return self.hear()
+
+    def close(self) -> None:
+        self._lines.close()
+        self.started.connection.close()
+        self.started.process.wait(timeout=10)
+        for descriptor in (self.lifeline, self._write_end):
+            os.close(descriptor)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@contextmanager
+def running(folder: Path, target: str = STAND_IN) -> Iterator[Zygote]:
+    server = Zygote(folder, target)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def test_zygote_forks_gangs_and_reports_each_end(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        ready = server.hear()
+        assert (ready["kind"], ready["protocol"], ready["unsafe"]) == ("ready", PROTOCOL, "")
+        acts = {"0": [["exit", 3]], "1": [["kill", 15]], "2": []}
+        forked = server.fork("1.1.1", acts, slots=3)
+        assert (forked["kind"], forked["allocation_id"]) == ("forked", "1.1.1")
+        exits = {}
+        for _ in range(3):
+            report = server.hear()
+            exits[report["pid"]] = report["exit_code"]
+        assert [exits[pid] for pid in forked["pids"]] == [3, -15, 0]
+        assert server.process.children() == []
+
+
+def test_gang_whose_last_rank_cannot_be_forked_has_no_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_TEST_NUM_FORKS", "2")
+    with running(tmp_path) as server:
+        assert server.hear()["kind"] == "ready"
+        refused = server.fork("1.1.1", [["sleep", 3600]], slots=3)
+        assert refused["kind"] == "refused"
+        assert refused["reason"] == "rank 2 could not be forked: [Errno 11] no more processes"
+        assert server.process.children() == []
+
+
+def test_zygote_and_its_ranks_leave_when_the_socket_closes(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.hear()
+        pids = server.fork("1.1.1", [["sleep", 3600]])["pids"]
+    await_ends(pids)
+
+
+def test_target_that_cannot_be_imported_is_the_reason_it_fails(tmp_path: Path) -> None:
+    with running(tmp_path, "tests.no_such_module:run_rank") as server:
+        failed = server.hear()
+        assert failed["kind"] == "failed"
+        assert failed["reason"] == "ModuleNotFoundError: No module named 'tests.no_such_module'"
+        assert server.started.process.wait(timeout=10) == 1
+
+
+def test_threads_of_libraries_make_forking_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygote, "_thread_names", lambda: ["python", "openblas"])
+    assert zygote.why_unsafe() == "the zygote has 2 threads: openblas, python"
+
+
+def test_initialised_cuda_makes_forking_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygote, "_thread_names", lambda: ["python"])
+    assert zygote.why_unsafe() == ""
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert zygote.why_unsafe() == "the zygote has initialised CUDA"
+
+
+def test_macos_never_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert zygote._unsafe_platform() == ""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert zygote._unsafe_platform().startswith("macOS cannot fork")
