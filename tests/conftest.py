@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter import paths
-from tests.processes import live_modules
+from tests.processes import processes_below
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,10 +22,9 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_outlives_the_run(_own_home: Path) -> Iterator[None]:
-    before = {process.pid for process in live_modules()}
+def _nothing_outlives_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
-    left = [p for p in live_modules() if p.pid not in before]
+    left = processes_below(tmp_path_factory.getbasetemp())
     names = [f"{p.pid}: {' '.join(p.cmdline())[:100]}" for p in left]
     for process in left:
         process.kill()

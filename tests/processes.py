@@ -35,14 +35,16 @@ def wait_until(condition: Callable[[], T | None], what: str, timeout_s: float = 
 
 def processes_of(home: Path) -> list[psutil.Process]:
     """Return every live process that was started under this home, whoever its parent is now."""
+    return _processes(lambda other: other == str(home))
+
+
+def _processes(is_ours: Callable[[str], bool]) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if (
-                process.pid != os.getpid()
-                and process.status() != psutil.STATUS_ZOMBIE
-                and process.environ().get(paths.HOME_VARIABLE) == str(home)
-            ):
+            home = process.environ().get(paths.HOME_VARIABLE, "")
+            lives = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+            if lives and home and is_ours(home):
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
@@ -61,17 +63,9 @@ def find(home: Path, module: str) -> psutil.Process | None:
     return None
 
 
-def live_modules() -> list[psutil.Process]:
-    """Return every live process of ours on this machine: `python -m det_jupyter...`."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            ours = any(part.startswith("det_jupyter.") for part in process.cmdline())
-            if ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
+def processes_below(folder: Path) -> list[psutil.Process]:
+    """Return every live process whose home is somewhere below this folder."""
+    return _processes(lambda home: Path(home).is_relative_to(folder))
 
 
 class DetHome:

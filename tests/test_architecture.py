@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "agent": set(),
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
-    "worker": {"core", "pytorch", "config"},
+    "worker": {"core", "pytorch", "storage", "config"},
 }
 PURE = ["searcher", "scheduler", "config", "master/events", "master/lifecycle", "master/machine"]
 IMPURE_MODULES = {

@@ -33,12 +33,16 @@ class LiveExperiment:
         self.curves: dict[CurveKey, Curve] = {(c.trial_id, c.group, c.name): c for c in curves}
         self.checkpoints = {c.uuid: c for c in checkpoints}
         self.seq = seq
+        self.lock = threading.Lock()  # held while the copy changes: hold it to read several parts
 
     def apply(self, item: FeedItem) -> None:
         """Bring the copy forward by one item."""
-        if item.seq <= self.seq:
-            return
-        self.seq = item.seq
+        with self.lock:
+            if item.seq > self.seq:
+                self.seq = item.seq
+                self._apply(item)
+
+    def _apply(self, item: FeedItem) -> None:
         match item.kind:
             case "experiment":
                 trials = self.experiment.trials

@@ -4,9 +4,10 @@
     ACTIVE ◄──► PAUSED                          │ (all but the terminal states)
       │           │                             ▼
       └───────────┴──► STOPPING_COMPLETED ──► COMPLETED
+                            │ if all trials failed
                        STOPPING_ERROR     ──► ERROR
                        STOPPING_CANCELED  ──► CANCELED
-                            │ may become
+                            │ if killed meanwhile
                        STOPPING_KILLED    ──► CANCELED
 
     allocations:  QUEUED ─► STARTING ─► RUNNING ─► STOPPING ─► ENDED     (ENDED from everywhere)
@@ -35,7 +36,7 @@ _STOPPING = {
 TRANSITIONS: Mapping[State, set[State]] = {
     State.ACTIVE: {State.PAUSED, *_STOPPING},
     State.PAUSED: {State.ACTIVE, *_STOPPING},
-    State.STOPPING_COMPLETED: {State.COMPLETED},
+    State.STOPPING_COMPLETED: {State.COMPLETED, State.STOPPING_ERROR},
     State.STOPPING_ERROR: {State.ERROR},
     State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED},
     State.STOPPING_KILLED: {State.CANCELED},

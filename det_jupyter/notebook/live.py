@@ -17,7 +17,14 @@ from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client, Follower, LiveExperiment
-from det_jupyter.notebook.view import Verb, ViewState, build_view_state, bundle, live_widget
+from det_jupyter.notebook.view import (
+    Verb,
+    ViewState,
+    build_view_state,
+    bundle,
+    live_widget,
+    metadata,
+)
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView
 
 _PUSH_PERIOD_S = 0.25
@@ -43,8 +50,8 @@ class LiveView:
         with self._lock:
             if self._widget is None and _has_widgets():
                 self._widget = live_widget(state, self._on_command)
-            forms = bundle(state, self._widget)
-            self._displays.append(display_forms(forms))
+            handle = display_forms(bundle(state, self._widget), metadata(self._widget))
+            self._displays.append(handle)
 
     def _start(self) -> None:
         if self._follower is not None and self._follower.thread.is_alive():
@@ -71,8 +78,10 @@ class LiveView:
         while follower.thread.is_alive():
             self._changed.wait(timeout=1.0)
             self._changed.clear()
+            started = time.monotonic()
             self._push(follower)
-            time.sleep(_PUSH_PERIOD_S)
+            # Long curves take longer to draw: never more than a tenth of the kernel's time.
+            time.sleep(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
         self._push(follower)
         self._leave_final_picture(follower)
 
@@ -81,27 +90,30 @@ class LiveView:
             self._widget.state = _view_state(follower.live)
 
     def _leave_final_picture(self, follower: Follower) -> None:
+        """Replace the live views by static cards: a reader without a kernel can see those."""
         if follower.live is None:
             return
-        state = _view_state(follower.live)
+        forms = bundle(_view_state(follower.live))
         with self._lock:
             for handle in self._displays:
-                handle.update(bundle(state, self._widget), raw=True)
+                handle.update(forms, raw=True)
+            self._displays.clear()
 
     def _on_command(self, verb: Verb) -> None:
         """Carry out a button; the view shows the error if there is one."""
         self._client.command(self._experiment_id, verb)
 
 
-def display_forms(forms: dict[str, Any]) -> DisplayHandle:
+def display_forms(forms: dict[str, Any], metadata: dict[str, Any] | None = None) -> DisplayHandle:
     """Display a mimebundle; the handle that is returned can update it."""
-    handle = display(forms, raw=True, display_id=True)
+    handle = display(forms, metadata=metadata, raw=True, display_id=True)
     assert isinstance(handle, DisplayHandle)
     return handle
 
 
 def _view_state(live: LiveExperiment) -> ViewState:
-    return _built(live.experiment, list(live.curves.values()), list(live.checkpoints.values()))
+    with live.lock:
+        return _built(live.experiment, list(live.curves.values()), list(live.checkpoints.values()))
 
 
 def _built(

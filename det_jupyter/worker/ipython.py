@@ -63,9 +63,9 @@ class _GuestApp(IPKernelApp):
 
 def serve(connection_file: Path, namespace: Callable[[], Mapping[str, Any]]) -> None:
     """Run a kernel in this thread, for ever."""
-    app = _GuestApp.instance(log_level=40)
+    app = _GuestApp.instance(connection_file=str(connection_file), log_level=40)
     app.config.HistoryManager.enabled = False  # not into the user's history
-    app.initialize(["-f", str(connection_file)])  # type: ignore[no-untyped-call]
+    app.initialize([])  # type: ignore[no-untyped-call]
     shell = app.shell
     assert shell is not None
 

@@ -55,7 +55,9 @@ _REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
 class Zygote:
     """A zygote of the worker, and what it has reported."""
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket, fd: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], connection: socket.socket, fd: int
+    ) -> None:
         self.process = process
         self.lifeline_fd = fd
         self._connection = connection
@@ -101,7 +103,7 @@ def running_zygote(folder: Path) -> Iterator[Zygote]:
     """Run a zygote; its ranks end with it."""
     ours, theirs = socket.socketpair()
     lifeline_fd, keep_open = os.pipe()
-    argv = [sys.executable, "-P", "-m", "det_jupyter.worker.zygote"]
+    argv = [sys.executable, "-P", "-c", "import det_jupyter.worker.zygote as z; z.main()"]
     argv += ["--socket", str(theirs.fileno()), "--target", "det_jupyter.worker.rank:run_rank"]
     with (folder / "zygote.out").open("wb") as out:
         process = subprocess.Popen(
@@ -173,8 +175,10 @@ class Gang:
     def steps_completed(self) -> int:
         """Return how far the chief has journaled."""
         last = self.of(BatchMetrics)[-1:]
-        return max((batch.first + len(values) - 1 for batch in last for values in
-                    batch.values.values()), default=0)
+        return max(
+            (batch.first + len(values) - 1 for batch in last for values in batch.values.values()),
+            default=0,
+        )
 
     def output(self) -> str:
         """Return what all ranks printed."""

@@ -104,9 +104,7 @@ def assert_same_weights(one: Gang, other: Gang) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_paused_run_ends_bit_identical_to_an_undisturbed_one(
-    lab: Lab, num_workers: int
-) -> None:
+def test_a_paused_run_ends_bit_identical_to_an_undisturbed_one(lab: Lab, num_workers: int) -> None:
     undisturbed = lab.start(RESTLESS, config(num_workers=num_workers))
     assert undisturbed.ended().reason == "completed"
 

@@ -1,0 +1,48 @@
+"""Agents on this computer: a detached process, of which the agent's own lock allows only one.
+
+Light to import: the master starts the agent before anything heavy, since the agent's fork server
+takes longest to warm up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from det_jupyter import paths
+
+
+def start_agent() -> subprocess.Popen[bytes]:
+    """Start an agent that outlives us; if one runs already, the new one leaves by itself."""
+    with open(os.devnull, "rb") as nothing, (paths.log_dir() / "agent.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "det_jupyter.agent"],
+            stdin=nothing,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # what ends the master's group or terminal is not for it
+            cwd=paths.data_dir(),
+        )
+
+
+def is_agent_running() -> bool:
+    """Return whether an agent holds the lock of this computer and user."""
+    return is_locked(paths.agent_lock())
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds this lock file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)  # and with it the lock, if it was ours just now
+    return False

@@ -1,0 +1,300 @@
+"""What the master remembers: one SQLite file. Knows rows, nothing of what they mean.
+
+    events      what the machine was told, in order; with snapshots, all there is to restore it
+    snapshots   the machine's whole state after an event, now and then
+    feed        what followers are told, in order (see below)
+    logs        lines that ranks printed
+    offsets     how many bytes of each rank's file are stored, in the same transaction as their rows
+    progress    how far each trial is
+
+The feed grows with metrics only: a view of a trial or an experiment supersedes the one before, so
+whoever follows from an old number gets the newest view and every metric. Numbers are never reused.
+
+There is one connection and one writer, called synchronously from the event loop. A commit takes a
+tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
+another thread would save. What SIGKILL leaves is whole; after a power cut the last moments may be
+missing, rows and offsets alike, and the agent's files still have them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.errors import DetError
+from det_jupyter.wire import FeedItem, LogLine
+
+SCHEMA_VERSION = 1
+_KEPT_SNAPSHOTS = 2
+_SUPERSEDED = {"experiment": "experiment_id", "trial": "trial_id"}
+_SCHEMA = """
+CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL);
+CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, json TEXT NOT NULL);
+CREATE TABLE feed (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    kind TEXT NOT NULL,
+    experiment_id INTEGER NOT NULL,
+    trial_id INTEGER,
+    first_step INTEGER,
+    last_step INTEGER,
+    json TEXT NOT NULL
+);
+CREATE INDEX feed_of_experiment ON feed (experiment_id, seq);
+CREATE INDEX feed_experiment_views ON feed (experiment_id) WHERE kind = 'experiment';
+CREATE INDEX feed_trial_views ON feed (trial_id) WHERE kind = 'trial';
+CREATE INDEX feed_metrics ON feed (trial_id, last_step) WHERE kind = 'metrics';
+CREATE TABLE logs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    trial_id INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE INDEX logs_of_trial ON logs (trial_id, id);
+CREATE TABLE offsets (
+    allocation_id TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (allocation_id, stream)
+) WITHOUT ROWID;
+CREATE TABLE progress (
+    trial_id INTEGER PRIMARY KEY,
+    steps_completed INTEGER NOT NULL,
+    fraction REAL NOT NULL
+);
+"""
+
+
+class Store:
+    """The master's database.
+
+    Args:
+        path: Its file; made if it is not there, for the user's eyes only.
+
+    Raises:
+        DetError: The file is another version's.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._db = sqlite3.connect(path, isolation_level=None)  # we say BEGIN ourselves
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            script = f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            self._db.executescript(script)
+        elif version != SCHEMA_VERSION:
+            raise DetError(
+                f"{self.path}: got schema {version}, expected {SCHEMA_VERSION}; it belongs to "
+                "another version of det_jupyter: use that one, or move the file away"
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make all that is written inside happen as a whole, or not at all."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    # the machine's history
+
+    def add_event(self, seq: int, at: float, text: str) -> None:
+        """Append an event; its number is the machine's count of events."""
+        self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (seq, at, text))
+
+    def add_snapshot(self, seq: int, text: str) -> None:
+        """Keep the machine's state after event `seq`; old ones go."""
+        self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (seq, text))
+        self._db.execute(
+            "DELETE FROM snapshots WHERE seq NOT IN "
+            "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
+            (_KEPT_SNAPSHOTS,),
+        )
+
+    def newest_snapshot(self) -> tuple[int, str | None]:
+        """Return the newest state and its event's number; 0 and None when there is none."""
+        row = self._db.execute("SELECT seq, json FROM snapshots ORDER BY seq DESC LIMIT 1")
+        return row.fetchone() or (0, None)
+
+    def events_after(self, seq: int) -> list[tuple[float, str]]:
+        """Return time and text of each event after that number, in order."""
+        query = "SELECT at, json FROM events WHERE seq > ? ORDER BY seq"
+        return self._db.execute(query, (seq,)).fetchall()
+
+    # the feed
+
+    def add_view(
+        self, kind: str, at: float, experiment_id: int, trial_id: int | None, text: str
+    ) -> None:
+        """Append a feed item that has no steps; views supersede older views of the same thing."""
+        if column := _SUPERSEDED.get(kind):
+            subject = trial_id if kind == "trial" else experiment_id
+            self._db.execute(
+                f"DELETE FROM feed WHERE kind = '{kind}' AND {column} = ?", (subject,)
+            )
+        self._db.execute(
+            "INSERT INTO feed (at, kind, experiment_id, trial_id, json) VALUES (?, ?, ?, ?, ?)",
+            (at, kind, experiment_id, trial_id, text),
+        )
+
+    def add_metrics(
+        self, at: float, experiment_id: int, trial_id: int, steps: range, text: str
+    ) -> None:
+        """Append a record with metrics of these steps."""
+        self._db.execute(
+            "INSERT INTO feed (at, kind, experiment_id, trial_id, first_step, last_step, json) "
+            "VALUES (?, 'metrics', ?, ?, ?, ?, ?)",
+            (at, experiment_id, trial_id, steps[0], steps[-1], text),
+        )
+
+    def truncate_metrics(self, trial_id: int, steps_completed: int) -> None:
+        """Forget a trial's metrics after that step, and its progress beyond it."""
+        of_trial = "kind = 'metrics' AND trial_id = ?"
+        where = (trial_id, steps_completed)
+        self._db.execute(f"DELETE FROM feed WHERE {of_trial} AND first_step > ?", where)
+        straddling = self._db.execute(
+            f"SELECT seq, json FROM feed WHERE {of_trial} AND last_step > ?", where
+        )
+        for seq, text in straddling.fetchall():
+            self._db.execute(
+                "UPDATE feed SET last_step = ?, json = ? WHERE seq = ?",
+                (steps_completed, _trimmed(text, steps_completed), seq),
+            )
+        self._db.execute(
+            "UPDATE progress SET steps_completed = ?2, fraction = fraction * ?2 / steps_completed "
+            "WHERE trial_id = ?1 AND steps_completed > ?2",
+            where,
+        )
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest feed item."""
+        seq: int | None = self._db.execute("SELECT max(seq) FROM feed").fetchone()[0]
+        return seq or 0
+
+    def feed(self, after: int, experiment_id: int | None, limit: int) -> list[FeedItem]:
+        """Return feed items after that number, oldest first."""
+        which, values = "seq > ?", [after]
+        if experiment_id is not None:
+            which, values = f"{which} AND experiment_id = ?", [after, experiment_id]
+        rows = self._db.execute(
+            "SELECT seq, at, kind, experiment_id, trial_id, json FROM feed "
+            f"WHERE {which} ORDER BY seq LIMIT ?",
+            (*values, limit),
+        )
+        return [
+            FeedItem(
+                seq=seq, at=at, kind=kind, experiment_id=of, trial_id=trial, data=json.loads(text)
+            )
+            for seq, at, kind, of, trial, text in rows
+        ]
+
+    # progress
+
+    def progress(self) -> dict[int, tuple[int, float]]:
+        """Return of each trial its steps completed and its fraction."""
+        rows = self._db.execute("SELECT trial_id, steps_completed, fraction FROM progress")
+        return {trial_id: (steps, fraction) for trial_id, steps, fraction in rows}
+
+    def set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
+        """Note how far a trial is."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO progress VALUES (?, ?, ?)",
+            (trial_id, steps_completed, fraction),
+        )
+
+    # what ranks printed
+
+    def add_logs(self, at: float, *, trial_id: int, run: int, rank: int, lines: list[str]) -> None:
+        """Append lines that a rank printed."""
+        self._db.executemany(
+            "INSERT INTO logs (at, trial_id, run, rank, text) VALUES (?, ?, ?, ?, ?)",
+            [(at, trial_id, run, rank, line) for line in lines],
+        )
+
+    def logs(
+        self, trial_id: int, *, after: int, rank: int | None, tail: int | None, limit: int
+    ) -> list[LogLine]:
+        """Return a trial's lines after that id, oldest first; with `tail` only the last ones."""
+        which = "trial_id = ? AND id > ?" + ("" if rank is None else " AND rank = ?")
+        values = [trial_id, after] + ([] if rank is None else [rank])
+        order, num = ("ASC", limit) if tail is None else ("DESC", min(tail, limit))
+        rows = self._db.execute(
+            "SELECT id, at, trial_id, run, rank, text FROM logs "
+            f"WHERE {which} ORDER BY id {order} LIMIT ?",
+            (*values, num),
+        ).fetchall()
+        fields = ("id", "at", "trial_id", "run", "rank", "text")
+        lines = [LogLine(**dict(zip(fields, row, strict=True))) for row in rows]
+        return lines if tail is None else lines[::-1]
+
+    # offsets
+
+    def offset(self, allocation_id: str, stream: str) -> int:
+        """Return how many bytes of a rank's file are stored."""
+        query = "SELECT bytes FROM offsets WHERE allocation_id = ? AND stream = ?"
+        row: tuple[int] | None = self._db.execute(query, (allocation_id, stream)).fetchone()
+        return row[0] if row else 0
+
+    def offsets_of(self, allocation_id: str) -> dict[str, int]:
+        """Return how many bytes of each file of a run are stored."""
+        query = "SELECT stream, bytes FROM offsets WHERE allocation_id = ?"
+        return dict(self._db.execute(query, (allocation_id,)).fetchall())
+
+    def set_offsets(self, offsets: Mapping[tuple[str, str], int]) -> None:
+        """Note how many bytes of these files are stored."""
+        self._db.executemany(
+            "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)",
+            [(*key, num_bytes) for key, num_bytes in offsets.items()],
+        )
+
+
+def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
+    """Return trial and record of every metrics row, oldest first.
+
+    Reads through a connection of its own, so that another thread may do it: of a long experiment
+    there is much.
+    """
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    try:
+        rows = db.execute(
+            "SELECT trial_id, json FROM feed WHERE experiment_id = ? AND kind = 'metrics' "
+            "ORDER BY seq",
+            (experiment_id,),
+        )
+        return [(trial_id, json.loads(text)) for trial_id, text in rows]
+    finally:
+        db.close()
+
+
+def _trimmed(text: str, steps_completed: int) -> str:
+    """Return a BatchMetrics record without the batches after that step."""
+    record = json.loads(text)
+    num_kept = steps_completed - record["first"] + 1
+    record["values"] = {name: values[:num_kept] for name, values in record["values"].items()}
+    return json.dumps(record, separators=(",", ":"))
