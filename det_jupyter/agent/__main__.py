@@ -11,10 +11,13 @@ import fcntl
 import logging
 import os
 import sys
+import time
 from pathlib import Path
 
 from det_jupyter import paths
 from det_jupyter.agent.zygote_process import RANK_TARGET, ZygoteProcess, start_zygote
+
+_LOCK_S = 2.0
 
 
 def main() -> int:
@@ -45,21 +48,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _take_lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock until we die, or None if another agent has it."""
+    """Return a descriptor that holds the lock until we die, or None if another agent has it.
+
+    An agent that is leaving gets the time to do so; who only looks holds the lock for an instant.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                return None
+            time.sleep(0.02)
 
 
 async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Namespace) -> None:
     import asyncio
     import signal
     import socket
-    import time
     import uuid
 
     from det_jupyter.agent.devices import discover_slots

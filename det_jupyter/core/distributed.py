@@ -1,7 +1,7 @@
 """A rank's place among the ranks, and collectives on any picklable value between them.
 
-Everything here goes over a gloo group of its own, apart from the one that carries gradients: values
-are small and on the CPU, and nothing that waits here can be mixed up with an all-reduce.
+Everything here goes over a gloo group of its own, apart from the one that carries gradients:
+values are small and on the CPU, and nothing that waits here can be mixed up with an all-reduce.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import torch.distributed as dist
 
 T = TypeVar("T")
 
-# A peer that died is noticed at once, by its closed connection. This bounds only a deadlock, and has
-# to let the chief evaluate or write a checkpoint alone for hours while the others wait.
+# A peer that died is noticed at once, by its closed connection. This bounds only a deadlock, and
+# has to let the chief evaluate or write a checkpoint alone for hours while the others wait.
 CONTROL_TIMEOUT = timedelta(days=1)
 
 _OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
 class DistributedContext:
-    """Ranks, sizes and collectives. Every collective must be called by all ranks in the same order.
+    """Ranks, sizes and collectives. All ranks must call collectives, in the same order.
 
     Args:
         rank: Index of this process in the job; the chief is rank 0.

@@ -1,4 +1,4 @@
-"""Reporting metrics and progress: each report becomes one record. Knows nothing of where it goes."""
+"""Reporting metrics and progress: a report becomes a record. Knows nothing of where that goes."""
 
 from __future__ import annotations
 
@@ -53,15 +53,9 @@ class TrainContext:
         """
         self.report_metrics("training", steps_completed, metrics)
         if batch_metrics:
-            values = _by_name(batch_metrics)
             first = steps_completed - len(batch_metrics) + 1
-            self.report_batch_metrics(first, values)
-
-    def report_batch_metrics(self, first: int, values: dict[str, list[Any]]) -> None:
-        """Report training metrics batch by batch: `values[name][i]` is of batch `first + i`."""
-        self._check_chief("report_batch_metrics")
-        ready = {name: _ready(f"batch metric {name!r}", value) for name, value in values.items()}
-        self._sink.write(BatchMetrics(at=time.time(), first=first, values=ready))
+            values = _by_name(batch_metrics)
+            self._sink.write(BatchMetrics(at=time.time(), first=first, values=values))
 
     def report_validation_metrics(self, steps_completed: int, metrics: Mapping[str, Any]) -> None:
         """Report the metrics of a validation."""
@@ -147,4 +141,7 @@ def _by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]
             raise ValueError(
                 f"batch_metrics[{index}]: got {sorted(metrics)}, expected {sorted(names)}"
             )
-    return {name: [metrics[name] for metrics in batch_metrics] for name in names}
+    return {
+        name: [_ready(f"batch metric {name!r}", metrics[name]) for metrics in batch_metrics]
+        for name in names
+    }

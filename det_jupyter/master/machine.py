@@ -142,18 +142,6 @@ class Machine:
         """Return the last events of a trial, in words."""
         return list(self.state.trials[trial_id].story)
 
-    def find_allocation(self, allocation_id: str) -> tuple[Trial, Allocation] | None:
-        """Return the trial whose present allocation this is; None when it is over or unknown."""
-        for trial in self.state.trials.values():
-            allocation = trial.allocation
-            if (
-                allocation is not None
-                and allocation.id == allocation_id
-                and allocation.state is not AllocationState.ENDED
-            ):
-                return trial, allocation
-        return None
-
     def best_metric(self, experiment_id: int) -> float | None:
         """Return the best value of the searcher's metric among the experiment's trials."""
         experiment = self.state.experiments[experiment_id]
@@ -418,7 +406,7 @@ class Machine:
                 at_once = experiment.state is State.STOPPING_KILLED
                 self._tell_to_leave(allocation, experiment, at_once=at_once)
         for allocation_id, alive in known.items():
-            if alive and self.find_allocation(allocation_id) is None:
+            if alive and self.state.find_allocation(allocation_id) is None:
                 command = KillGang(allocation_id=allocation_id)
                 self._commands.append(
                     ToAgent(agent_id=event.agent_id, command=command, cause=self.state.seq)
@@ -439,7 +427,7 @@ class Machine:
         ]
 
     def _on_gang_started(self, event: GangStarted) -> None:
-        found = self.find_allocation(event.allocation_id)
+        found = self.state.find_allocation(event.allocation_id)
         if found is None:
             return
         trial, allocation = found
@@ -458,7 +446,7 @@ class Machine:
         self._touch(trial, f"run {allocation.run}: ranks started")
 
     def _on_gang_exited(self, event: GangExited) -> None:
-        found = self.find_allocation(event.allocation_id)
+        found = self.state.find_allocation(event.allocation_id)
         if found is None:
             return
         trial, allocation = found
@@ -494,7 +482,7 @@ class Machine:
             self._queue(trial)
 
     def _on_validation_reported(self, event: events.ValidationReported) -> None:
-        found = self.find_allocation(event.allocation_id)
+        found = self.state.find_allocation(event.allocation_id)
         if found is None or event.metric is None:
             return
         trial, _ = found
@@ -521,17 +509,14 @@ class Machine:
         self._carry_out(experiment, actions)
 
     def _on_record_arrived(self, event: events.RecordArrived) -> None:
-        found = self.find_allocation(event.allocation_id)
+        found = self.state.find_allocation(event.allocation_id)
         if found is None:
             return
         trial, allocation = found
         record = event.record
         match record:
             case RankStarted():
-                allocation.ranks_up = sorted({*allocation.ranks_up, event.rank})
-                for rank in allocation.ranks:
-                    if rank.rank == event.rank:
-                        rank.backend, rank.device = record.backend, record.device
+                allocation.ranks_up[event.rank] = record
                 self._note_ranks_up(allocation)
             case FirstStep():
                 allocation.first_step_at = allocation.first_step_at or record.at
@@ -544,6 +529,9 @@ class Machine:
         self._touch(trial)
 
     def _note_ranks_up(self, allocation: Allocation) -> None:
+        for rank in allocation.ranks:
+            if up := allocation.ranks_up.get(rank.rank):
+                rank.backend, rank.device = up.backend, up.device
         all_up = len(allocation.ranks_up) == len(allocation.slots)
         if all_up and allocation.ranks and allocation.state is AllocationState.STARTING:
             move_allocation(allocation, AllocationState.RUNNING)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from det_jupyter.records import RankFailure, RunEnded
+from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.wire import (
     AllocationState,
     Capsule,
@@ -39,7 +39,7 @@ class Allocation(Part):
     slots: list[SlotView] = []  # in rank order, once it holds them
     starts_from: CheckpointRef | None = None
     ranks: list[RankView] = []  # once the agent said that they exist
-    ranks_up: list[int] = []  # which of them have journaled that they are up
+    ranks_up: dict[int, RankStarted] = {}  # which of them have journaled that they are up
     started_at: float | None = None
     first_step_at: float | None = None
     launch_note: str = ""
@@ -123,3 +123,14 @@ class MachineState(Part):
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
     checkpoints: dict[str, CheckpointView] = {}
+
+    def find_allocation(self, allocation_id: str) -> tuple[Trial, Allocation] | None:
+        """Return the allocation of that name with its trial, if it holds slots now."""
+        match allocation_id.split("."):
+            case [_, trial_id, _] if trial_id.isdecimal():
+                trial = self.trials.get(int(trial_id))
+            case _:
+                return None
+        if trial is None or trial.allocation is None or trial.allocation.id != allocation_id:
+            return None
+        return (trial, trial.allocation) if trial.allocation.holds_slots else None

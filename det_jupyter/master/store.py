@@ -4,11 +4,12 @@
     snapshots   the machine's whole state after an event, now and then
     feed        what followers are told, in order (see below)
     logs        lines that ranks printed
-    offsets     how many bytes of each rank's file are stored, in the same transaction as their rows
+    offsets     how many bytes of each rank's file are stored: written together with their rows
     progress    how far each trial is
 
-The feed grows with metrics only: a view of a trial or an experiment supersedes the one before, so
-whoever follows from an old number gets the newest view and every metric. Numbers are never reused.
+A feed item that says no more than how far a trial has come is *passing*: the next one takes its
+place. A day of training is then metrics, and not ten views a second; whoever follows from an old
+number misses nothing that matters. Numbers are never reused.
 
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
 tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
@@ -24,14 +25,15 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from det_jupyter.errors import DetError
 from det_jupyter.wire import FeedItem, LogLine
 
 SCHEMA_VERSION = 1
 _KEPT_SNAPSHOTS = 2
-_SUPERSEDED = {"experiment": "experiment_id", "trial": "trial_id"}
+ItemKind = Literal["experiment", "trial", "checkpoint", "truncated"]
+
 _SCHEMA = """
 CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL);
 CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, json TEXT NOT NULL);
@@ -43,11 +45,11 @@ CREATE TABLE feed (
     trial_id INTEGER,
     first_step INTEGER,
     last_step INTEGER,
+    is_passing INTEGER NOT NULL DEFAULT 0,
     json TEXT NOT NULL
 );
 CREATE INDEX feed_of_experiment ON feed (experiment_id, seq);
-CREATE INDEX feed_experiment_views ON feed (experiment_id) WHERE kind = 'experiment';
-CREATE INDEX feed_trial_views ON feed (trial_id) WHERE kind = 'trial';
+CREATE INDEX feed_passing ON feed (experiment_id, trial_id) WHERE is_passing;
 CREATE INDEX feed_metrics ON feed (trial_id, last_step) WHERE kind = 'metrics';
 CREATE TABLE logs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -148,18 +150,35 @@ class Store:
 
     # the feed
 
-    def add_view(
-        self, kind: str, at: float, experiment_id: int, trial_id: int | None, text: str
+    def add_item(
+        self,
+        kind: ItemKind,
+        at: float,
+        *,
+        experiment_id: int,
+        trial_id: int | None,
+        text: str,
+        is_passing: bool = False,
     ) -> None:
-        """Append a feed item that has no steps; views supersede older views of the same thing."""
-        if column := _SUPERSEDED.get(kind):
-            subject = trial_id if kind == "trial" else experiment_id
-            self._db.execute(
-                f"DELETE FROM feed WHERE kind = '{kind}' AND {column} = ?", (subject,)
-            )
+        """Append a feed item that is no metrics; it takes the place of passing ones before it.
+
+        Args:
+            kind: Its kind.
+            at: When it happened.
+            experiment_id: The experiment that it is about.
+            trial_id: The trial that it is about, if any.
+            text: Its data as JSON.
+            is_passing: The next item of this kind about the same thing makes it superfluous.
+        """
         self._db.execute(
-            "INSERT INTO feed (at, kind, experiment_id, trial_id, json) VALUES (?, ?, ?, ?, ?)",
-            (at, kind, experiment_id, trial_id, text),
+            "DELETE FROM feed WHERE is_passing AND kind = ? AND experiment_id = ? "
+            "AND trial_id IS ?",
+            (kind, experiment_id, trial_id),
+        )
+        self._db.execute(
+            "INSERT INTO feed (at, kind, experiment_id, trial_id, is_passing, json) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (at, kind, experiment_id, trial_id, is_passing, text),
         )
 
     def add_metrics(
@@ -173,7 +192,7 @@ class Store:
         )
 
     def truncate_metrics(self, trial_id: int, steps_completed: int) -> None:
-        """Forget a trial's metrics after that step, and its progress beyond it."""
+        """Forget a trial's metrics after that step."""
         of_trial = "kind = 'metrics' AND trial_id = ?"
         where = (trial_id, steps_completed)
         self._db.execute(f"DELETE FROM feed WHERE {of_trial} AND first_step > ?", where)
@@ -185,11 +204,6 @@ class Store:
                 "UPDATE feed SET last_step = ?, json = ? WHERE seq = ?",
                 (steps_completed, _trimmed(text, steps_completed), seq),
             )
-        self._db.execute(
-            "UPDATE progress SET steps_completed = ?2, fraction = fraction * ?2 / steps_completed "
-            "WHERE trial_id = ?1 AND steps_completed > ?2",
-            where,
-        )
 
     @property
     def last_seq(self) -> int:

@@ -1,9 +1,9 @@
 """How all ranks come to do the same thing at the same batch, at next to no cost.
 
-Ranks that train together may not disagree on anything: if one leaves, the others fail in their next
-all-reduce. But the reasons to do something are known to one rank only: the chief sees the control
-page and the clock, and any rank's trial may ask to stop. Asking around after every batch would cost
-more than a small batch does. So the ranks agree, each time, when they will next speak:
+Ranks that train together may not disagree on anything: if one leaves, the others fail in their
+next all-reduce. But the reasons to do something are known to one rank only: the chief sees the
+control page and the clock, and any rank's trial may ask to stop. Asking around after every batch
+would cost more than a small batch does. So the ranks agree, each time, when they will next speak:
 
     batch     0   1     3         7                         107                      209
     exchange  x   x     x         x         ...              x                        x
@@ -13,11 +13,11 @@ more than a small batch does. So the ranks agree, each time, when they will next
                   flush     it is time to gather metrics                 from the chief
                   batches   until the next exchange                      from the chief
 
-The chief chooses `batches` from the time that batches take, for an exchange every 0.2 s. The number
-at most doubles, so a slow first batch, or a fast one after a compilation, misleads it only briefly.
-Leaving takes effect at any exchange. A trial's own wish to stop waits for the next report, validation
-or checkpoint, where there always is an exchange: these batches do not depend on the clock, so a trial
-that stops itself ends at the same batch however fast it ran.
+The chief chooses `batches` from the time that batches take, for an exchange every 0.2 s. The
+number at most doubles, so a slow first batch, or a fast one after a compilation, misleads it only
+briefly. Leaving takes effect at any exchange. A trial's own wish to stop waits for the next
+report, validation or checkpoint, where there always is an exchange: these batches do not depend on
+the clock, so a trial that stops itself ends at the same batch however fast it ran.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class PyTorchTrialContext:
     def wrap_lr_scheduler(
         self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1
     ) -> Any:
-        """Register the scheduler, which then steps by itself as `step_mode` says, and return it."""
+        """Register the scheduler, which then steps as `step_mode` says, and return it."""
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         if not any(lr_scheduler.optimizer is optimizer for optimizer in self.optimizers):
             raise ConfigError(
@@ -135,7 +135,7 @@ class PyTorchTrialContext:
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute gradients; they are averaged over the ranks at the end of a window of batches."""
+        """Compute gradients, averaged over the ranks when a window of batches ends."""
         loss.backward(gradient, retain_graph, create_graph)
 
     def step_optimizer(
@@ -178,8 +178,8 @@ class PyTorchTrialContext:
     def begin_batch(self, batch_idx: int) -> None:
         """Go on to a batch (called by the training loop).
 
-        DDP decides in the forward pass whether the backward pass will exchange gradients, so it has
-        to be told before the trial runs, not in `backward`.
+        DDP decides in the forward pass whether the backward pass will exchange gradients, so it
+        has to be told before the trial runs, not in `backward`.
         """
         position = self._position
         position.batch_idx = batch_idx
@@ -202,7 +202,7 @@ class PyTorchTrialContext:
         return self._batch_sizes()[0]
 
     def get_global_batch_size(self) -> int:
-        """Return how many records all ranks train together per batch: a multiple of their number."""
+        """Return how many records all ranks together train per batch."""
         return self._batch_sizes()[1]
 
     def _batch_sizes(self) -> tuple[int, int]:

@@ -1,15 +1,16 @@
 """The data loader: a recipe that each rank makes its own torch loader from.
 
-    one pass        the batches of the dataset: in order, shuffled, or as the user's sampler has them
+    one pass        the dataset's batches: in order, shuffled, or as the user's sampler has them
     [repeat]        pass after pass (training)
     [shard]         batch i of that stream is rank `i % num_replicas`'s
     [skip]          what this rank trained before a pause
 
-The stream is a function of the seed alone. A shuffled pass is a permutation drawn for (seed, pass),
-and a user's sampler draws from generators seeded for (seed, pass), the same on every rank. So any
-position can be found again by counting, whatever the number of workers, and making an iterator
-draws nothing from the global generators. Workers are seeded for each batch, by its position: what a
-dataset draws there (augmentation) does not depend on which worker got the batch, or when it began.
+The stream is a function of the seed alone. A shuffled pass is a permutation drawn for (seed,
+pass), and a user's sampler draws from generators seeded for (seed, pass), the same on every rank.
+So any position can be found again by counting, whatever the number of workers, and making an
+iterator draws nothing from the global generators. Workers are seeded for each batch, by its
+position: what a dataset draws there (augmentation) does not depend on which worker got the batch,
+or when it began.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from det_jupyter.pytorch.rng import RngStream, derive_seed, seed_cpu
 from det_jupyter.pytorch.samplers import shard_length
 
-# Swapping generator states costs 0.1 ms, so a user's sampler is asked for this many batches at once.
+# Swapping generator states costs 0.1 ms, so a user's sampler is asked for this many batches at
+# once.
 _BATCHES_PER_SWAP = 64
 
 
@@ -140,7 +142,7 @@ class DataLoader:
         return iter(BatchSampler(indices, self.batch_size, self._drop_last))
 
     def batches_per_pass(self) -> int | None:
-        """Return the number of batches in one pass, or None if the user's sampler does not tell."""
+        """Return the number of batches in a pass; None if the user's sampler does not tell."""
         try:
             return len(self)
         except TypeError:
@@ -274,8 +276,8 @@ def to_device(data: Any, device: torch.device, warn: Callable[[type], None]) -> 
         device: Where to.
         warn: Told the type of what cannot be moved and stays where it is.
     """
-    if isinstance(data, torch.Tensor):
-        return data.to(device, non_blocking=True)
+    if isinstance(data, torch.Tensor):  # `to` costs 1 us even if there is nothing to do
+        return data if data.device == device else data.to(device, non_blocking=True)
     if isinstance(data, Mapping):
         return {name: to_device(item, device, warn) for name, item in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):

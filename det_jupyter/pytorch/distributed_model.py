@@ -13,8 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 class DistributedModel(DistributedDataParallel):
     """A model whose gradients are averaged over the ranks while they are computed.
 
-    Attributes that DDP lacks are the model's own. Without gradients (evaluation), it *is* the model:
-    DDP would broadcast buffers at every call, and ranks may evaluate different numbers of batches.
+    Attributes that DDP lacks are the model's own. Without gradients (evaluation), it *is* the
+    model: DDP would broadcast buffers at every call, and ranks may evaluate different numbers of
+    batches.
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -7,8 +7,8 @@
                              3. flush metrics, or save and leave
 
 Between events a batch costs nothing but the trial's own code: no collective besides DDP's, no wait
-for the device, no write. A checkpoint is never saved twice for the same batch. Leaving always saves,
-after what a boundary at this batch asks for, so whoever goes on begins with the next batch.
+for the device, no write. A checkpoint is never saved twice for the same batch. Leaving always
+saves, after what a boundary at this batch asks for, so whoever goes on begins with the next batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from det_jupyter.pytorch.trial import (
     describe_missing_metric,
 )
 from det_jupyter.pytorch.validation import set_training, validate
-from det_jupyter.records import FirstStep
+from det_jupyter.records import BatchMetrics, FirstStep
 from det_jupyter.wire import GangPlan
 
 Reason = Literal["completed", "preempted", "stopped"]
@@ -159,7 +159,8 @@ class Trainer:
     def _run_trial(self, trial: PyTorchTrial) -> Reason:
         checkpoint = self.plan.checkpoint
         first = checkpoint.steps_completed if checkpoint else 0
-        self.steps_completed = self._saved_at = self._flushed_at = first
+        self.steps_completed = self._flushed_at = first
+        self._saved_at = first if checkpoint else -1
         self.position.first_batch_idx = first
         for callback in self.callbacks.values():
             callback.on_trial_startup(first, checkpoint.uuid if checkpoint else None)
@@ -303,18 +304,22 @@ class Trainer:
         values = self._recorder.flush()
         if self._distributed.is_chief:
             steps = self.steps_completed
-            self._core.train.report_batch_metrics(self._flushed_at + 1, values)
-            self._core.train.report_progress(min(1.0, steps / self._schedule.end), steps)
+            record = BatchMetrics(at=time.time(), first=self._flushed_at + 1, values=values)
+            self._core.sink.write(record)
+            self._core.train.report_progress(steps / self._schedule.end, steps)
         self._flushed_at = self.steps_completed
 
     def _report(self) -> None:
         """Journal the training metrics' averages over the batches since the last report."""
         self._flush()
-        averages, by_batch = self._recorder.report()
+        averages, matrix = self._recorder.report()
         if self._distributed.is_chief:
             self._core.train.report_training_metrics(self.steps_completed, averages)
-        for callback in self.callbacks.values():
-            callback.on_training_workload_end(averages, by_batch)
+        if self.callbacks:
+            rows = matrix.T.tolist()
+            by_batch = [dict(zip(averages, row, strict=True)) for row in rows]
+            for callback in self.callbacks.values():
+                callback.on_training_workload_end(averages, by_batch)
 
     def _validate(self) -> None:
         assert self.trial is not None

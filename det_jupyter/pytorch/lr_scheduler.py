@@ -35,8 +35,8 @@ class LRScheduler:
     def __init__(self, scheduler: Any, step_mode: StepMode, frequency: int = 1) -> None:
         if not isinstance(step_mode, LRScheduler.StepMode):
             raise TypeError(
-                f"wrap_lr_scheduler: got step_mode {step_mode!r}, expected one of "
-                f"{', '.join(f'LRScheduler.StepMode.{mode.name}' for mode in LRScheduler.StepMode)}"
+                f"wrap_lr_scheduler: got step_mode {step_mode!r}, expected LRScheduler.StepMode."
+                f"{', '.join(mode.name for mode in LRScheduler.StepMode)}"
             )
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
             raise ConfigError(

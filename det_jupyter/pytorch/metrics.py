@@ -1,8 +1,8 @@
 """Metrics of batches: kept where they were computed, checked, averaged over batches and ranks.
 
-Reading a value off a GPU makes the CPU wait for everything queued before it. So values stay on their
-device until a flush, which every rank makes at the same batch, about twice a second: it waits once
-for all values of the window, and one all-reduce averages them over the ranks.
+Reading a value off a GPU makes the CPU wait for everything queued before it. So values stay on
+their device until a flush, which every rank makes at the same batch, about twice a second: it
+waits once for all values of the window, and one all-reduce averages them over the ranks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class MetricSeries:
             self._set_names(metrics, batch_idx)
         for name, values in self._values.items():
             value = metrics[name]
-            values.append(value if type(value) is float else self._held(name, value))
+            if type(value) is torch.Tensor and value.is_cpu and value.numel() == 1:
+                values.append(value.item())  # by far the most common case; 0.2 us
+            else:
+                values.append(self._held(name, value))
         self._length += 1
 
     def take(self) -> torch.Tensor:
@@ -113,16 +116,18 @@ class TrainingMetrics:
         self._flushed.append(matrix)
         return dict(zip(self._series.names, matrix.tolist(), strict=True))
 
-    def report(self) -> tuple[dict[str, float], list[dict[str, float]]]:
-        """Return the averages over all batches flushed since the last report, and each batch's."""
+    def report(self) -> tuple[dict[str, float], torch.Tensor]:
+        """Return the averages over all batches flushed since the last report, and all values.
+
+        The values are `[names, batches]`, the names those of the averages.
+        """
         matrix = torch.cat(self._flushed, dim=1)
         self._flushed = []
-        names = self._series.names
-        averages = dict(zip(names, matrix.mean(dim=1).tolist(), strict=True))
-        return averages, [dict(zip(names, row, strict=True)) for row in matrix.T.tolist()]
+        averages = dict(zip(self._series.names, matrix.mean(dim=1).tolist(), strict=True))
+        return averages, matrix
 
     def _agree_on_names(self) -> None:
-        """Check, once, that all ranks return the same metrics: else their sum would be nonsense."""
+        """Check, once, that all ranks return the same metrics: else sums would be nonsense."""
         if self._names_agreed:
             return
         chiefs, *others = self._distributed.allgather(self._series.names)

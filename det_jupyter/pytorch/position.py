@@ -3,8 +3,8 @@
     aggregation_frequency 3, 8 batches in all       batch   0 1 2 | 3 4 5 | 6 7
     the optimizer steps                                         x       x     x
 
-A window of batches whose gradients are summed ends with every third batch, and with the last of the
-training: what is left over is stepped too, averaged over the batches it has.
+A window of batches whose gradients are summed ends with every third batch, and with the last of
+the training: what is left over is stepped too, averaged over the batches it has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from det_jupyter.config.lengths import TrainingUnits
 
 @dataclass(slots=True)
 class Position:
-    """The batch in training. The loop writes it; the trial's context and the schedulers read it."""
+    """The batch in training. The loop writes it; context and schedulers read it."""
 
     aggregation_frequency: int = 1
     units: TrainingUnits | None = None  # None before the training

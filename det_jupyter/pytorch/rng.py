@@ -1,11 +1,11 @@
 """Random number generators: seeding, and their states in a form that checkpoints can hold.
 
 Every rank is seeded with the trial's seed before the trial is built, so that all build the same
-weights and draw the same splits. Then the other ranks take seeds of their own: with the same stream
-everywhere, dropout would cut the same units out of every rank's batch.
+weights and draw the same splits. Then the other ranks take seeds of their own: with the same
+stream everywhere, dropout would cut the same units out of every rank's batch.
 
-The order of the data is not drawn from these generators at all (see data.py), so it depends neither
-on what the user's code draws nor on how many workers load it.
+The order of the data is not drawn from these generators at all (see data.py), so it depends
+neither on what the user's code draws nor on how many workers load it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RngStream:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the block draw from this stream; the global generators go on as if it had not run."""
+        """Let the block draw from this stream; the global generators notice nothing."""
         with _states_kept():
             set_states(self._states)
             yield

@@ -1,8 +1,8 @@
 """Samplers to compose a data order from, for those who build their own loaders.
 
-Compose them in this order: shuffle; repeat (training only); shard among the ranks; batch; skip what
-was done before. `det_jupyter.pytorch.DataLoader` does all of it by itself. A "batch sampler" yields
-lists of indices, one per batch.
+Compose them in this order: shuffle; repeat (training only); shard among the ranks; batch; skip
+what was done before. `det_jupyter.pytorch.DataLoader` does all of it by itself. A "batch sampler"
+yields lists of indices, one per batch.
 
     records 0..9, batches of 2, two ranks, repeating
     rank 0: [0,1] [4,5] [8,9] | [2,3] [6,7] | [0,1] ...

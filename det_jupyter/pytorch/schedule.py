@@ -1,4 +1,4 @@
-"""When a training run reports, validates and saves, in batches. Pure: knows no data and no model."""
+"""When a training run reports, validates and saves, in batches. Knows no data and no model."""
 
 from __future__ import annotations
 
@@ -84,10 +84,9 @@ def training_units(
             ("min_checkpoint_period", config.min_checkpoint_period),
         ):
             if length.unit == "epochs" and length.amount:
+                remedy = "set records_per_epoch"
                 raise ConfigError(
-                    [
-                        f"{path}: in epochs, but the training data has no length; set records_per_epoch"
-                    ]
+                    [f"{path}: in epochs, but the training data has no length; {remedy}"]
                 )
     return TrainingUnits(
         # Without a batch size no length is in records: the configuration was refused otherwise.

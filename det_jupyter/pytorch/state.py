@@ -4,8 +4,8 @@
                        rng_states, gradients: one for each rank
     load_data.json     what it takes to build the trial again: capsule, configuration, hparams
 
-`state_dict.pt` holds tensors and plain values only, so that `torch.load(weights_only=True)` reads it.
-Models are saved as the user made them, without DDP's `module.` in their names.
+`state_dict.pt` holds tensors and plain values only, so that `torch.load(weights_only=True)` reads
+it. Models are saved as the user made them, without DDP's `module.` in their names.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def _check_readable(file: Path) -> None:
-    """Refuse a checkpoint that cannot be loaded now, not when it is needed. Maps, reads no data."""
+    """Refuse what cannot be loaded now, not when it is needed. Reads no data: it maps."""
     try:
         torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises whatever its unpickler does
@@ -144,7 +144,7 @@ def restore_training(
 
 
 def restore_generators(context: PyTorchTrialContext, state: dict[str, Any]) -> None:
-    """Set this rank's random number generators; another number of ranks has no state to go on from."""
+    """Set this rank's generators, unless the number of ranks has changed."""
     if len(state["rng_states"]) == context.distributed.size:
         set_states(state["rng_states"][context.distributed.rank], context.device)
 
@@ -172,7 +172,7 @@ def _check_count(where: str, method: str, wrapped: list[Any], saved: list[Any]) 
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with numpy's scalars and arrays, which a safe load refuses, as plain ones."""
+    """Return the value without numpy's scalars and arrays, which a safe load refuses."""
     if isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, numpy.ndarray):

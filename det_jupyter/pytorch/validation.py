@@ -1,7 +1,7 @@
 """A validation: every rank evaluates its share, and all learn the metrics of the whole.
 
-Ranks may have different numbers of batches, and none at all: nothing here is collective between the
-first batch and the last.
+Ranks may have different numbers of batches, and none at all: nothing here is collective between
+the first batch and the last.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ def _combine(
     for rank, share in by_rank.items():
         if share.metrics.keys() != first.metrics.keys():
             raise ValueError(
-                f"evaluate_batch: rank {rank} returns {', '.join(share.metrics)}, rank {first_rank} "
-                f"{', '.join(first.metrics)}; all ranks have to return the same metrics"
+                f"evaluate_batch: rank {rank} returns {', '.join(share.metrics)}, "
+                f"rank {first_rank} {', '.join(first.metrics)}; "
+                "all ranks have to return the same metrics"
             )
     chosen = _reducers_by_name(reducers, list(first.metrics))
     batches = [share.batches for share in by_rank.values()]

@@ -32,11 +32,18 @@ def _hold(holder: Holder) -> str:
 
 def _remedy(slots: int, agent: AgentSlots) -> str:
     missing = slots - len(agent.free)
-    enough = [h for h in agent.holders if h.slots >= missing]
-    if any(h.is_leaving for h in enough):
-        return "that one has left"
-    names = " or ".join(f"experiment {h.experiment_id}" for h in enough)
-    return f"{names} ends or is paused" if names else f"{missing} of these slots are given back"
+    enough = [holder for holder in agent.holders if holder.slots >= missing]
+    if leaving := [holder for holder in enough if holder.is_leaving]:
+        return f"{_names(leaving)} has left"
+    if enough:
+        return f"{_names(enough)} ends or is paused"
+    return f"{missing} of these slots are given back"
+
+
+def _names(holders: Sequence[Holder]) -> str:
+    """An experiment may hold slots by several trials; it is named once."""
+    names = dict.fromkeys(f"experiment {holder.experiment_id}" for holder in holders)
+    return " or ".join(names)
 
 
 def find_impossibility(slots: int, agents: Sequence[AgentSlots]) -> str | None:

@@ -100,12 +100,12 @@ class LocalStorage:
 
 
 def default_root(host_path: str | None, data_dir: Path) -> Path:
-    """Return where `checkpoint_storage.host_path` says checkpoints go; by default, our own folder."""
+    """Return the folder that `checkpoint_storage.host_path` means; by default, our own."""
     return Path(host_path).expanduser() if host_path else data_dir / "checkpoints"
 
 
 def _try_lock(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock, or None if it is gone or someone has it."""
+    """Return a descriptor that holds the folder's lock; None if it is gone or taken."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

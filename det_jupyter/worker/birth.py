@@ -4,7 +4,7 @@ Called first thing by the child that the zygote forked (worker/zygote.py), and b
 started afresh (worker/__main__.py), so that both are born alike:
 
     own process group          so that a rank and its data-loader workers die together
-    dies with its parent       at once on Linux; elsewhere the lifeline pipe does it (worker/rank.py)
+    dies with its parent       at once on Linux; elsewhere the lifeline does it (lifeline.py)
     environment                the user's variables, torchrun's, and only this gang's devices
     stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
 

@@ -61,8 +61,8 @@ class RankKernel:
         """Start answering, unless it does already. Any thread may call."""
         if not self._started.acquire(blocking=False):
             return
-        # Here and not in the thread: a data loader may fork workers meanwhile, and a worker that is
-        # forked in the middle of another thread's import waits for that import for ever.
+        # Here and not in the thread: a data loader may fork workers meanwhile, and a worker that
+        # is forked in the middle of another thread's import waits for that import for ever.
         from det_jupyter.worker.ipython import serve
 
         thread = threading.Thread(

@@ -1,7 +1,8 @@
 """A thread that ends the rank when its agent is gone, however busy the main thread is.
 
 The agent holds the write end of a pipe whose read end all ranks inherit: it closes when the agent
-dies, whatever it dies of. The kernel tells a process's death only to its children, and on Linux only.
+dies, whatever it dies of. The kernel tells a process's death only to its children, and on Linux
+only.
 """
 
 from __future__ import annotations

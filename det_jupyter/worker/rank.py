@@ -7,9 +7,9 @@
     its agent died                             nothing                      killed (lifeline.py)
 
 A rank that fails leaves at once, by os._exit: destroying a process group, or joining a thread that
-waits in a collective, could hang for as long as the peers live. Its peers then fail too ("connection
-closed by peer"). They hold that error back for a moment: the agent ends them meanwhile, and the one
-failure that is told is the first.
+waits in a collective, could hang for as long as the peers live. Its peers then fail too
+("connection closed by peer"). They hold that error back for a moment: the agent ends them
+meanwhile, and the one failure that is told is the first.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's 
 from det_jupyter.core import DistributedContext
 from det_jupyter.wire import GangPlan, RankPlace
 
-# A rank that is half an hour late for an all-reduce is not coming; one that died is noticed at once.
+# A rank that is half an hour late for an all-reduce is not coming; one that died is noticed at
+# once.
 _GRADIENT_TIMEOUT = timedelta(minutes=30)
 _STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
 
@@ -74,7 +75,7 @@ def _num_cores() -> int:
 
 
 def _stay_on_loopback() -> None:
-    """Let gloo talk over the loopback interface: a computer's name may resolve to nothing usable."""
+    """Let gloo use the loopback interface: the computer's name may resolve to nothing usable."""
     names = {name for _, name in socket.if_nameindex()}
     for loopback in ("lo", "lo0"):
         if loopback in names:

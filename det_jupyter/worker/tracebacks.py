@@ -78,7 +78,9 @@ class CodeNames:
                 self._trim(other)
 
     def _kept(self, stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
-        others = [frame for frame in stack if not frame.filename.startswith(_OURS)]
+        ours = [frame.filename.startswith(_OURS) for frame in stack]
+        first = ours.index(True) if True in ours else 0  # before it, the interpreter's own start
+        others = [stack[i] for i in range(first, len(stack)) if not ours[i]]
         return others or list(stack)  # nobody else's code was running: then it is about ours
 
     def _innermost(self, stack: traceback.StackSummary) -> str:

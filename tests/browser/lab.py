@@ -34,6 +34,7 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
         f"--ServerApp.root_dir={folder}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={token}", "--LabApp.news_url=None",
+        "--LabApp.expose_app_in_browser=True",
     ]  # fmt: skip
     settings = {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".lab"), "JUPYTERLAB_WORKSPACES_DIR": str(
         folder / ".workspaces")}  # fmt: skip
@@ -68,3 +69,15 @@ def chromium_page(width: int = 1400, height: int = 1000) -> Iterator[Page]:
             yield page
         finally:
             browser.close()
+
+
+def open_notebook(page: Page, address: str, path: str) -> None:
+    """Open a notebook and wait until its kernel is ready."""
+    page.goto(address.format(path=path))
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", timeout=60_000)
+
+
+def run_all(page: Page) -> None:
+    """Run all cells, as the menu does."""
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")

@@ -273,8 +273,11 @@ class AgentProcess:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def stop(self) -> None:
-        """Ask it to leave; then nothing of it may be left."""
+    def __enter__(self) -> AgentProcess:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Ask it to leave, if it lives."""
         self.process.terminate()
         self.process.wait(timeout=20)
 
@@ -286,13 +289,11 @@ def agent_with_master(
     """Run an agent that is linked to a fake master. Nothing is left after."""
     master = FakeMaster(home)
     master.start()
-    agent = AgentProcess(home, variables or {}, options or [])
     try:
-        wait_until(lambda: master.is_linked, "the agent is linked")
-        yield agent, master
+        with AgentProcess(home, variables or {}, options or []) as agent:
+            wait_until(lambda: master.is_linked, "the agent is linked")
+            yield agent, master
     finally:
-        if agent.process.poll() is None:
-            agent.stop()
         master.stop()
         assert_gone(home)
     assert master.mistakes == []

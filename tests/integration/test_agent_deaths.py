@@ -50,8 +50,8 @@ def test_everything_dies_with_the_agent_and_the_next_one_tells_the_rest(tmp_path
         assert time.monotonic() - died_at < 1
         assert processes_of(home) == []
 
-        successor = AgentProcess(home, {}, [])
-        ended = master.end_of("1.1.1")
+        with AgentProcess(home, {}, []):
+            ended = master.end_of("1.1.1")
         assert (ended.lost, ended.killed, ended.first_failed) == (True, False, None)
         assert ended.exit_codes == {0: None, 1: None}
         assert [(run.allocation_id, run.alive) for run in master.registrations[-1].runs] == [
@@ -62,9 +62,6 @@ def test_everything_dies_with_the_agent_and_the_next_one_tells_the_rest(tmp_path
         assert master.text("1.1.1", "journal-0") == journal[: journal.rfind("\n") + 1]
         assert master.text("1.1.1", "journal-1") == ""  # a torn line is no record
         assert not sockets.exists()
-        master.close("1.1.1")
-        wait_until(files_of(home, "1.1.1").closed.exists, "the run is closed")
-        successor.stop()
 
 
 def test_end_that_an_agent_could_not_tell_is_told_by_the_next_one(tmp_path: Path) -> None:
@@ -75,10 +72,16 @@ def test_end_that_an_agent_could_not_tell_is_told_by_the_next_one(tmp_path: Path
         wait_until(files_of(home, "1.1.1").exit.exists, "the gang is over")
         agent.crash()
         master.start()
-        successor = AgentProcess(home, {}, [])
-        ended = master.end_of("1.1.1")
-        assert (ended.exit_codes, ended.first_failed, ended.lost) == ({0: -9, 1: 3}, 1, False)
-        successor.stop()
+        with AgentProcess(home, {}, []):
+            ended = master.end_of("1.1.1")
+            assert (ended.exit_codes, ended.first_failed, ended.lost) == ({0: -9, 1: 3}, 1, False)
+            wait_until(lambda: master.is_linked, "the successor is linked")
+            master.close("1.1.1")
+            wait_until(files_of(home, "1.1.1").closed.exists, "the run is closed")
+        registrations = len(master.registrations)
+        with AgentProcess(home, {}, []):
+            wait_until(lambda: len(master.registrations) > registrations, "the third registers")
+        assert master.registrations[-1].runs == []
 
 
 def test_zygote_that_dies_takes_its_gangs_along_and_a_new_one_takes_over(tmp_path: Path) -> None:
@@ -169,8 +172,8 @@ def test_agent_that_is_told_to_leave_leaves_nothing_behind(tmp_path: Path, how: 
 def test_second_agent_of_a_computer_leaves_at_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with agent_with_master(home) as (agent, master):
-        second = AgentProcess(home, {}, [])
-        assert second.process.wait(timeout=20) == 0
+        with AgentProcess(home, {}, []) as second:
+            assert second.process.wait(timeout=20) == 0
         assert len(master.registrations) == 1
         assert agent.process.poll() is None
 
@@ -225,7 +228,6 @@ def test_survivors_of_a_dead_agent_are_ended_before_the_next_one_registers(
         records[0] |= {"pid": survivor.pid, "created_at": survivor.create_time()}
         records[1]["pid"] = os.getpid()  # a pid that has been given to another process since
         files_of(home, "1.1.1").ranks.write_text(json.dumps(records))
-        successor = AgentProcess(home, {}, [])
-        master.end_of("1.1.1")
-        assert survivor.wait() == -signal.SIGKILL
-        successor.stop()
+        with AgentProcess(home, {}, []):
+            master.end_of("1.1.1")
+            assert survivor.wait() == -signal.SIGKILL

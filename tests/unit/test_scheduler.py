@@ -197,8 +197,6 @@ def test_why_a_request_waits(slots: int, agents: list[AgentSlots], sentence: str
         (20, [agent("box", "", total=18)],
          "resources.slots_per_trial: got 20, but box has 18 cpu slots; "
          "values that can run: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, …"),
-        (2, [agent("box", "", total=0)],
-         "resources.slots_per_trial: got 2, but box has 0 cpu slots; none can run here"),
     ],
 )  # fmt: skip
 def test_what_can_never_run_is_refused_with_what_could(

@@ -1,0 +1,81 @@
+"""`python -m det_jupyter.master`: the user's one master, and the commands that people have for it.
+
+`serve` is run at every `%load_ext`, mostly to find that a master is there already. So the lock
+comes first, with nothing but the standard library imported; then the agent, which takes longest to
+warm up; then all the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+
+from det_jupyter import paths
+from det_jupyter.engine.local import is_agent_running, start_agent
+
+_TURN_S = 20.0  # how long a master may take to come up or to leave
+
+
+def main() -> int:
+    """Run one command; return the exit status."""
+    options = _parser().parse_args()
+    if options.verb == "serve":
+        return _serve(options)
+    from det_jupyter.master.cli import run
+
+    return run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m det_jupyter.master", description="The background process of det_jupyter."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("start", help="start it, if it does not run")
+    stop = verbs.add_parser("stop", help="end it; running trials go on")
+    stop.add_argument("--everything", action="store_true", help="kill what runs, too")
+    status = verbs.add_parser("status", help="say whether it runs (exit status 0 or 3) and what")
+    status.add_argument("--json", action="store_true", help="for programs")
+    serve = verbs.add_parser("serve", help="be the master, in the foreground")
+    serve.add_argument("--no-agent", action="store_true", help="leave agents to somebody else")
+    return parser
+
+
+def _serve(options: argparse.Namespace) -> int:
+    # Closed when we end, however we do: that is what frees the lock.
+    lock = _take_lock(paths.master_lock())
+    if lock is None:
+        return 0
+    paths.master_file().unlink(missing_ok=True)  # of a master that was killed
+    starts_agents = not options.no_agent
+    agent = start_agent() if starts_agents and not is_agent_running() else None
+    from det_jupyter.master.serve import serve
+
+    serve(agent=agent, starts_agents=starts_agents)
+    return 0
+
+
+def _take_lock(path: Path) -> int | None:
+    """Return a descriptor that holds the lock until we end; None if another master serves.
+
+    A lock without a master's file is one of a master that comes up or leaves; only time tells.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + _TURN_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if paths.master_file().exists() or time.monotonic() > deadline:
+                os.close(descriptor)
+                return None
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What people can tell the master from a terminal: start, stop, status."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import psutil
+
+from det_jupyter.autostart import ensure_master, find_master
+from det_jupyter.engine.local import is_agent_running
+from det_jupyter.errors import DetError
+from det_jupyter.session import Session
+
+_NOT_RUNNING = 3  # as `systemctl status` has it
+_END_S = 30.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out a command; return the exit status."""
+    try:
+        return _VERBS[options.verb](options)
+    except DetError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _start(options: argparse.Namespace) -> int:
+    info = ensure_master()
+    print(f"The master runs: pid {info.pid}, {info.url}")
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+
+    info = find_master()
+    if info is None:
+        print("No master runs.")
+        return 0
+    process = psutil.Process(info.pid)
+    session = Session(info)
+    session.post("/master/stop", {"everything": options.everything})
+    session.close()
+    try:
+        process.wait(_END_S)
+    except psutil.TimeoutExpired:
+        print(f"The master (pid {info.pid}) was asked to stop and still runs.", file=sys.stderr)
+        return 1
+    print("The master has stopped.")
+    if is_agent_running():
+        print("Running trials go on; their agent will find the next master.")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+
+    info = find_master()
+    if info is None:
+        print("null" if options.json else "No master runs.")
+        return _NOT_RUNNING
+    session = Session(info)
+    status = session.get("/status")
+    session.close()
+    print(json.dumps(status, indent=2) if options.json else _in_words(status))
+    return 0
+
+
+def _in_words(status: dict[str, Any]) -> str:
+    master = status["master"]
+    lines = [
+        f"The master runs: pid {master['pid']}, {master['url']}, version {master['version']}."
+    ]
+    for agent in status["agents"]:
+        away = "" if agent["connected"] else ", not connected"
+        slots, used = len(agent["slots"]), len(agent["used"])
+        lines.append(f"Agent {agent['id']}: {used} of {slots} slots in use{away}.")
+    if not status["agents"]:
+        lines.append("No agent has come yet.")
+    for experiment in status["experiments"]:
+        lines.append(
+            f"Experiment {experiment['id']} “{experiment['name']}”: {experiment['state']}, "
+            f"{experiment['progress']:.0%}."
+        )
+    if not status["experiments"]:
+        lines.append(f"No experiment is active; {status['num_experiments']} in all.")
+    return "\n".join(lines)
+
+
+_VERBS = {"start": _start, "stop": _stop, "status": _status}

@@ -1,0 +1,179 @@
+"""Who may come in, and how answers leave: the parts of HTTP that all routes share.
+
+Every request needs the token. It must also name us as the loopback, or a web page could reach us
+by a DNS name of its own that it lets point here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, suppress
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from det_jupyter.errors import (
+    CaptureError,
+    ConfigError,
+    Conflict,
+    DetError,
+    NotFound,
+    ProtocolMismatch,
+)
+from det_jupyter.wire import Refusal
+
+logger = logging.getLogger(__name__)
+
+_LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
+_STATUS: list[tuple[type[DetError], int]] = [
+    (NotFound, 404),
+    (Conflict, 409),
+    (ProtocolMismatch, 409),
+    (ConfigError, 422),
+    (CaptureError, 422),
+]
+
+
+class JsonResponse(Response):
+    """Messages of ours as JSON: pydantic writes them faster, and writes NaN so that it is JSON."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: BaseModel | Sequence[BaseModel], status_code: int = 200) -> None:
+        if isinstance(content, BaseModel):
+            text = content.model_dump_json()
+        else:
+            text = "[" + ",".join(item.model_dump_json() for item in content) + "]"
+        super().__init__(text, status_code)
+
+
+class LinesResponse(Response):
+    """An answer without an end: JSON lines, sent as they come until the other side is gone.
+
+    Starlette's own does this too, but leaves open when the lines' generator is told of it.
+    """
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        pump = asyncio.create_task(self._pump(send))
+        gone = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            pump.cancel()
+            with suppress(asyncio.CancelledError):
+                await pump
+
+    async def _pump(self, send: Send) -> None:
+        async with aclosing(self._lines) as lines:  # type: ignore[type-var]  # a generator
+            async for part in lines:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def refusal(status_code: int, error: str, problems: Sequence[str]) -> JsonResponse:
+    """Return the answer to a request that we do not carry out."""
+    return JsonResponse(Refusal(error=error, problems=list(problems)), status_code)
+
+
+class Guard:
+    """Lets requests with the token through to the app, and notes when people last asked."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._authorization = f"Bearer {token}".encode()
+        self.last_request_at = time.monotonic()
+        self.num_open = 0  # requests of people, followers among them
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
+            problem = f"Host: got {host[:100]!r}, expected 127.0.0.1 or localhost"
+            await refusal(403, "DetError", [problem])(scope, receive, send)
+        elif not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
+            problem = "Authorization: expected the token that the master's file names"
+            await refusal(401, "DetError", [problem])(scope, receive, send)
+        elif "/agents/" in scope["path"]:
+            await self._serve(scope, receive, send)
+        else:
+            await self._serve_people(scope, receive, send)
+
+    async def _serve_people(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.num_open += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self.num_open -= 1
+            self.last_request_at = time.monotonic()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(Exception):  # answered and logged already: see _on_unexpected
+            await self._app(scope, receive, send)
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nobody has asked anything."""
+        return 0.0 if self.num_open else time.monotonic() - self.last_request_at
+
+
+def add_refusals(app: FastAPI) -> None:
+    """Have every error answered as a Refusal."""
+    app.add_exception_handler(DetError, _on_refused)
+    app.add_exception_handler(RequestValidationError, _on_malformed)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_unexpected)
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:
+    status = next((code for kind, code in _STATUS if isinstance(error, kind)), 400)
+    problems = getattr(error, "problems", None) or [str(error)]
+    return refusal(status, type(error).__name__, problems)
+
+
+async def _on_malformed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = []
+    for details in error.errors():
+        path = ".".join(str(part) for part in details["loc"][1:]) or str(details["loc"][0])
+        problems.append(f"{path}: got {details['input']!r:.60}; {details['msg']}")
+    return refusal(422, "ConfigError", problems)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    name = "NotFound" if error.status_code == 404 else "DetError"
+    problem = f"{request.method} {request.url.path}: {error.detail}"
+    return refusal(error.status_code, name, [problem])
+
+
+async def _on_unexpected(request: Request, error: Exception) -> Response:
+    what = f"{request.method} {request.url.path}"
+    logger.error("%s failed", what, exc_info=error)
+    problem = f"{what}: {type(error).__name__}: {error}; the master's log has more"
+    return refusal(500, "DetError", [problem])

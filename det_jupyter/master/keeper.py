@@ -1,0 +1,104 @@
+"""Sees to it that this computer has an agent, and tells the machine when one is gone for good.
+
+listens to us            nothing to do
+does not, lock held      it is starting, or will find us again: wait
+does not, lock free      it is dead: start another, with growing pauses when they die at once
+gone for LOST_S          whatever ran there counts as dead
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import time
+from contextlib import suppress
+
+from det_jupyter.engine.local import is_agent_running, start_agent
+from det_jupyter.master.events import AgentLost
+from det_jupyter.master.service import Service
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+LOST_S = 30.0
+_PAUSES_S = (0.2, 5.0)  # first and longest, between the deaths of agents that do not last
+_LASTING_S = 10.0  # an agent that lived for so long was a good one
+
+
+class Keeper:
+    """The agents' keeper.
+
+    Args:
+        service: Whom they talk to.
+        agent: The agent that was started for this master already, if one was.
+        starts_agents: Whether to start any at all.
+        lost_s: How long an agent may stay away.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        agent: subprocess.Popen[bytes] | None,
+        starts_agents: bool,
+        lost_s: float = LOST_S,
+    ) -> None:
+        self._service = service
+        self._agent = agent
+        self._starts_agents = starts_agents
+        self._lost_s = lost_s
+        self._lost: set[str] = set()
+        self._started_at = time.monotonic()
+        self._pause_s = _PAUSES_S[0]
+
+    async def run(self) -> None:
+        """Look now and then, for ever."""
+        while True:
+            try:
+                if self._starts_agents:
+                    self._keep_agent()
+                self._give_up_on_lost()
+            except Exception:  # a full disk, say; the next look may go better
+                logger.exception("looking after the agents failed")
+            await asyncio.sleep(LOOK_S)
+
+    def _keep_agent(self) -> None:
+        # Asking a dead child how it died takes its process away, too.
+        lives = self._agent is not None and self._agent.poll() is None
+        if lives or self._service.links.connected() or is_agent_running():
+            return
+        lived_s = time.monotonic() - self._started_at
+        if lived_s < self._pause_s:
+            return
+        short = self._agent is not None and lived_s < _LASTING_S
+        self._pause_s = min(2 * self._pause_s, _PAUSES_S[1]) if short else _PAUSES_S[0]
+        self._started_at = time.monotonic()
+        self._agent = start_agent()
+        logger.info("no agent here: started one, pid=%d", self._agent.pid)
+
+    def _give_up_on_lost(self) -> None:
+        links = self._service.links
+        for agent_id in list(self._service.machine.state.agents):
+            if links.silent_s(agent_id) < self._lost_s:
+                self._lost.discard(agent_id)
+            elif agent_id not in self._lost:
+                self._lost.add(agent_id)
+                logger.error("agent %s is gone: what ran there is lost", agent_id)
+                self._service.apply(AgentLost(agent_id=agent_id))
+
+    def is_agent_here(self) -> bool:
+        """Return whether an agent of this computer lives."""
+        if self._agent is not None and self._agent.poll() is None:
+            return True
+        return is_agent_running()
+
+    async def end_agent(self, timeout_s: float) -> None:
+        """Wait for an agent that was told to leave; in the end, make ours leave."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.is_agent_here():
+                    await asyncio.sleep(0.02)
+        if self._agent is not None and self._agent.poll() is None:
+            logger.warning("the agent did not leave in %g s; terminated", timeout_s)
+            self._agent.terminate()

@@ -1,0 +1,119 @@
+"""The lines to the agents: a queue of commands for each registered agent process.
+
+    registered ──► streaming ──► dropped         an agent that comes back registers anew and so
+                                                 gets a new link; the old one is closed
+
+Commands that were on a link when it dropped are lost, and need not be saved: at a registration the
+machine says again what it wants of the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from det_jupyter.errors import Conflict
+from det_jupyter.wire import AgentCommand
+
+
+class Link:
+    """The line to one agent process, good for one stream."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self.is_streaming = False
+        self.silent_since = time.monotonic()  # counts while it does not stream
+        self._was_taken = False
+        self._queue: asyncio.Queue[AgentCommand | None] = asyncio.Queue()
+
+    def send(self, command: AgentCommand) -> None:
+        """Put a command on the line."""
+        self._queue.put_nowait(command)
+
+    def close(self) -> None:
+        """End the stream after what is on the line."""
+        self._queue.put_nowait(None)
+
+    def take(self, heartbeat_s: float) -> AsyncIterator[bytes]:
+        """Return the stream: a JSON line for each command, an empty one as a sign of life.
+
+        Raises:
+            Conflict: It was taken before: the agent has to register again.
+        """
+        if self._was_taken:
+            raise Conflict("this session's commands were streamed before; register again")
+        self._was_taken = True
+        return self._lines(heartbeat_s)
+
+    async def _lines(self, heartbeat_s: float) -> AsyncIterator[bytes]:
+        self.is_streaming = True
+        try:
+            yield b"\n"  # the agent knows at once that it is heard
+            while True:
+                try:
+                    async with asyncio.timeout(heartbeat_s):
+                        command = await self._queue.get()
+                except TimeoutError:
+                    yield b"\n"
+                    continue
+                if command is None:
+                    return
+                yield command.model_dump_json().encode() + b"\n"
+        finally:
+            self.is_streaming = False
+            self.silent_since = time.monotonic()
+
+
+class Links:
+    """The lines to all agents."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, Link] = {}
+        self._began = time.monotonic()
+        self.registered = asyncio.Event()  # some agent, at some time
+
+    def open(self, agent_id: str, session: str) -> Link:
+        """Make a new line to an agent in place of the one before."""
+        if old := self._links.get(agent_id):
+            old.close()
+        link = self._links[agent_id] = Link(session)
+        self.registered.set()
+        return link
+
+    def get(self, agent_id: str, session: str) -> Link:
+        """Return the line of this agent process.
+
+        Raises:
+            Conflict: Another process of that name registered since, or we do not know it (yet).
+        """
+        link = self._links.get(agent_id)
+        if link is None or link.session != session:
+            raise Conflict(f"agent {agent_id}: this session is not registered; register first")
+        return link
+
+    def send(self, agent_id: str, command: AgentCommand) -> None:
+        """Send a command, if the agent is registered; if not, it will be told when it does."""
+        if link := self._links.get(agent_id):
+            link.send(command)
+
+    def is_connected(self, agent_id: str) -> bool:
+        """Return whether the agent listens now."""
+        link = self._links.get(agent_id)
+        return link is not None and link.is_streaming
+
+    def connected(self) -> list[str]:
+        """Return the agents that listen now."""
+        return [agent_id for agent_id in self._links if self.is_connected(agent_id)]
+
+    def silent_s(self, agent_id: str) -> float:
+        """Return for how long the agent has not listened; 0 while it does."""
+        link = self._links.get(agent_id)
+        if link is None:
+            return time.monotonic() - self._began
+        return 0.0 if link.is_streaming else time.monotonic() - link.silent_since
+
+    def close(self) -> None:
+        """End all streams."""
+        for link in self._links.values():
+            link.close()

@@ -1,0 +1,183 @@
+"""The master as a program: puts the parts together, serves, and ends in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+
+import psutil
+import uvicorn
+from pydantic import ValidationError
+
+from det_jupyter import paths
+from det_jupyter._version import __version__
+from det_jupyter.master.api import create_app
+from det_jupyter.master.door import Guard
+from det_jupyter.master.keeper import Keeper
+from det_jupyter.master.leaving import leave
+from det_jupyter.master.service import Service
+from det_jupyter.master.store import Store
+from det_jupyter.wire import PROTOCOL, MasterInfo
+
+logger = logging.getLogger(__name__)
+
+IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
+_IDLE_HOURS = 12.0
+_LOOK_IDLE_S = 60.0
+_LOG_BYTES = 5_000_000
+
+
+def serve(*, agent: subprocess.Popen[bytes] | None, starts_agents: bool) -> None:
+    """Be the master until somebody asks us to stop or nobody needs us.
+
+    Args:
+        agent: The agent that was started already, if one was.
+        starts_agents: Whether to start (other) ones when there is none.
+    """
+    _write_log()
+    service = Service(Store(paths.data_dir() / "det.sqlite3"))
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            program = _Program(service, agent, starts_agents, listener)
+            asyncio.run(program.run())
+    finally:
+        service.close()
+    logger.info("ended")
+
+
+class _Program:
+    """The running master."""
+
+    def __init__(
+        self,
+        service: Service,
+        agent: subprocess.Popen[bytes] | None,
+        starts_agents: bool,
+        listener: socket.socket,
+    ) -> None:
+        self._service = service
+        self._listener = listener
+        self._info = _describe_us(listener)
+        self._app = create_app(service, self._info, request_stop=self._request_stop)
+        self._server = _Server(self._app, on_started=self._announce)
+        self._keeper = Keeper(service, agent=agent, starts_agents=starts_agents)
+        self._stop_requested = asyncio.Event()
+        self._everything = False
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._request_stop, False)
+        serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        stop = asyncio.create_task(self._stop_requested.wait())
+        others = [
+            asyncio.create_task(self._keeper.run()),
+            asyncio.create_task(self._leave_when_idle(self._app)),
+        ]
+        await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
+        for task in [stop, *others]:
+            task.cancel()
+        await asyncio.gather(stop, *others, return_exceptions=True)
+        try:
+            await leave(self._service, self._keeper, everything=self._everything)
+        finally:
+            _forget(self._info)
+            self._server.should_exit = True
+            await serving
+
+    def _request_stop(self, everything: bool) -> None:
+        logger.info("asked to stop%s", " with everything" if everything else "")
+        self._everything |= everything
+        self._stop_requested.set()
+
+    def _announce(self) -> None:
+        paths.write_private(paths.master_file(), self._info.model_dump_json())
+        logger.info("serving at %s, pid=%d", self._info.url, self._info.pid)
+
+    async def _leave_when_idle(self, app: Guard) -> None:
+        idle_s = 3600 * float(os.environ.get(IDLE_VARIABLE, _IDLE_HOURS))
+        while app.idle_s < idle_s or self._service.active_experiments():
+            await asyncio.sleep(min(_LOOK_IDLE_S, max(0.1, idle_s / 10)))
+        logger.info("idle for %g hours", idle_s / 3600)
+        self._request_stop(False)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals to us and says when it is up."""
+
+    def __init__(self, app: Guard, *, on_started: Callable[[], None]) -> None:
+        # Chosen by hand: uvicorn would try more parsers than the two that we test.
+        parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="asyncio",
+                http=parser,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,  # longer than our clients keep a connection
+                timeout_graceful_shutdown=3,
+            )
+        )
+        self._on_started = on_started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+def _describe_us(listener: socket.socket) -> MasterInfo:
+    host, port = listener.getsockname()
+    return MasterInfo(
+        url=f"http://{host}:{port}",
+        token=secrets.token_urlsafe(32),
+        pid=os.getpid(),
+        started_at=time.time(),
+        process_created_at=psutil.Process().create_time(),
+        version=__version__,
+        protocol=PROTOCOL,
+        python=sys.executable,
+        data_dir=str(paths.data_dir()),
+    )
+
+
+def _forget(info: MasterInfo) -> None:
+    """Take our file away, unless it is a successor's."""
+    path = paths.master_file()
+    try:
+        if MasterInfo.model_validate_json(path.read_bytes()).token == info.token:
+            path.unlink()
+    except (FileNotFoundError, ValidationError):
+        return
+
+
+def _write_log() -> None:
+    """Write into our log file what we and uvicorn have to say."""
+    path = paths.log_dir() / "master.log"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name, level in (("det_jupyter", logging.INFO), ("uvicorn", logging.WARNING)):
+        log = logging.getLogger(name)
+        log.addHandler(handler)
+        log.setLevel(level)
+        log.propagate = False

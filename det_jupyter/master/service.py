@@ -1,0 +1,234 @@
+"""The one loop around the machine: event in, committed, then acted upon. Knows no HTTP.
+
+    users, agents, timers ──► Service ──► Work: machine + store, one transaction ──► commands, bell
+
+Everything runs in one task at a time: between BEGIN and COMMIT nothing is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from det_jupyter.config import parse_config
+from det_jupyter.config.seeds import MAX_SEED
+from det_jupyter.errors import Conflict, NotFound, ProtocolMismatch
+from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
+from det_jupyter.master.feed import Bell
+from det_jupyter.master.ingest import take_in
+from det_jupyter.master.links import Links
+from det_jupyter.master.machine import Machine, ToAgent
+from det_jupyter.master.state import Experiment, MachineState, Trial
+from det_jupyter.master.store import Store
+from det_jupyter.master.views import agent_view, experiment_view, trial_view
+from det_jupyter.master.work import Work
+from det_jupyter.wire import (
+    PROTOCOL,
+    AgentReports,
+    AgentView,
+    CreateExperiment,
+    ExperimentView,
+    Offsets,
+    RegisterAgent,
+    TrialView,
+)
+
+logger = logging.getLogger(__name__)
+
+_FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be there
+
+
+class Service:
+    """The master without its door.
+
+    Args:
+        store: What it remembers; whatever is in there already, it goes on from.
+        clock: UTC seconds.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.links = Links()
+        self.bell = Bell()
+        self.machine = restore_machine(store)
+        self.is_leaving = False  # takes no more experiments
+        self._clock = clock
+
+    # changes
+
+    def apply(self, event: Event) -> None:
+        """Handle an event: commit it, then act.
+
+        Raises:
+            DetError: The machine refuses; nothing has changed.
+        """
+        with self._work() as work:
+            work.handle(event)
+        self._act(work.commands)
+
+    @contextmanager
+    def _work(self) -> Iterator[Work]:
+        work = Work(self.machine, self.store, self._clock())
+        try:
+            with self.store.transaction():
+                yield work
+                work.publish_progress()
+        except BaseException:
+            if work.is_machine_ahead:
+                self.machine = restore_machine(self.store)
+            raise
+        self.bell.ring()
+
+    def _act(self, commands: Sequence[ToAgent]) -> None:
+        for order in commands:
+            logger.info(
+                "event %d: %s to agent %s", order.cause, order.command.kind, order.agent_id
+            )
+            self.links.send(order.agent_id, order.command)
+
+    async def submit(self, request: CreateExperiment) -> ExperimentView:
+        """Take an experiment on.
+
+        Raises:
+            ConfigError: Its configuration is wrong, or no agent can ever run it.
+            Conflict: The master is about to leave.
+        """
+        config = parse_config(request.config, default_seed=secrets.randbelow(MAX_SEED + 1))
+        with suppress(TimeoutError):
+            # Whether it can ever run is known only when an agent has said what it has.
+            async with asyncio.timeout(_FIRST_AGENT_S):
+                await self.links.registered.wait()
+        if self.is_leaving:
+            raise Conflict("the master is stopping; submit again in a moment")
+        self.apply(
+            ExperimentSubmitted(
+                config=config.to_document(),
+                capsule=request.capsule,
+                python=request.python,
+                cwd=request.cwd,
+                notebook=request.notebook,
+            )
+        )
+        return self.experiment(self.machine.state.last_experiment_id)
+
+    # agents
+
+    def register(self, agent_id: str, registration: RegisterAgent) -> Offsets:
+        """Take an agent on and return what is stored of the runs that it knows.
+
+        Raises:
+            ProtocolMismatch: It is of another version.
+        """
+        if registration.protocol != PROTOCOL:
+            raise ProtocolMismatch(
+                f"agent {agent_id} is det_jupyter {registration.version} "
+                f"(protocol {registration.protocol}), the master speaks protocol {PROTOCOL}"
+            )
+        with self._work() as work:
+            work.handle(
+                AgentRegistered(
+                    agent_id=agent_id,
+                    session=registration.session,
+                    hostname=registration.hostname,
+                    pid=registration.pid,
+                    slots=registration.slots,
+                    runs=registration.runs,
+                )
+            )
+        self.links.open(agent_id, registration.session)
+        self._act(work.commands)
+        runs = (run.allocation_id for run in registration.runs)
+        return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
+
+    def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
+        """Store what an agent reports; when this returns, it is on disk.
+
+        Raises:
+            Conflict: The agent process is not the registered one.
+        """
+        self.links.get(agent_id, reports.session)
+        with self._work() as work:
+            offsets = take_in(work, agent_id, reports.reports)
+        self._act(work.commands)
+        return offsets
+
+    # questions
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        """Return an experiment with its trials."""
+        experiment = self.find_experiment(experiment_id)
+        return experiment_view(
+            self.machine.state, self.store.progress(), experiment, last_seq=self.store.last_seq
+        )
+
+    def experiments(self) -> list[ExperimentView]:
+        """Return all experiments, oldest first."""
+        state, progress, seq = self.machine.state, self.store.progress(), self.store.last_seq
+        experiments = [state.experiments[i] for i in sorted(state.experiments)]
+        return [experiment_view(state, progress, e, last_seq=seq) for e in experiments]
+
+    def trial(self, trial_id: int) -> TrialView:
+        """Return a trial."""
+        return trial_view(self.find_trial(trial_id), self.store.progress())
+
+    def agents(self) -> list[AgentView]:
+        """Return the agents and what their slots do."""
+        state = self.machine.state
+        return [
+            agent_view(state, agent, is_connected=self.links.is_connected(agent.id))
+            for agent in state.agents.values()
+        ]
+
+    def find_experiment(self, experiment_id: int) -> Experiment:
+        """Return what the machine knows of an experiment."""
+        experiment = self.machine.state.experiments.get(experiment_id)
+        if experiment is None:
+            raise NotFound(f"there is no experiment {experiment_id}")
+        return experiment
+
+    def find_trial(self, trial_id: int) -> Trial:
+        """Return what the machine knows of a trial."""
+        trial = self.machine.state.trials.get(trial_id)
+        if trial is None:
+            raise NotFound(f"there is no trial {trial_id}")
+        return trial
+
+    def active_experiments(self) -> list[Experiment]:
+        """Return the experiments that something can still happen to."""
+        return [e for e in self.machine.state.experiments.values() if not e.state.is_terminal]
+
+    def holds_slots(self) -> bool:
+        """Return whether any gang is there, or about to be."""
+        allocations = (trial.allocation for trial in self.machine.state.trials.values())
+        return any(a is not None and a.holds_slots for a in allocations)
+
+    # the end
+
+    def end_streams(self) -> None:
+        """End all streams, so that the server can close its connections."""
+        self.links.close()
+        self.bell.close()
+
+    def close(self) -> None:
+        """Write down the present state, so that the next start has nothing to replay."""
+        state = self.machine.state
+        with self.store.transaction():
+            self.store.add_snapshot(state.seq, state.model_dump_json())
+        self.store.close()
+
+
+def restore_machine(store: Store) -> Machine:
+    """Return the machine as the store knows it: the newest snapshot, and later events again.
+
+    What it commands meanwhile was carried out before, or will be commanded again when agents
+    register.
+    """
+    seq, snapshot = store.newest_snapshot()
+    machine = Machine(MachineState.model_validate_json(snapshot) if snapshot else None)
+    for at, text in store.events_after(seq):
+        machine.handle(parse_event(text), at)
+    return machine

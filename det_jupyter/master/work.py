@@ -1,0 +1,148 @@
+"""One transaction in the making: events go through the machine, rows into the store.
+
+Commit, then act: commands to agents are only collected here. What followers are told is written
+with each event, so that none of the states in between is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from det_jupyter.errors import DetError
+from det_jupyter.master.events import Event
+from det_jupyter.master.machine import Changes, Machine, ToAgent, TruncateMetrics
+from det_jupyter.master.store import Store
+from det_jupyter.master.views import experiment_view, trial_view
+
+logger = logging.getLogger(__name__)
+
+_SNAPSHOT_EVERY = 200  # events; so many are replayed at most, in some milliseconds
+
+
+class Work:
+    """What one transaction does.
+
+    Args:
+        machine: Handles the events.
+        store: Is inside a transaction while this exists.
+        now: The time of all of it.
+    """
+
+    def __init__(self, machine: Machine, store: Store, now: float) -> None:
+        self.machine = machine
+        self.store = store
+        self.now = now
+        self.commands: list[ToAgent] = []
+        self.is_machine_ahead = False  # of the store, should the transaction fail
+        self._progress = store.progress()
+        self._moved: set[int] = set()  # trials whose progress nobody was told of
+
+    def handle(self, event: Event) -> None:
+        """Let the machine handle an event; write down that it did and what has changed.
+
+        Raises:
+            DetError: The machine refuses; nothing has changed.
+        """
+        was_ahead, self.is_machine_ahead = self.is_machine_ahead, True
+        try:
+            commands = self.machine.handle(event, self.now)
+        except DetError:
+            self.is_machine_ahead = was_ahead
+            raise
+        seq = self.machine.state.seq
+        logger.info("event %d: %s", seq, _in_brief(event))
+        self.store.add_event(seq, self.now, event.model_dump_json())
+        for command in commands:
+            if isinstance(command, TruncateMetrics):
+                self._truncate(command)
+            else:
+                self.commands.append(command)
+        self._publish(self.machine.changes())
+        if seq % _SNAPSHOT_EVERY == 0:
+            self.store.add_snapshot(seq, self.machine.state.model_dump_json())
+
+    def note_progress(
+        self, trial_id: int, steps_completed: int, fraction: float | None = None
+    ) -> None:
+        """Note how far a trial is; without a fraction, the one before stays."""
+        steps_before, fraction_before = self._progress.get(trial_id, (0, 0.0))
+        self._set_progress(
+            trial_id,
+            max(steps_completed, steps_before),
+            fraction_before if fraction is None else fraction,
+        )
+
+    def _truncate(self, command: TruncateMetrics) -> None:
+        trial_id, steps_completed = command.trial_id, command.steps_completed
+        self.store.truncate_metrics(trial_id, steps_completed)
+        self.store.add_item(
+            "truncated",
+            self.now,
+            experiment_id=command.experiment_id,
+            trial_id=trial_id,
+            text=f'{{"steps_completed":{steps_completed}}}',
+        )
+        steps_before, fraction = self._progress.get(trial_id, (0, 0.0))
+        if steps_before > steps_completed:
+            left = steps_completed / steps_before
+            self._set_progress(trial_id, steps_completed, fraction * left)
+
+    def _set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
+        self._progress[trial_id] = (steps_completed, fraction)
+        self._moved.add(trial_id)
+        self.store.set_progress(trial_id, steps_completed, fraction)
+
+    def publish_progress(self) -> None:
+        """Tell followers of the progress that no event has told them of; the last thing to do."""
+        trials = self.machine.state.trials
+        for trial_id in sorted(self._moved):
+            self._publish_trial(trial_id, is_passing=True)
+        for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
+            self._publish_experiment(experiment_id, is_passing=True)
+
+    def _publish(self, changes: Changes) -> None:
+        for experiment_id in sorted(changes.experiments):
+            self._publish_experiment(experiment_id)
+        for trial_id in sorted(changes.trials):
+            self._publish_trial(trial_id)
+        for uuid in sorted(changes.checkpoints):
+            checkpoint = self.machine.state.checkpoints[uuid]
+            self.store.add_item(
+                "checkpoint",
+                self.now,
+                experiment_id=checkpoint.experiment_id,
+                trial_id=checkpoint.trial_id,
+                text=checkpoint.model_dump_json(),
+            )
+
+    def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
+        state = self.machine.state
+        view = experiment_view(
+            state, self._progress, state.experiments[experiment_id], with_trials=False
+        )
+        self.store.add_item(
+            "experiment",
+            self.now,
+            experiment_id=experiment_id,
+            trial_id=None,
+            text=view.model_dump_json(),
+            is_passing=is_passing,
+        )
+
+    def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
+        view = trial_view(self.machine.state.trials[trial_id], self._progress)
+        self.store.add_item(
+            "trial",
+            self.now,
+            experiment_id=view.experiment_id,
+            trial_id=trial_id,
+            text=view.model_dump_json(),
+            is_passing=is_passing,
+        )
+
+
+def _in_brief(event: Event) -> str:
+    about = ("experiment_id", "agent_id", "allocation_id", "rank", "steps_completed", "metric")
+    values = [f"{name}={getattr(event, name)}" for name in about if hasattr(event, name)]
+    record = getattr(event, "record", None)
+    return " ".join([event.kind, *values, *([record.kind] if record else [])])

@@ -1,0 +1,76 @@
+"""The live view in a real JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all
+from tests.processes import DetHome, det_home
+from tests.trials import TRIAL_SOURCE
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"),
+]
+
+SUBMIT = """%%det_experiment
+name: small
+entrypoint: SmallTrial
+hyperparameters: {global_batch_size: 16, pause_s: 0.05}
+searcher: {name: single, metric: error, max_length: {batches: 400}}
+min_validation_period: {batches: 20}
+resources: {slots_per_trial: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    path = tmp_path_factory.mktemp("home")
+    with det_home(path, {"DET_JUPYTER_CPU_SLOTS": "2"}) as running:
+        yield running
+
+
+@pytest.fixture
+def page(home: DetHome, tmp_path: Path) -> Iterator[Page]:
+    """Return a page with a notebook whose last cell has submitted an experiment."""
+    cells = ["%load_ext det_jupyter", TRIAL_SOURCE, SUBMIT]
+    document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    nbformat.write(document, tmp_path / "book.ipynb")
+    with jupyter_lab(tmp_path) as address, chromium_page() as page:
+        open_notebook(page, address, "book.ipynb")
+        run_all(page)
+        yield page
+    for view in home.client().experiments():
+        home.client().command(view.id, "kill")
+
+
+def test_the_view_is_live_and_its_buttons_work(page: Page, home: DetHome) -> None:
+    view = page.locator(".det-view").first
+    expect(view).to_contain_text("Running", timeout=60_000)
+    expect(view.locator("canvas").first).to_be_visible(timeout=60_000)
+    expect(view).to_contain_text("rank 1")
+
+    view.get_by_role("button", name="Pause").click()
+    expect(view).to_contain_text("Paused", timeout=30_000)
+    view.get_by_role("button", name="Activate").click()
+    expect(view).to_contain_text("Running", timeout=30_000)
+
+    page.reload()
+    expect(page.locator(".det-view").first).to_contain_text("Running", timeout=60_000)
+    assert home.client().experiments()[-1].state == "ACTIVE"
+
+
+def test_kill_asks_first_and_the_end_leaves_a_static_card(page: Page, home: DetHome) -> None:
+    view = page.locator(".det-view").first
+    expect(view).to_contain_text("Running", timeout=60_000)
+    view.get_by_role("button", name="Kill").click()
+    assert home.client().experiments()[-1].state == "ACTIVE"
+    view.get_by_role("button", name="Kill").last.click()
+    expect(page.locator(".jp-OutputArea-output svg").first).to_be_visible(timeout=30_000)
+    expect(page.locator(".jp-OutputArea-output").last).to_contain_text("Canceled")

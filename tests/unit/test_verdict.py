@@ -1,0 +1,134 @@
+"""What the end of a gang means for its trial, and which failure is told."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from det_jupyter.master.state import Allocation, Trial
+from det_jupyter.master.verdict import Verdict, find_failure, judge
+from det_jupyter.records import RankFailure, RunEnded
+from det_jupyter.wire import FailureView, GangExited, State
+
+Reason = Literal["completed", "preempted", "stopped", "invalid_hp"]
+
+
+def make_trial(state: State = State.ACTIVE) -> Trial:
+    return Trial(id=1, experiment_id=1, hparams={}, seed=0, state=state, created_at=0.0)
+
+
+def make_allocation(reason: Reason | None = None, *failures: RankFailure) -> Allocation:
+    run_end = None
+    if reason is not None:
+        run_end = RunEnded(at=5.0, reason=reason, steps_completed=10)
+    return Allocation(
+        id="1.1.1", run=1, queued_at=0.0, run_end=run_end, failures=list(failures)
+    )
+
+
+def failure(rank: int, *, at: float = 5.0, final: bool = False) -> RankFailure:
+    return RankFailure(
+        at=at,
+        rank=rank,
+        error=f"ValueError: rank {rank}",
+        traceback=f"Traceback of {rank}",
+        where="Cell In[2], line 3",
+        final=final,
+    )
+
+
+def exited(codes: dict[int, int | None] | None = None, **facts: Any) -> GangExited:
+    return GangExited(allocation_id="1.1.1", at=9.0, exit_codes=codes or {}, **facts)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "facts", "verdict"),
+    [
+        (State.ACTIVE, "completed", {}, Verdict.COMPLETED),
+        (State.ACTIVE, "stopped", {}, Verdict.COMPLETED),
+        (State.ACTIVE, "invalid_hp", {"first_failed": 0}, Verdict.INVALID),
+        (State.ACTIVE, "preempted", {}, Verdict.PREEMPTED),
+        (State.ACTIVE, None, {"killed": True}, Verdict.PREEMPTED),
+        (State.ACTIVE, None, {"lost": True}, Verdict.LOST),
+        (State.ACTIVE, None, {"first_failed": 1}, Verdict.FAILED),
+        (State.ACTIVE, None, {}, Verdict.FAILED),
+        (State.ACTIVE, None, {"error": "no zygote"}, Verdict.FAILED),
+        # A paused trial is judged as an active one: it only does not queue again.
+        (State.PAUSED, "completed", {}, Verdict.COMPLETED),
+        (State.PAUSED, "preempted", {}, Verdict.PREEMPTED),
+        (State.PAUSED, None, {"first_failed": 1}, Verdict.FAILED),
+        # It had saved everything and said so before its agent died.
+        (State.ACTIVE, "completed", {"lost": True}, Verdict.COMPLETED),
+        (State.ACTIVE, "preempted", {"lost": True}, Verdict.PREEMPTED),
+        # On its way out nothing is an error.
+        (State.STOPPING_CANCELED, "preempted", {}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_CANCELED, None, {"first_failed": 1}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, None, {"killed": True}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, "completed", {}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_COMPLETED, "preempted", {}, Verdict.ENDED_AS_ASKED),
+    ],
+)
+def test_what_an_exit_means(
+    state: State, reason: Reason | None, facts: dict[str, Any], verdict: Verdict
+) -> None:
+    assert judge(make_trial(state), make_allocation(reason), exited(**facts)) is verdict
+
+
+def test_the_earliest_failure_is_the_cause_whichever_rank_is_named() -> None:
+    allocation = make_allocation(None, failure(0, at=6.0), failure(1, at=5.0))
+    view, is_final = find_failure(allocation, exited({0: 1, 1: 1}, first_failed=0))
+    assert view == FailureView(
+        rank=1,
+        exit_code=1,
+        error="ValueError: rank 1",
+        where="Cell In[2], line 3",
+        traceback="Traceback of 1",
+        at=5.0,
+    )
+    assert not is_final
+
+
+def test_a_failure_that_will_come_again_is_final() -> None:
+    allocation = make_allocation(None, failure(0, final=True))
+    assert find_failure(allocation, exited({0: 1}, first_failed=0))[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (-9, "rank 1 was killed by SIGKILL (by hand, or out of memory)"),
+        (-11, "rank 1 was killed by SIGSEGV"),
+        (-77, "rank 1 was killed by signal 77"),
+        (3, "rank 1 ended with exit status 3; its output may tell why"),
+    ],
+)
+def test_a_rank_that_died_without_a_word_is_told_by_its_exit_status(code: int, error: str) -> None:
+    codes: dict[int, int | None] = {0: -9, 1: code}
+    view, is_final = find_failure(make_allocation(), exited(codes, first_failed=1))
+    assert view == FailureView(rank=1, exit_code=code, error=error, at=9.0)
+    assert not is_final
+
+
+def test_a_killed_rank_comes_before_the_failures_of_the_ranks_that_lost_it() -> None:
+    allocation = make_allocation(None, failure(0, at=5.0))
+    view, _ = find_failure(allocation, exited({0: 1, 1: -9}, first_failed=1))
+    assert view.rank == 1
+    assert view.error == "rank 1 was killed by SIGKILL (by hand, or out of memory)"
+
+
+def test_a_gang_that_could_not_be_started_will_not_start_the_next_time_either() -> None:
+    facts = exited({0: None, 1: None}, error="ModuleNotFoundError: No module named 'torch'")
+    view, is_final = find_failure(make_allocation(), facts)
+    assert view == FailureView(
+        rank=None, exit_code=None, error="ModuleNotFoundError: No module named 'torch'", at=9.0
+    )
+    assert is_final
+
+
+def test_ranks_that_end_well_without_a_word_have_failed_too() -> None:
+    view, is_final = find_failure(make_allocation(), exited({0: 0, 1: 0}))
+    assert view == FailureView(
+        rank=None, exit_code=None, error="the ranks ended without saying why", at=9.0
+    )
+    assert not is_final
