@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 from det_jupyter import paths
 
@@ -12,7 +13,7 @@ from det_jupyter import paths
 def spawn_master() -> subprocess.Popen[bytes]:
     """Start a master and return at once, before it is ready; if one runs, the new one leaves."""
     with open(os.devnull, "rb") as nothing, (paths.log_dir() / "master.out").open("ab") as out:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "det_jupyter.master", "serve"],
             stdin=nothing,
             stdout=out,
@@ -20,3 +21,6 @@ def spawn_master() -> subprocess.Popen[bytes]:
             start_new_session=True,  # not in our terminal's or kernel's process group
             cwd=paths.data_dir(),
         )
+    # It outlives us, or leaves at once because a master runs: waiting for it leaves no zombie.
+    threading.Thread(target=process.wait, name="det-master-start", daemon=True).start()
+    return process

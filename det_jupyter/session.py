@@ -6,7 +6,9 @@ Knows nothing of experiments; `client` gives the answers their meaning.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Generator
 from typing import Any
 
 import httpx
@@ -16,6 +18,7 @@ from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.wire import MasterInfo
 
 API = "/api/v1"
+_SUCCESSOR_S = 10.0
 # The master answers in milliseconds; it may wait some seconds for its first agent at a submission.
 TIMEOUT = httpx.Timeout(30.0, connect=2.0)
 
@@ -39,6 +42,8 @@ class Session:
     ) -> None:
         self._locate = locate
         self._transport = transport
+        self._lock = threading.Lock()
+        self._retired: list[httpx.Client] = []
         self._connect(info)
 
     def _connect(self, info: MasterInfo) -> None:
@@ -53,18 +58,24 @@ class Session:
 
     def get(self, path: str, **params: Any) -> Any:
         """Return the JSON answer to GET; None-valued parameters are left out."""
-        return self._request("GET", path, params=_given(params))
+        return self._request("GET", path, params=_given(params), repeatable=True)
 
-    def post(self, path: str, body: Any = None, **params: Any) -> Any:
+    def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
         """Return the JSON answer to POST.
+
+        Args:
+            path: Below the API's root.
+            body: JSON-ready data.
+            repeatable: Asking twice is the same as once, so a request that may have been carried
+                out by a master that died before it answered is made again.
 
         Raises:
             DetError: The class that the master's refusal names.
             MasterUnreachable: Nobody answers.
         """
-        return self._request("POST", path, json=body, params=_given(params))
+        return self._request("POST", path, json=body, repeatable=repeatable)
 
-    def stream(self, path: str, **params: Any) -> Iterator[Any]:
+    def stream(self, path: str, **params: Any) -> Generator[Any, None, None]:
         """Yield the JSON lines of an endless answer; an empty line (heartbeat) yields None."""
         # A line at least every 15 s: silence for longer means that the other end is gone.
         timeout = httpx.Timeout(40.0, connect=2.0)
@@ -82,38 +93,47 @@ class Session:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        for http in (self._http, *self._retired):
+            http.close()
 
-    def _request(self, method: str, path: str, **kwargs: Any) -> Any:
+    def _request(self, method: str, path: str, *, repeatable: bool, **kwargs: Any) -> Any:
         try:
             response = self._http.request(method, path, **kwargs)
-        except httpx.ConnectError as error:
-            # Nothing was sent, so asking the successor is safe even for a POST.
-            if self._locate is None:
-                raise self._unreachable(error) from None
-            self.relocate()
-            response = self._try_again(method, path, **kwargs)
         except httpx.TransportError as error:
-            raise self._unreachable(error) from None
+            # Who could not even connect has asked for nothing yet.
+            unasked = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+            if self._locate is None or not (unasked or repeatable):
+                raise self._unreachable(error) from None
+            response = self._ask_successor(method, path, **kwargs)
         if response.status_code == httpx.codes.UNAUTHORIZED and self._locate is not None:
-            self.relocate()  # another master took over the port: it has another token
-            response = self._try_again(method, path, **kwargs)
+            response = self._ask_successor(method, path, **kwargs)  # it took over the port
         if response.is_error:
             raise _refusal(response)
         return response.json()
 
-    def _try_again(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
-        try:
-            return self._http.request(method, path, **kwargs)
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from None
+    def _ask_successor(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """Ask whoever is the master now; one that has just died may still look alive for a moment."""
+        deadline = time.monotonic() + _SUCCESSOR_S
+        while True:
+            self.relocate()
+            try:
+                return self._http.request(method, path, **kwargs)
+            except httpx.ConnectError as error:
+                if time.monotonic() > deadline:
+                    raise self._unreachable(error) from None
+                time.sleep(0.05)
+            except httpx.TransportError as error:
+                raise self._unreachable(error) from None
 
     def relocate(self) -> None:
         """Look for the master again and talk to the one that is there now."""
-        if self._locate is not None:
-            old = self._http
-            self._connect(self._locate())
-            old.close()
+        if self._locate is None:
+            return
+        with self._lock:
+            info = self._locate()
+            if info != self.info:  # else another thread was here first
+                self._retired.append(self._http)  # which others may be using at this moment
+                self._connect(info)
 
     def _unreachable(self, error: Exception) -> MasterUnreachable:
         return MasterUnreachable(

@@ -7,7 +7,6 @@ and fails if a process, a socket or a temporary file of it is left.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -105,9 +104,10 @@ class DetHome:
         assert not names, "processes left behind:\n" + "\n".join(names)
 
 
-def temporary_leftovers() -> set[str]:
-    """Return our socket folders in the temporary directory."""
-    return {p.name for p in Path(tempfile.gettempdir()).glob("det-*")}
+def socket_folders(home: Path) -> list[Path]:
+    """Return the folder of the agent's sockets; none when no agent runs."""
+    note = home / "runtime" / "agent.sockets"
+    return [Path(note.read_text())] if note.exists() else []
 
 
 @contextmanager
@@ -115,16 +115,17 @@ def det_home(path: Path, variables: Mapping[str, str]) -> Iterator[DetHome]:
     """Run a private det_jupyter with these environment variables; nothing of it is left after."""
     settings = {paths.HOME_VARIABLE: str(path), **variables}
     before = {name: os.environ.get(name) for name in settings}
-    leftovers = temporary_leftovers()
     os.environ.update(settings)
     home = DetHome(path)
     try:
         yield home
     finally:
         try:
+            sockets = socket_folders(path)
             home.stop()
             home.assert_nothing_left()
-            assert temporary_leftovers() <= leftovers, "socket folders were left behind"
+            left = [folder for folder in sockets if folder.exists()]
+            assert not left, f"sockets were left behind in {left}"
         finally:
             for name, value in before.items():
                 os.environ.pop(name, None) if value is None else os.environ.update({name: value})

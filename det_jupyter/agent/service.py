@@ -24,7 +24,7 @@ from det_jupyter.wire import PROTOCOL, AgentReports, RegisterAgent, RunReport, S
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.03  # how soon after a quiet time a new line is seen
+_LOOK_S = 0.05  # how soon after a quiet time a new line is seen
 _REST_S = 0.1  # pause after a batch, so that a chatty gang costs ten requests a second at most
 _WAIT_S = 1.0  # when no gang lives, or the master does not take what we send
 _PAUSES_S = (0.1, 1.0)  # first and longest pause between two tries to link

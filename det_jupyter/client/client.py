@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 
 from det_jupyter.session import Session
 from det_jupyter.wire import (
@@ -40,7 +41,7 @@ class Client:
     def command(self, experiment_id: int, verb: str) -> ExperimentView:
         """Ask for `pause`, `activate`, `cancel` or `kill`; safe to repeat."""
         return ExperimentView.model_validate(
-            self.session.post(f"/experiments/{experiment_id}/{verb}")
+            self.session.post(f"/experiments/{experiment_id}/{verb}", repeatable=True)
         )
 
     def trial(self, trial_id: int) -> TrialView:
@@ -73,9 +74,10 @@ class Client:
         """Return the agents and their slots."""
         return [AgentView.model_validate(item) for item in self.session.get("/agents")]
 
-    def feed(self, experiment_id: int, *, after: int) -> Iterator[FeedItem | None]:
+    def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         """Yield what happens to an experiment, from number `after` on; None is a heartbeat."""
-        for line in self.session.stream(
-            "/feed", after=after, experiment_id=experiment_id, follow="true"
-        ):
-            yield None if line is None else FeedItem.model_validate(line)
+        with closing(
+            self.session.stream("/feed", after=after, experiment_id=experiment_id, follow="true")
+        ) as lines:
+            for line in lines:
+                yield None if line is None else FeedItem.model_validate(line)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Any
 
 from det_jupyter.client.client import Client
@@ -149,17 +150,19 @@ class Follower:
         self._show(live)
         if live.experiment.state.is_terminal:
             return
-        for item in self._client.feed(self._experiment_id, after=live.seq):
-            if self._stopped.is_set():
-                return
-            if item is not None:
-                live.apply(item)
-                self._show(live)
-                if live.experiment.state.is_terminal:
-                    # Once more from the source, so that nothing of the end is missing.
-                    self._show(fetch(self._client, self._experiment_id))
+        with closing(self._client.feed(self._experiment_id, after=live.seq)) as feed:
+            for item in feed:
+                if self._stopped.is_set():
                     return
-        raise MasterUnreachable("the feed ended")
+                if item is not None:
+                    live.apply(item)
+                    self._show(live)
+                    if live.experiment.state.is_terminal:
+                        break
+            else:
+                raise MasterUnreachable("the feed ended")
+        # Once more from the source, so that nothing of the end is missing.
+        self._show(fetch(self._client, self._experiment_id))
 
     def _show(self, live: LiveExperiment) -> None:
         self.live = live

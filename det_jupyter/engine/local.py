@@ -17,15 +17,19 @@ from det_jupyter import paths
 
 def start_agent() -> subprocess.Popen[bytes]:
     """Start an agent that outlives us; if one runs already, the new one leaves by itself."""
-    with open(os.devnull, "rb") as nothing, (paths.log_dir() / "agent.log").open("ab") as log:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    log = os.open(paths.log_dir() / "agent.log", flags, 0o600)
+    try:
         return subprocess.Popen(
             [sys.executable, "-m", "det_jupyter.agent"],
-            stdin=nothing,
+            stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,  # what ends the master's group or terminal is not for it
             cwd=paths.data_dir(),
         )
+    finally:
+        os.close(log)
 
 
 def is_agent_running() -> bool:

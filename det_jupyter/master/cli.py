@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from typing import Any
 
-import psutil
-
+from det_jupyter import paths
 from det_jupyter.autostart import ensure_master, find_master
-from det_jupyter.engine.local import is_agent_running
+from det_jupyter.engine.local import is_agent_running, is_locked
 from det_jupyter.errors import DetError
 from det_jupyter.session import Session
 
@@ -34,20 +34,21 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-
     info = find_master()
     if info is None:
         print("No master runs.")
         return 0
-    process = psutil.Process(info.pid)
     session = Session(info)
     session.post("/master/stop", {"everything": options.everything})
     session.close()
-    try:
-        process.wait(_END_S)
-    except psutil.TimeoutExpired:
-        print(f"The master (pid {info.pid}) was asked to stop and still runs.", file=sys.stderr)
-        return 1
+    deadline = time.monotonic() + _END_S
+    while is_locked(paths.master_lock()):  # its very last act is to die
+        if time.monotonic() > deadline:
+            print(
+                f"The master (pid {info.pid}) was asked to stop and still runs.", file=sys.stderr
+            )
+            return 1
+        time.sleep(0.02)
     print("The master has stopped.")
     if is_agent_running():
         print("Running trials go on; their agent will find the next master.")
@@ -55,7 +56,6 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-
     info = find_master()
     if info is None:
         print("null" if options.json else "No master runs.")

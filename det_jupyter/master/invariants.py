@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
+from det_jupyter.master.lifecycle import is_stopping
 from det_jupyter.master.queue import agents_as_they_are, find_request, to_request
-from det_jupyter.master.state import MachineState, Trial
+from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.scheduler import schedule
 from det_jupyter.wire import AllocationState, State
 
 
 def check(state: MachineState) -> None:
     """Assert all of it; the message names the first thing that is wrong."""
+    for experiment in state.experiments.values():
+        _check_experiment(state, experiment)
     for trial in state.trials.values():
         _check_trial(state, trial)
-    for experiment in state.experiments.values():
-        trials = [state.trials[trial_id] for trial_id in experiment.trial_ids]
-        if experiment.state.is_terminal:
-            assert all(t.state.is_terminal for t in trials), f"{experiment.id} left trials behind"
-            assert experiment.ended_at is not None
-        elif experiment.state in (State.ACTIVE, State.PAUSED):
-            living = {t.state for t in trials if not t.state.is_terminal}
-            assert living <= {experiment.state, State.STOPPING_COMPLETED}
     _check_slots(state)
     _check_queue(state)
 
 
+def _check_experiment(state: MachineState, experiment: Experiment) -> None:
+    name = f"experiment {experiment.id} is {experiment.state}"
+    trials = [state.trials[trial_id] for trial_id in experiment.trial_ids]
+    living = {trial.state for trial in trials if not trial.state.is_terminal}
+    assert experiment.state.is_terminal == (experiment.ended_at is not None), name
+    if experiment.state.is_terminal:
+        assert not living, f"{name} and left trials behind"
+    elif experiment.state in (State.STOPPING_CANCELED, State.STOPPING_KILLED):
+        assert living == {experiment.state}, f"{name}, its trials are {living}"
+    elif experiment.state in (State.ACTIVE, State.PAUSED):
+        assert living <= {experiment.state, State.STOPPING_COMPLETED}, f"{name}, trials: {living}"
+
+
 def _check_trial(state: MachineState, trial: Trial) -> None:
-    allocation = trial.allocation
-    holds = allocation is not None and allocation.holds_slots
+    name = f"trial {trial.id} is {trial.state}"
     waits = find_request(trial) is not None
     assert trial.id in state.experiments[trial.experiment_id].trial_ids
+    assert trial.state.is_terminal == (trial.ended_at is not None), name
     if trial.state.is_terminal:
-        assert not holds, f"trial {trial.id} is {trial.state} and holds slots"
-        assert not waits, f"trial {trial.id} is {trial.state} and queues"
-        assert trial.ended_at is not None
-    if trial.state is State.ACTIVE:
-        assert holds or waits, f"trial {trial.id} is active and neither runs nor queues"
-    if trial.state is State.PAUSED:
-        assert not waits, f"trial {trial.id} is paused and queues"
-    assert waits == (trial.waiting_for is not None), f"trial {trial.id}: sentence and queue differ"
-    if allocation is not None and holds:
-        needed = state.experiments[trial.experiment_id].slots_per_trial
-        assert len(allocation.slots) == needed, f"trial {trial.id}: half a gang"
-        assert allocation.agent_id is not None
-    if allocation is not None and allocation.state is AllocationState.STOPPING:
-        assert trial.state is not State.COMPLETED
+        assert not trial.holds_slots, f"{name} and holds slots"
+    elif is_stopping(trial.state):
+        assert trial.holds_slots, f"{name} and waits for nothing"
+    elif trial.state is State.ACTIVE:
+        assert trial.holds_slots or waits, f"{name} and neither runs nor queues"
+    assert not waits or trial.state is State.ACTIVE, f"{name} and queues"
+    assert waits == (trial.waiting_for is not None), f"{name}: sentence and queue differ"
+    if trial.holds_slots:
+        _check_gang(state, trial)
+
+
+def _check_gang(state: MachineState, trial: Trial) -> None:
+    allocation = trial.allocation
+    assert allocation is not None
+    needed = state.experiments[trial.experiment_id].slots_per_trial
+    assert len(allocation.slots) == needed, f"{allocation.id}: half a gang"
+    assert allocation.agent_id is not None
+    if trial.state is not State.ACTIVE:
+        assert allocation.state is AllocationState.STOPPING, f"{allocation.id} was not told to go"
 
 
 def _check_slots(state: MachineState) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from det_jupyter.errors import InvalidTransition
-from det_jupyter.master.state import Allocation, Experiment, Trial
+from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.wire import AllocationState, State
 
 S = TypeVar("S", State, AllocationState)
@@ -36,7 +36,7 @@ _STOPPING = {
 TRANSITIONS: Mapping[State, set[State]] = {
     State.ACTIVE: {State.PAUSED, *_STOPPING},
     State.PAUSED: {State.ACTIVE, *_STOPPING},
-    State.STOPPING_COMPLETED: {State.COMPLETED, State.STOPPING_ERROR},
+    State.STOPPING_COMPLETED: {State.COMPLETED, *_STOPPING - {State.STOPPING_COMPLETED}},
     State.STOPPING_ERROR: {State.ERROR},
     State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED},
     State.STOPPING_KILLED: {State.CANCELED},
@@ -77,19 +77,16 @@ def move(part: Experiment | Trial, to: State) -> None:
     part.state = to
 
 
-def move_allocation(allocation: Allocation, to: AllocationState) -> None:
-    """Change the state of an allocation.
+def move_allocation(trial: Trial, to: AllocationState) -> None:
+    """Change the state of a trial's present allocation.
 
     Raises:
-        InvalidTransition: The table has no such edge.
+        InvalidTransition: The table has no such edge; the error has the trial's story.
     """
-    _check(
-        ALLOCATION_TRANSITIONS,
-        allocation.state,
-        to,
-        f"allocation {allocation.id}",
-        allocation.story,
-    )
+    allocation = trial.allocation
+    assert allocation is not None
+    what = f"allocation {allocation.id}"
+    _check(ALLOCATION_TRANSITIONS, allocation.state, to, what, trial.story)
     allocation.state = to
 
 

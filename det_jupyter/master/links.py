@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 
 from det_jupyter.errors import Conflict
@@ -25,15 +26,23 @@ class Link:
         self.is_streaming = False
         self.silent_since = time.monotonic()  # counts while it does not stream
         self._was_taken = False
-        self._queue: asyncio.Queue[AgentCommand | None] = asyncio.Queue()
+        self._queue: deque[AgentCommand | None] = deque()  # None: the end
+        self._filled = asyncio.Event()
 
     def send(self, command: AgentCommand) -> None:
         """Put a command on the line."""
-        self._queue.put_nowait(command)
+        self._queue.append(command)
+        self._filled.set()
 
     def close(self) -> None:
         """End the stream after what is on the line."""
-        self._queue.put_nowait(None)
+        self._queue.append(None)
+        self._filled.set()
+
+    @property
+    def waiting(self) -> list[AgentCommand]:
+        """The commands that the agent has not been sent yet."""
+        return [command for command in self._queue if command is not None]
 
     def take(self, heartbeat_s: float) -> AsyncIterator[bytes]:
         """Return the stream: a JSON line for each command, an empty one as a sign of life.
@@ -51,15 +60,17 @@ class Link:
         try:
             yield b"\n"  # the agent knows at once that it is heard
             while True:
+                while self._queue:
+                    command = self._queue.popleft()
+                    if command is None:
+                        return
+                    yield command.model_dump_json().encode() + b"\n"
+                self._filled.clear()
                 try:
                     async with asyncio.timeout(heartbeat_s):
-                        command = await self._queue.get()
+                        await self._filled.wait()
                 except TimeoutError:
                     yield b"\n"
-                    continue
-                if command is None:
-                    return
-                yield command.model_dump_json().encode() + b"\n"
         finally:
             self.is_streaming = False
             self.silent_since = time.monotonic()

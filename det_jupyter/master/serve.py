@@ -48,7 +48,9 @@ def serve(*, agent: subprocess.Popen[bytes] | None, starts_agents: bool) -> None
     _write_log()
     service = Service(Store(paths.data_dir() / "det.sqlite3"))
     try:
-        with socket.socket() as listener:
+        # asyncio switches Nagle's algorithm off only for sockets that say that they are TCP. With
+        # it on, each answer (headers, then body) waits 40 ms for a delayed acknowledgement.
+        with socket.socket(proto=socket.IPPROTO_TCP) as listener:
             listener.bind(("127.0.0.1", 0))
             program = _Program(service, agent, starts_agents, listener)
             asyncio.run(program.run())

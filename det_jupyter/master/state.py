@@ -45,7 +45,6 @@ class Allocation(Part):
     launch_note: str = ""
     run_end: RunEnded | None = None
     failures: list[RankFailure] = []
-    story: list[str] = []
 
     @property
     def holds_slots(self) -> bool:
@@ -74,6 +73,11 @@ class Trial(Part):
     created_at: float
     ended_at: float | None = None
     story: list[str] = []  # its last events, for errors
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether ranks of it may live."""
+        return self.allocation is not None and self.allocation.holds_slots
 
 
 class Experiment(Part):

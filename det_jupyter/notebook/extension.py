@@ -6,7 +6,6 @@ loaded in its fork server, so the first cell returns at once too (docs/decisions
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from det_jupyter.daemon import spawn_master
@@ -23,8 +22,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     matchers = getattr(shell.Completer, "custom_matchers", None)
     if matchers is not None and match_det_experiment not in matchers:
         matchers.append(match_det_experiment)
-    # The process leaves at once if a master runs already; waiting for it leaves no zombie.
-    threading.Thread(target=spawn_master().wait, name="det-master-start", daemon=True).start()
+    spawn_master()
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:

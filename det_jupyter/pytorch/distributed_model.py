@@ -24,6 +24,27 @@ class DistributedModel(DistributedDataParallel):
             return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
         return self.module(*args, **kwargs)
 
+    def fix_buckets(self) -> None:
+        """On the CPU, lay the gradients' buckets out as they will be for the whole training.
+
+        DDP does so after its first batch, from the order in which gradients came. With three ranks
+        or more, the order in which an all-reduce adds depends on a gradient's place in its bucket:
+        the first batch after a pause would be added in another order than without the pause.
+        """
+        if self._has_fixed_buckets:
+            self.reducer._push_all_rebuilt_params()
+            self.reducer._rebuild_buckets()
+
+    @property
+    def _has_fixed_buckets(self) -> bool:
+        return self.device_type == "cpu" and not self.find_unused_parameters
+
+    def _build_params_for_reducer(self) -> tuple[list[Any], list[Any]]:
+        """Return the parameters; for fixed buckets, in about the order in which gradients come."""
+        parameters, is_sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
+        step = -1 if self._has_fixed_buckets else 1
+        return parameters[::step], is_sparse[::step]
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
@@ -39,11 +60,13 @@ def distribute(
 ) -> nn.Module:
     """Return the model so that all ranks train it together."""
     if any(parameter.requires_grad for parameter in model.parameters()):
-        return DistributedModel(
+        distributed = DistributedModel(
             model,
             device_ids=[device] if device.type == "cuda" else None,
             find_unused_parameters=find_unused_parameters,
         )
+        distributed.fix_buckets()
+        return distributed
     for tensor in model.state_dict().values():  # DDP refuses a model that has nothing to train
         dist.broadcast(tensor, src=0)
     return model

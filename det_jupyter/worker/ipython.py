@@ -5,6 +5,7 @@ Importing this module imports IPython; it knows nothing of ranks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,9 @@ def serve(connection_file: Path, namespace: Callable[[], Mapping[str, Any]]) -> 
     """Run a kernel in this thread, for ever."""
     app = _GuestApp.instance(connection_file=str(connection_file), log_level=40)
     app.config.HistoryManager.enabled = False  # not into the user's history
+    excepthook = sys.excepthook
     app.initialize([])  # type: ignore[no-untyped-call]
+    sys.excepthook = excepthook
     shell = app.shell
     assert shell is not None
 

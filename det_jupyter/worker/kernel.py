@@ -1,7 +1,7 @@
 """The Jupyter kernel of a rank: it answers while the main thread trains.
 
-    connection file    written when the rank is born, so that a client can wait for the kernel
     kernel             a daemon thread, started after the first step or when that takes long
+    connection file    written just before, so that nobody waits for a kernel that is not coming
     clients            execute, complete, inspect; may neither end nor interrupt the rank
 
 Signals, standard streams and `__main__` stay the trainer's. The kernel's namespace is filled with
@@ -30,7 +30,7 @@ class RankKernel:
     """The kernel of one rank.
 
     Args:
-        connection_file: Written at once, by `announce`.
+        connection_file: Written when the kernel starts.
         sockets: Path that the names of the five IPC sockets begin with; has to be short.
         namespace: Gives what an execution finds.
     """
@@ -41,8 +41,22 @@ class RankKernel:
         self._namespace = namespace
         self._started = threading.Lock()  # taken once, by whoever starts the kernel
 
-    def announce(self) -> None:
-        """Write the connection file."""
+    def start(self) -> None:
+        """Start answering, unless it does already. Any thread may call."""
+        if not self._started.acquire(blocking=False):
+            return
+        # Here and not in the thread: a data loader may fork workers meanwhile, and a worker that
+        # is forked in the middle of another thread's import waits for that import for ever.
+        from det_jupyter.worker.ipython import serve
+
+        self._write_connection_file()
+        thread = threading.Thread(
+            target=_serve, args=(serve, self._connection_file, self._namespace), daemon=True
+        )
+        thread.name = "kernel"
+        thread.start()
+
+    def _write_connection_file(self) -> None:
         connection = {
             "transport": "ipc",
             "ip": self._sockets,
@@ -56,20 +70,6 @@ class RankKernel:
             "kernel_name": "det-worker",
         }
         write_private(self._connection_file, json.dumps(connection, indent=1))
-
-    def start(self) -> None:
-        """Start answering, unless it does already. Any thread may call."""
-        if not self._started.acquire(blocking=False):
-            return
-        # Here and not in the thread: a data loader may fork workers meanwhile, and a worker that
-        # is forked in the middle of another thread's import waits for that import for ever.
-        from det_jupyter.worker.ipython import serve
-
-        thread = threading.Thread(
-            target=_serve, args=(serve, self._connection_file, self._namespace), daemon=True
-        )
-        thread.name = "kernel"
-        thread.start()
 
 
 def _serve(serve: Callable[[Path, Namespace], None], file: Path, namespace: Namespace) -> None:

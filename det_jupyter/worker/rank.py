@@ -82,7 +82,11 @@ class Rank:
         plan, place = self.spec.plan, self.spec.place
         faulthandler.enable()
         signal.signal(signal.SIGINT, _stay)
-        kernel = self._announce_kernel()
+        kernel = RankKernel(
+            self.folder.connection_file(place.rank),
+            f"{self.spec.socket_dir}/{place.rank}",
+            self._namespace,
+        )
         lifeline.watch(place.lifeline_fd, after_s=_KERNEL_AFTER_S, then=kernel.start)
         rendezvous.limit_threads(place)
         backend = rendezvous.choose_backend(plan)
@@ -134,14 +138,6 @@ class Rank:
         )
         self.journal.write(failure)
         return 1
-
-    def _announce_kernel(self) -> RankKernel:
-        rank = self.spec.place.rank
-        kernel = RankKernel(
-            self.folder.connection_file(rank), f"{self.spec.socket_dir}/{rank}", self._namespace
-        )
-        kernel.announce()
-        return kernel
 
     def _load_class(self) -> Any:
         capsule = self.spec.plan.capsule

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_jupyter.errors import DetError
+
 _OURS = str(Path(__file__).parents[1]) + os.sep
 
 Labels = Mapping[str, str]  # file name, as code objects have it -> what to call it
@@ -55,9 +57,12 @@ class CodeNames:
         """Return the error with its traceback, and those of the errors that led to it."""
         summary = traceback.TracebackException.from_exception(error)
         where = self._innermost(summary.stack)
-        self._trim(summary)
-        lines = list(summary.format())
-        return Explanation(error=_one_line(error), traceback=self._with_labels(lines), where=where)
+        if isinstance(error, DetError) and not where:  # our message says it all
+            text = f"{error}\n"
+        else:
+            self._trim(summary)
+            text = self._with_labels(summary.format())
+        return Explanation(error=_one_line(error), traceback=text, where=where)
 
     def current_stack(self, thread_id: int) -> str:
         """Return where a thread is now, the innermost frame last."""
@@ -103,5 +108,7 @@ class CodeNames:
 
 
 def _one_line(error: BaseException) -> str:
-    last = traceback.format_exception_only(error)[-1].strip()
-    return last.splitlines()[0] if last else type(error).__name__
+    lines = str(error).strip().splitlines()
+    if isinstance(error, DetError):
+        return "; ".join(lines)
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -38,13 +38,16 @@ def curve(experiment: Experiment, group: str, name: str) -> tuple[list[int], lis
 @pytest.fixture(scope="module")
 def undisturbed(home: DetHome) -> dict[str, Any]:
     """Run the trial in peace."""
-    experiment = submit(home.client(), small_config())
+    client = home.client()
+    experiment = submit(client, small_config())
     experiment.wait(60)
-    return {
+    found = {
         "weights": final_weights(experiment),
         "loss": curve(experiment, "batches", "loss"),
         "error": curve(experiment, "validation", "error"),
     }
+    client.session.close()
+    return found
 
 
 def assert_equal_to(undisturbed: dict[str, Any], experiment: Experiment) -> None:
@@ -84,7 +87,7 @@ def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[
 def test_master_killed_while_training(
     home: DetHome, client: Client, undisturbed: dict[str, Any]
 ) -> None:
-    experiment = submit(client, slow(0.02))
+    experiment = submit(client, slow(0.06))
     wait_for_steps(experiment, 10)
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     home.master().send_signal(signal.SIGKILL)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -296,7 +297,15 @@ def agent_with_master(
     finally:
         master.stop()
         assert_gone(home)
+        remove_sockets(home)
     assert master.mistakes == []
+
+
+def remove_sockets(home: Path) -> None:
+    """Do what the next agent would, for one that was killed and has no successor."""
+    note = home / "runtime" / "agent.sockets"
+    if note.exists():
+        shutil.rmtree(note.read_text(), ignore_errors=True)
 
 
 def assert_gone(home: Path, timeout_s: float = 5.0) -> None:

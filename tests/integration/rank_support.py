@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter
 from det_jupyter.blobs import BlobStore
 from det_jupyter.config import parse_config
 from det_jupyter.control import ControlPage, create_page
+from det_jupyter.paths import HOME_VARIABLE
 from det_jupyter.records import (
     BatchMetrics,
     CheckpointSaved,
@@ -55,11 +57,8 @@ _REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
 class Zygote:
     """A zygote of the worker, and what it has reported."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], connection: socket.socket, fd: int
-    ) -> None:
-        self.process = process
-        self.lifeline_fd = fd
+    def __init__(self, connection: socket.socket, lifeline: tuple[int, int]) -> None:
+        self.lifeline_fd, self._keep_open = lifeline
         self._connection = connection
         self._buffer = b""
         self._exit_codes: dict[int, int] = {}
@@ -80,13 +79,25 @@ class Zygote:
         assert isinstance(report, ZygoteReady), report
         assert report.unsafe == ""
 
-    def exit_code(self, pid: int, deadline: float) -> int:
-        """Wait for the rank's end and return its exit code."""
-        while pid not in self._exit_codes:
+    def exit_codes(self, pids: list[int], deadline: float, *, enough: int) -> dict[int, int]:
+        """Wait until so many of the ranks have ended, and return their exit codes."""
+        while len(found := self._exit_codes.keys() & set(pids)) < enough:
             report = self._next(deadline)
             assert isinstance(report, RankExited), report
             self._exit_codes[report.pid] = report.exit_code
-        return self._exit_codes[pid]
+        return {pid: self._exit_codes[pid] for pid in found}
+
+    def cut_lifeline(self) -> None:
+        """Let the ranks believe that their agent has died."""
+        os.close(self._keep_open)
+        self._keep_open = -1
+
+    def close(self) -> None:
+        """End the zygote, and with it its ranks."""
+        self._connection.close()
+        os.close(self.lifeline_fd)
+        if self._keep_open >= 0:
+            os.close(self._keep_open)
 
     def _next(self, deadline: float) -> ZygoteReport:
         while b"\n" not in self._buffer:
@@ -102,22 +113,20 @@ class Zygote:
 def running_zygote(folder: Path) -> Iterator[Zygote]:
     """Run a zygote; its ranks end with it."""
     ours, theirs = socket.socketpair()
-    lifeline_fd, keep_open = os.pipe()
+    lifeline = os.pipe()
     argv = [sys.executable, "-P", "-c", "import det_jupyter.worker.zygote as z; z.main()"]
     argv += ["--socket", str(theirs.fileno()), "--target", "det_jupyter.worker.rank:run_rank"]
     with (folder / "zygote.out").open("wb") as out:
         process = subprocess.Popen(
-            argv, stdout=out, stderr=out, pass_fds=(theirs.fileno(), lifeline_fd)
+            argv, stdout=out, stderr=out, pass_fds=(theirs.fileno(), lifeline[0])
         )
     theirs.close()
-    zygote = Zygote(process, ours, lifeline_fd)
+    zygote = Zygote(ours, lifeline)
     try:
         zygote.wait_ready()
         yield zygote
     finally:
-        ours.close()
-        os.close(keep_open)
-        os.close(lifeline_fd)
+        zygote.close()
         process.wait(10)
 
 
@@ -149,11 +158,17 @@ class Gang:
     def wait(self, timeout_s: float = 90.0) -> list[int]:
         """Wait for the end and return the exit codes in the order of ranks."""
         deadline = time.monotonic() + timeout_s
-        codes = {}
-        for pid in self.pids:
-            codes[pid] = self._zygote.exit_code(pid, deadline)
-            if codes[pid] != 0:
+        codes: dict[int, int] = {}
+        while len(codes) < len(self.pids):
+            codes = self._zygote.exit_codes(self.pids, deadline, enough=len(codes) + 1)
+            if any(codes.values()):
                 self.kill()
+        return [codes[pid] for pid in self.pids]
+
+    def wait_for_all(self, timeout_s: float = 30.0) -> list[int]:
+        """Wait for the end of every rank while nobody ends the others when one fails."""
+        deadline = time.monotonic() + timeout_s
+        codes = self._zygote.exit_codes(self.pids, deadline, enough=len(self.pids))
         return [codes[pid] for pid in self.pids]
 
     def kill(self) -> None:
@@ -252,6 +267,24 @@ class Lab:
         seed: int = 7,
     ) -> Gang:
         """Start a gang; `config` is what the user would write."""
+        plan, folder = self.prepare(
+            source, config, ranks, checkpoint=checkpoint, best_metric=best_metric, seed=seed
+        )
+        gang = Gang(self._zygote, plan, folder, self._zygote.fork(self.specs(plan, folder)))
+        self._gangs.append(gang)
+        return gang
+
+    def prepare(
+        self,
+        source: str,
+        config: dict[str, Any],
+        ranks: int,
+        *,
+        checkpoint: CheckpointRef | None = None,
+        best_metric: float | None = None,
+        seed: int = 7,
+    ) -> tuple[GangPlan, RunDir]:
+        """Return the plan of a gang, and its folder, made."""
         document = {"resources": {"slots_per_trial": ranks}} | config
         effective = parse_config(document, default_seed=seed).to_document()
         self._runs += 1
@@ -273,9 +306,11 @@ class Lab:
         folder = run_dir(self.data_dir, plan.allocation_id)
         folder.path.mkdir(parents=True)
         create_page(folder.control)
-        gang = Gang(self._zygote, plan, folder, self._zygote.fork(self.specs(plan, folder)))
-        self._gangs.append(gang)
-        return gang
+        return plan, folder
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Return the environment of a process that must not touch the user's det_jupyter."""
+        return {**os.environ, HOME_VARIABLE: str(self.data_dir.parent), **variables}
 
     def specs(self, plan: GangPlan, folder: RunDir) -> list[RankSpec]:
         """Return what each rank of the plan is told."""
@@ -301,9 +336,15 @@ class Lab:
             for rank in range(world_size)
         ]
 
+    def with_zygote(self, zygote: Zygote) -> Lab:
+        """Return a lab in the same folders whose ranks come from another zygote."""
+        other = copy(self)
+        other._zygote = zygote
+        other._gangs = []
+        return other
+
     def close(self) -> None:
         """End what a failed test has left."""
         for gang in self._gangs:
             gang.kill()
-            for pid in gang.pids:
-                self._zygote.exit_code(pid, time.monotonic() + 10)
+            gang.wait_for_all()

@@ -64,7 +64,8 @@ class RestlessTrial(PyTorchTrial):
         loss = nn.functional.mse_loss(self.model(x), y) * (1 + 0.01 * random.random())
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
-        return {"loss": loss, "noise": numpy.random.rand(), "rate": self.scheduler.get_last_lr()[0]}
+        rate = self.scheduler.get_last_lr()[0]
+        return {"loss": loss, "noise": numpy.random.rand(), "rate": rate}
 
     def evaluate_batch(self, batch, batch_idx):
         x, y = batch
@@ -125,7 +126,7 @@ def test_a_paused_run_ends_bit_identical_to_an_undisturbed_one(lab: Lab, num_wor
 
 
 def test_a_pause_inside_an_aggregation_window_loses_no_gradient(lab: Lab) -> None:
-    aggregating = {"optimizations": {"aggregation_frequency": 7}}
+    aggregating: dict[str, Any] = {"optimizations": {"aggregation_frequency": 7}}
     undisturbed = lab.start(RESTLESS, config(**aggregating))
     undisturbed.ended()
     # A checkpoint at batch 10 is three batches into a window.

@@ -42,8 +42,15 @@ def make_experiment(state: State) -> Experiment:
     )
 
 
-def make_allocation(state: AllocationState) -> Allocation:
-    return Allocation(id="1.3.2", run=2, state=state, queued_at=1.0, story=["queued"])
+def make_trial_with(state: AllocationState) -> Trial:
+    trial = make_trial(State.ACTIVE)
+    trial.allocation = Allocation(id="1.3.2", run=2, state=state, queued_at=1.0)
+    return trial
+
+
+def state_of(trial: Trial) -> AllocationState:
+    assert trial.allocation is not None
+    return trial.allocation.state
 
 
 @pytest.mark.parametrize("old", State)
@@ -64,14 +71,14 @@ def test_a_trial_moves_along_the_edges_of_the_table_and_no_others(old: State, ne
 def test_an_allocation_moves_along_the_edges_of_its_table_and_no_others(
     old: AllocationState, new: AllocationState
 ) -> None:
-    allocation = make_allocation(old)
+    trial = make_trial_with(old)
     if new in ALLOCATION_TRANSITIONS[old]:
-        move_allocation(allocation, new)
-        assert allocation.state == new
+        move_allocation(trial, new)
+        assert state_of(trial) == new
     else:
         with pytest.raises(InvalidTransition):
-            move_allocation(allocation, new)
-        assert allocation.state == old
+            move_allocation(trial, new)
+        assert state_of(trial) == old
 
 
 def test_experiments_and_trials_start_pause_go_on_and_stop() -> None:
@@ -86,7 +93,13 @@ def test_experiments_and_trials_start_pause_go_on_and_stop() -> None:
     assert {state for state in State if is_stopping(state)} == stopping
 
 
-def test_a_cancel_may_be_sharpened_to_a_kill_but_not_softened() -> None:
+def test_a_stop_may_be_sharpened_but_not_softened() -> None:
+    assert TRANSITIONS[State.STOPPING_COMPLETED] == {
+        State.COMPLETED,
+        State.STOPPING_CANCELED,
+        State.STOPPING_KILLED,
+        State.STOPPING_ERROR,
+    }
     assert TRANSITIONS[State.STOPPING_CANCELED] == {State.CANCELED, State.STOPPING_KILLED}
     assert TRANSITIONS[State.STOPPING_KILLED] == {State.CANCELED}
 
@@ -132,6 +145,6 @@ def test_a_forbidden_move_of_an_experiment_names_it() -> None:
 
 def test_a_forbidden_move_of_an_allocation_tells_its_story() -> None:
     with pytest.raises(InvalidTransition) as caught:
-        move_allocation(make_allocation(AllocationState.ENDED), AllocationState.RUNNING)
+        move_allocation(make_trial_with(AllocationState.ENDED), AllocationState.RUNNING)
     assert str(caught.value) == "allocation 1.3.2: ENDED cannot become RUNNING"
-    assert caught.value.story == ["queued"]
+    assert caught.value.story == ["created", "its gang was lost"]

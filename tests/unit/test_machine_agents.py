@@ -35,7 +35,7 @@ from tests.unit.machine_world import (
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Return a machine with an agent of 2 slots and a trial that has been ordered to start there."""
+    """Return a machine with an agent of 2 slots and a trial that shall start there."""
     world = World()
     world.tell(registered(slots=2), submitted())
     yield world
@@ -137,9 +137,7 @@ def test_ranks_that_nobody_wants_any_more_are_killed(world: World) -> None:
 
 def test_the_trials_of_a_lost_agent_wait_for_another(world: World) -> None:
     world.tell(*running(), saved(20))
-    assert world.tell(AgentLost(agent_id="box")) == [
-        world.order(CloseRun(allocation_id="1.1.1"))
-    ]
+    assert world.tell(AgentLost(agent_id="box")) == [world.order(CloseRun(allocation_id="1.1.1"))]
     assert world.machine.state.agents == {}
     assert world.trial().waiting_for == "needs 2 slots; no agent is connected yet"
     assert world.trial().restarts == 0

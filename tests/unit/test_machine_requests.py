@@ -106,9 +106,7 @@ def test_hyperparameters_are_drawn_from_the_experiment_s_seed(world: World) -> N
     drawn = {"type": "double", "minval": 0.0, "maxval": 1.0}
     hparams = {"global_batch_size": 8, "lr": drawn}
     for seed in (3, 3, 4):
-        world.tell(
-            submitted(hyperparameters=hparams, reproducibility={"experiment_seed": seed})
-        )
+        world.tell(submitted(hyperparameters=hparams, reproducibility={"experiment_seed": seed}))
     first, twin, other = (world.trial(i) for i in (1, 2, 3))
     assert (first.seed, first.hparams) == (twin.seed, twin.hparams)
     assert first.hparams["lr"] != other.hparams["lr"]

@@ -44,7 +44,7 @@ from tests.unit.machine_world import (
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Return a machine with an agent of 4 slots and a trial of 2 that has been ordered to start."""
+    """Return a machine with an agent of 4 slots and a trial of 2 that shall start there."""
     world = World()
     world.tell(registered(), submitted())
     yield world
@@ -125,7 +125,6 @@ def test_the_best_metric_follows_the_searcher_s_direction() -> None:
         world.tell(validated(10, 0.5), validated(20, 0.2), validated(30, 0.7))
         assert world.trial().best_metric == best
         assert world.trial().latest_metric == 0.7
-        assert world.machine.best_metric(1) == best
 
 
 def test_a_metric_that_is_no_number_is_never_the_best(world: World) -> None:

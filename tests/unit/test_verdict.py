@@ -22,9 +22,7 @@ def make_allocation(reason: Reason | None = None, *failures: RankFailure) -> All
     run_end = None
     if reason is not None:
         run_end = RunEnded(at=5.0, reason=reason, steps_completed=10)
-    return Allocation(
-        id="1.1.1", run=1, queued_at=0.0, run_end=run_end, failures=list(failures)
-    )
+    return Allocation(id="1.1.1", run=1, queued_at=0.0, run_end=run_end, failures=list(failures))
 
 
 def failure(rank: int, *, at: float = 5.0, final: bool = False) -> RankFailure:

@@ -1,0 +1,75 @@
+"""Agents that come and go. What an agent says of its runs is compared with what we have there.
+
+we have             the agent says      then
+STARTING            nothing             it missed the order: start again
+its ranks started   nothing             lost with an agent before this one: run again elsewhere
+STOPPING            nothing             it never started, and never shall
+STOPPING            alive               it may have missed the order: leave
+any                 alive               it goes on
+any                 not alive           wait: its journals and its exit will come
+nothing             alive               nobody wants it: kill
+"""
+
+from __future__ import annotations
+
+from det_jupyter.master.events import AgentRegistered
+from det_jupyter.master.placing import order_leave, order_start
+from det_jupyter.master.run_events import on_gang_exited
+from det_jupyter.master.state import Agent, Allocation, Trial
+from det_jupyter.master.turn import Turn
+from det_jupyter.wire import AllocationState, GangExited, KillGang, State
+
+
+def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
+    """Take note of an agent, or of one that is back, and settle what became of its runs."""
+    turn.state.agents[event.agent_id] = Agent(
+        id=event.agent_id,
+        session=event.session,
+        hostname=event.hostname,
+        pid=event.pid,
+        slots=event.slots,
+    )
+    lives = {run.allocation_id: run.alive for run in event.runs}
+    for trial, allocation in _held_by(turn, event.agent_id):
+        if allocation.id not in lives:
+            _settle_unknown(turn, trial, allocation)
+        elif lives[allocation.id] and allocation.state is AllocationState.STOPPING:
+            at_once = trial.state is State.STOPPING_KILLED
+            order_leave(turn, trial, allocation, at_once=at_once)
+    for allocation_id, is_alive in lives.items():
+        if is_alive and turn.state.find_allocation(allocation_id) is None:
+            turn.tell(event.agent_id, KillGang(allocation_id=allocation_id))
+
+
+def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """An agent has its slots but knows nothing of the run."""
+    assert allocation.agent_id is not None
+    offered = {slot.id for slot in turn.state.agents[allocation.agent_id].slots}
+    was_started = bool(allocation.ranks)
+    is_wanted = allocation.state is AllocationState.STARTING
+    if is_wanted and not was_started and offered.issuperset(s.id for s in allocation.slots):
+        order_start(turn, trial, allocation)
+    else:
+        on_gang_exited(turn, _lost(allocation, turn.now))
+
+
+def on_agent_lost(turn: Turn, agent_id: str) -> None:
+    """Forget an agent; whatever ran there is dead."""
+    turn.state.agents.pop(agent_id, None)
+    for _, allocation in _held_by(turn, agent_id):
+        on_gang_exited(turn, _lost(allocation, turn.now))
+
+
+def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
+    return [
+        (trial, trial.allocation)
+        for trial in turn.state.trials.values()
+        if trial.allocation is not None
+        and trial.allocation.holds_slots
+        and trial.allocation.agent_id == agent_id
+    ]
+
+
+def _lost(allocation: Allocation, now: float) -> GangExited:
+    codes: dict[int, int | None] = dict.fromkeys(range(len(allocation.slots)))
+    return GangExited(allocation_id=allocation.id, at=now, exit_codes=codes, lost=True)

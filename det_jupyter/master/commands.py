@@ -1,0 +1,29 @@
+"""What the machine wants done: commands, each with the number of the event that led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from det_jupyter.wire import AgentCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToAgent:
+    """A command for an agent. It may be repeated, and is lost if the agent does not listen."""
+
+    agent_id: str
+    command: AgentCommand
+    cause: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncateMetrics:
+    """What the trial reported after `steps_completed` is void: it starts again from there."""
+
+    experiment_id: int
+    trial_id: int
+    steps_completed: int
+    cause: int
+
+
+Command = ToAgent | TruncateMetrics

@@ -1,0 +1,126 @@
+"""Slots given to trials and taken back: queue, place, start, and ask to leave.
+
+                queue            place_waiting            make_leave
+    (nothing) ────────► QUEUED ───────────────► STARTING … ────────► STOPPING
+                           └────────────────────────────────────────► ENDED   (it held nothing)
+
+A trial that leaves holds its slots until its gang has exited (run_events.py).
+"""
+
+from __future__ import annotations
+
+from det_jupyter.master.commands import TruncateMetrics
+from det_jupyter.master.lifecycle import move_allocation
+from det_jupyter.master.metrics import best_of, note_metrics
+from det_jupyter.master.plans import make_plan
+from det_jupyter.master.queue import agents_as_they_are, find_request, to_request
+from det_jupyter.master.state import Allocation, Trial
+from det_jupyter.master.turn import Turn
+from det_jupyter.scheduler import Placement, explain, schedule
+from det_jupyter.wire import AllocationState, KillGang, SignalGang, StartGang
+
+
+def queue(turn: Turn, trial: Trial) -> None:
+    """Let a trial wait for slots, for its next run."""
+    trial.runs += 1
+    trial.allocation = Allocation(
+        id=f"{trial.experiment_id}.{trial.id}.{trial.runs}",
+        run=trial.runs,
+        queued_at=turn.now,
+    )
+    turn.touch(trial, f"run {trial.runs} queued")
+
+
+def place_waiting(turn: Turn) -> None:
+    """Start whoever fits, and say anew why each of the others waits: it may lie in others."""
+    waiting = _waiting(turn)
+    requests = [
+        to_request(trial, turn.experiment(trial.experiment_id)) for trial in waiting.values()
+    ]
+    if waiting:
+        for placement in schedule(agents_as_they_are(turn.state), requests):
+            _start(turn, waiting[placement.request_id], placement)
+    _explain_waiting(turn)
+
+
+def _waiting(turn: Turn) -> dict[str, Trial]:
+    return {
+        allocation.id: trial
+        for trial in turn.state.trials.values()
+        if (allocation := find_request(trial)) is not None
+    }
+
+
+def _explain_waiting(turn: Turn) -> None:
+    waiting = {trial.id for trial in _waiting(turn).values()}
+    agents = agents_as_they_are(turn.state) if waiting else []
+    for trial in turn.state.trials.values():
+        reason = None
+        if trial.id in waiting:
+            reason = explain(turn.experiment(trial.experiment_id).slots_per_trial, agents)
+        if reason != trial.waiting_for:
+            trial.waiting_for = reason
+            turn.touch(trial)
+
+
+def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
+    allocation = trial.allocation
+    assert allocation is not None
+    slots = {slot.id: slot for slot in turn.state.agents[placement.agent_id].slots}
+    allocation.agent_id = placement.agent_id
+    allocation.slots = [slots[slot_id] for slot_id in placement.slot_ids]
+    allocation.starts_from = trial.latest_checkpoint
+    allocation.started_at = turn.now
+    move_allocation(trial, AllocationState.STARTING)
+    turn.touch(trial, f"run {allocation.run} starts on {placement.agent_id}")
+    if trial.runs > 1:
+        _forget_later_metrics(turn, trial, allocation)
+    order_start(turn, trial, allocation)
+
+
+def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Tell the agent to start the gang that holds its slots; safe to repeat."""
+    assert allocation.agent_id is not None
+    experiment = turn.experiment(trial.experiment_id)
+    best = best_of((t.best_metric for t in turn.trials_of(experiment)), experiment.config)
+    plan = make_plan(experiment, trial, allocation, best)
+    turn.tell(allocation.agent_id, StartGang(plan=plan))
+
+
+def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """What was reported after the checkpoint will be reported again."""
+    steps = allocation.starts_from.steps_completed if allocation.starts_from is not None else 0
+    kept = {step: value for step, value in trial.metrics_by_step.items() if step <= steps}
+    note_metrics(trial, kept, turn.experiment(trial.experiment_id).config)
+    turn.commands.append(
+        TruncateMetrics(
+            experiment_id=trial.experiment_id,
+            trial_id=trial.id,
+            steps_completed=steps,
+            cause=turn.state.seq,
+        )
+    )
+
+
+def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
+    """Take a trial out of the queue, or tell its ranks to go."""
+    allocation = trial.allocation
+    if allocation is None or allocation.state is AllocationState.ENDED:
+        return
+    if allocation.state is AllocationState.QUEUED:
+        move_allocation(trial, AllocationState.ENDED)
+        return
+    if allocation.state is not AllocationState.STOPPING:
+        move_allocation(trial, AllocationState.STOPPING)
+    order_leave(turn, trial, allocation, at_once=at_once)
+
+
+def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:
+    """Tell the agent that the gang shall leave, after saving its state or at once; repeatable."""
+    assert allocation.agent_id is not None
+    if at_once:
+        turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))
+        return
+    timeout_s = float(turn.experiment(trial.experiment_id).config["preemption_timeout"])
+    signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
+    turn.tell(allocation.agent_id, signal)

@@ -1,0 +1,184 @@
+"""What agents and ranks say of a run. News of a run that holds no slots changes nothing.
+
+GangStarted, all RankStarted    RUNNING
+ValidationReported              the trial's metric; the search method may stop the trial
+CheckpointSaved                 where the next run will start from
+RunEnded, RankFailure           noted: they count when the gang has exited
+GangExited                      ENDED; verdict.py says what it means for the trial
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from det_jupyter.master.events import RecordArrived, ValidationReported
+from det_jupyter.master.lifecycle import is_stopping, move, move_allocation
+from det_jupyter.master.metrics import note_metrics
+from det_jupyter.master.placing import queue
+from det_jupyter.master.searching import (
+    conclude_if_drained,
+    end_trial,
+    finish_trial,
+    judge_validation,
+)
+from det_jupyter.master.state import Allocation, Trial
+from det_jupyter.master.turn import Turn
+from det_jupyter.master.verdict import Verdict, find_failure, judge
+from det_jupyter.records import CheckpointSaved, FirstStep, RankFailure, RankStarted, RunEnded
+from det_jupyter.searcher import ExitReason
+from det_jupyter.wire import (
+    AllocationState,
+    CheckpointRef,
+    CheckpointView,
+    CloseRun,
+    GangExited,
+    GangStarted,
+    RankView,
+    State,
+)
+
+
+def on_gang_started(turn: Turn, event: GangStarted) -> None:
+    """Note the processes of the ranks."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    allocation.launch_note = event.note
+    allocation.ranks = [
+        RankView(
+            rank=process.rank,
+            pid=process.pid,
+            slot=allocation.slots[process.rank],
+            connection_file=process.connection_file,
+            output_file=process.output_file,
+        )
+        for process in event.ranks
+    ]
+    _note_ranks_up(trial, allocation)
+    turn.touch(trial, f"run {allocation.run}: ranks started")
+
+
+def _note_ranks_up(trial: Trial, allocation: Allocation) -> None:
+    for rank in allocation.ranks:
+        if up := allocation.ranks_up.get(rank.rank):
+            rank.backend, rank.device = up.backend, up.device
+    all_up = len(allocation.ranks_up) == len(allocation.ranks) > 0
+    if all_up and allocation.state is AllocationState.STARTING:
+        move_allocation(trial, AllocationState.RUNNING)
+
+
+def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
+    """Note what a rank has journaled."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    record = event.record
+    match record:
+        case RankStarted():
+            allocation.ranks_up[event.rank] = record
+            _note_ranks_up(trial, allocation)
+        case FirstStep():
+            allocation.first_step_at = allocation.first_step_at or record.at
+        case CheckpointSaved():
+            _note_checkpoint(turn, trial, record)
+        case RunEnded():
+            allocation.run_end = allocation.run_end or record
+        case RankFailure():
+            allocation.failures.append(record)
+        case _:
+            assert_never(record)
+    turn.touch(trial)
+
+
+def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
+    turn.state.checkpoints[record.uuid] = CheckpointView(
+        uuid=record.uuid,
+        experiment_id=trial.experiment_id,
+        trial_id=trial.id,
+        steps_completed=record.steps_completed,
+        path=record.path,
+        size_bytes=record.size_bytes,
+        created_at=record.at,
+        searcher_metric=trial.metrics_by_step.get(record.steps_completed),
+    )
+    turn.changes.checkpoints.add(record.uuid)
+    trial.latest_checkpoint = CheckpointRef(
+        uuid=record.uuid, path=record.path, steps_completed=record.steps_completed
+    )
+
+
+def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
+    """Note the trial's metric, and let the search method judge it."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None or event.metric is None:
+        return
+    trial, _ = found
+    metrics = trial.metrics_by_step | {event.steps_completed: event.metric}
+    note_metrics(trial, metrics, turn.experiment(trial.experiment_id).config)
+    for checkpoint in turn.state.checkpoints.values():
+        if (checkpoint.trial_id, checkpoint.steps_completed) == (trial.id, event.steps_completed):
+            checkpoint.searcher_metric = event.metric
+            turn.changes.checkpoints.add(checkpoint.uuid)
+    turn.touch(trial)
+    if not is_stopping(trial.state):
+        judge_validation(turn, trial, event.steps_completed, event.metric)
+
+
+def on_gang_exited(turn: Turn, event: GangExited) -> None:
+    """Take the slots back, and go on as the verdict says."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    assert allocation.agent_id is not None
+    verdict = judge(trial, allocation, event)
+    move_allocation(trial, AllocationState.ENDED)
+    turn.touch(trial, f"run {allocation.run} ended: {verdict}")
+    turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
+    match verdict:
+        case Verdict.ENDED_AS_ASKED:
+            _on_ended_as_asked(turn, trial)
+        case Verdict.COMPLETED | Verdict.INVALID:
+            _on_completed(turn, trial, allocation)
+        case Verdict.PREEMPTED | Verdict.LOST:
+            _queue_if_active(turn, trial)
+        case Verdict.FAILED:
+            _on_failed(turn, trial, allocation, event)
+        case _:
+            assert_never(verdict)
+
+
+def _on_ended_as_asked(turn: Turn, trial: Trial) -> None:
+    if trial.state is State.STOPPING_COMPLETED:  # it was the search method that asked
+        finish_trial(turn, trial, ExitReason.COMPLETED)
+        return
+    end_trial(turn, trial)
+    conclude_if_drained(turn, turn.experiment(trial.experiment_id))
+
+
+def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    assert allocation.run_end is not None
+    trial.message = allocation.run_end.message
+    move(trial, State.STOPPING_COMPLETED)
+    finish_trial(turn, trial, ExitReason(allocation.run_end.reason))
+
+
+def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    trial.failure, is_final = find_failure(allocation, event)
+    max_restarts = turn.experiment(trial.experiment_id).config["max_restarts"]
+    if not is_final and trial.restarts < max_restarts:
+        trial.restarts += 1
+        _queue_if_active(turn, trial)
+        return
+    trial.message = trial.failure.error
+    if trial.restarts:
+        trial.message += f" (after {trial.restarts} restart{'s' if trial.restarts > 1 else ''})"
+    move(trial, State.STOPPING_ERROR)
+    finish_trial(turn, trial, ExitReason.ERRORED)
+
+
+def _queue_if_active(turn: Turn, trial: Trial) -> None:
+    if trial.state is State.ACTIVE:
+        queue(turn, trial)

@@ -1,0 +1,340 @@
+"""A master for tests, without its door or as a real process, and an agent that has no ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from det_jupyter import paths
+from det_jupyter.master.service import Service
+from det_jupyter.master.store import Store
+from det_jupyter.records import (
+    BatchMetrics,
+    FirstStep,
+    MetricsReported,
+    Progress,
+    RankStarted,
+    Record,
+    RunEnded,
+    to_line,
+)
+from det_jupyter.wire import (
+    PROTOCOL,
+    AgentReport,
+    AgentReports,
+    Capsule,
+    Chunk,
+    CreateExperiment,
+    GangExited,
+    GangStarted,
+    MasterInfo,
+    Offsets,
+    RankProcess,
+    RegisterAgent,
+    RunReport,
+    SlotView,
+)
+from tests.processes import processes_of, wait_until
+
+AGENT = "here"
+RUN = "1.1.1"  # the first run of the first trial of the first experiment
+
+
+def make_request(**changes: Any) -> CreateExperiment:
+    """Return a request for one trial on two slots, judged by `error`."""
+    config = {
+        "entrypoint": "Trial",
+        "hyperparameters": {"global_batch_size": 8},
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100}},
+        "resources": {"slots_per_trial": 2},
+    }
+    return CreateExperiment(
+        config=config | changes,
+        capsule=Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64),
+        python=sys.executable,
+        cwd="/",
+    )
+
+
+def make_registration(session: str, *, runs: list[RunReport] | None = None) -> RegisterAgent:
+    """Return the first word of an agent with two slots."""
+    return RegisterAgent(
+        protocol=PROTOCOL,
+        version="0",
+        session=session,
+        hostname=AGENT,
+        pid=1,
+        slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(2)],
+        runs=runs or [],
+    )
+
+
+def make_chunk(records: list[Record], *, offset: int = 0, run: str = RUN, rank: int = 0) -> Chunk:
+    """Return records as a piece of a rank's journal."""
+    return make_text_chunk(
+        "".join(map(to_line, records)), offset=offset, run=run, stream=f"journal-{rank}"
+    )
+
+
+def make_text_chunk(text: str, *, stream: str, offset: int = 0, run: str = RUN) -> Chunk:
+    """Return text as a piece of a rank's file."""
+    return Chunk(
+        allocation_id=run,
+        stream=stream,
+        offset=offset,
+        size_bytes=len(text.encode()),
+        text=text,
+    )
+
+
+def gang_started(run: str = RUN) -> GangStarted:
+    """Return the report that both ranks exist."""
+    ranks = [
+        RankProcess(rank=i, pid=10 + i, connection_file="c", output_file="o") for i in range(2)
+    ]
+    return GangStarted(allocation_id=run, at=1.0, ranks=ranks)
+
+
+def gang_exited(run: str = RUN, code: int = 0, **changes: Any) -> GangExited:
+    """Return the report that both ranks are gone."""
+    return GangExited(allocation_id=run, at=2.0, exit_codes={0: code, 1: code}, **changes)
+
+
+def started() -> RankStarted:
+    """Return a rank's first record."""
+    return RankStarted(at=1.0, pid=10, backend="gloo", device="cpu")
+
+
+def first_step() -> FirstStep:
+    """Return the record of the first step."""
+    return FirstStep(at=1.0, steps_completed=1)
+
+
+def batches(first: int, losses: list[Any]) -> BatchMetrics:
+    """Return a loss for each batch from `first` on."""
+    return BatchMetrics(at=1.0, first=first, values={"loss": losses})
+
+
+def validation(steps: int, error: Any) -> MetricsReported:
+    """Return a validation."""
+    return MetricsReported(
+        at=1.0, group="validation", steps_completed=steps, metrics={"error": error}
+    )
+
+
+def progress(steps: int) -> Progress:
+    """Return how far a trial of 100 batches is."""
+    return Progress(at=1.0, steps_completed=steps, fraction=steps / 100)
+
+
+def run_ended(steps: int = 100) -> RunEnded:
+    """Return the chief's last word on a whole training."""
+    return RunEnded(at=2.0, reason="completed", steps_completed=steps)
+
+
+class Bench:
+    """A master without its door, and what it has told its agents.
+
+    Args:
+        path: Its database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.store = Store(path)
+        self.service = Service(self.store, clock=lambda: 1000.0)
+
+    def register(self, session: str = "first", runs: list[RunReport] | None = None) -> Offsets:
+        """Have the agent say who it is."""
+        return self.service.register(AGENT, make_registration(session, runs=runs))
+
+    def report(self, *reports: AgentReport) -> dict[str, dict[str, int]]:
+        """Deliver a batch; return the answered offsets."""
+        batch = AgentReports(session="first", reports=list(reports))
+        return self.service.take_reports(AGENT, batch).offsets
+
+    def feed(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return kind and data of every feed item."""
+        return [(item.kind, item.data) for item in self.store.feed(0, None, 10_000)]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return every metrics record."""
+        return [data for kind, data in self.feed() if kind == "metrics"]
+
+    def logs(self) -> list[str]:
+        """Return every line that was printed."""
+        found = self.store.logs(1, after=0, rank=None, tail=None, limit=1000)
+        return [line.text for line in found]
+
+    def commands(self) -> list[str]:
+        """Return the kinds of the commands on the agent's line."""
+        return [command.kind for command in self.service.links.get(AGENT, "first").waiting]
+
+
+@contextmanager
+def bench_with_trial(path: Path) -> Iterator[Bench]:
+    """Give a master whose first trial has just been started; its invariants hold at the end."""
+    bench = Bench(path)
+    try:
+        bench.register()
+        asyncio.run(bench.service.submit(make_request()))
+        bench.report(gang_started())
+        yield bench
+        bench.service.machine.check()
+    finally:
+        bench.service.close()
+
+
+class FakeAgent:
+    """An agent on the wire: registers, hears commands in a thread, reports what it is told to."""
+
+    def __init__(self, info: MasterInfo) -> None:
+        self.session = "first"
+        self.commands: queue.Queue[tuple[float, dict[str, Any]]] = queue.Queue()
+        self.http = make_client(info)
+        self.stored: dict[str, dict[str, int]] = {}  # what the master said at our registration
+        self._stream: threading.Thread | None = None
+
+    def register(self, runs: list[RunReport] | None = None) -> dict[str, dict[str, int]]:
+        """Register and begin to listen; return the offsets."""
+        body = make_registration(self.session, runs=runs).model_dump(mode="json")
+        answer = self.http.post(f"/agents/{AGENT}/register", json=body)
+        assert answer.status_code == 200, answer.text
+        self._stream = threading.Thread(target=self._listen, daemon=True)
+        self._stream.start()
+        return Offsets.model_validate(answer.json()).offsets
+
+    def _listen(self) -> None:
+        try:
+            with self.http.stream(
+                "GET", f"/agents/{AGENT}/commands", params={"session": self.session}
+            ) as answer:
+                for line in answer.iter_lines():
+                    if line:
+                        self.commands.put((time.perf_counter(), json.loads(line)))
+        except httpx.HTTPError:
+            return  # the master was killed, or we were closed
+
+    def next_command(self) -> dict[str, Any]:
+        """Return the next command."""
+        return self.commands.get(timeout=20)[1]
+
+    def report(self, *reports: AgentReport) -> httpx.Response:
+        """Deliver a batch."""
+        body = AgentReports(session=self.session, reports=list(reports)).model_dump(mode="json")
+        return self.http.post(f"/agents/{AGENT}/reports", json=body)
+
+    def close(self) -> None:
+        """Hang up; the master must have ended, which ends what we listen to."""
+        if self._stream is not None:
+            self._stream.join(timeout=20)
+            assert not self._stream.is_alive()
+        self.http.close()
+
+
+def make_client(info: MasterInfo) -> httpx.Client:
+    """Return an HTTP client with the master's token."""
+    return httpx.Client(
+        base_url=f"{info.url}/api/v1",
+        headers={"Authorization": f"Bearer {info.token}"},
+        trust_env=False,
+        timeout=20,
+    )
+
+
+class MasterProcess:
+    """`python -m det_jupyter.master serve --no-agent` in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._process: subprocess.Popen[bytes] | None = None
+        self._agents: list[FakeAgent] = []
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables of processes that belong to it."""
+        return os.environ | {paths.HOME_VARIABLE: str(self.home)}
+
+    def start(self, **variables: str) -> MasterInfo:
+        """Start it and wait until it serves."""
+        self._process = self.spawn("serve", "--no-agent", **variables)
+        return wait_until(self._info, "the master serves")
+
+    def agent(self, info: MasterInfo, runs: list[RunReport] | None = None) -> FakeAgent:
+        """Return an agent that has registered; it hangs up when the master has ended."""
+        agent = FakeAgent(info)
+        self._agents.append(agent)
+        agent.stored = agent.register(runs)
+        return agent
+
+    def spawn(self, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+        """Start a process of the master's program."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "det_jupyter.master", *arguments],
+            env=self.environ | variables,
+            stdout=subprocess.PIPE,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Run a command to its end; return exit status and output."""
+        process = self.spawn(*arguments)
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output.decode()
+
+    def _info(self) -> MasterInfo | None:
+        assert self._process is not None
+        assert self._process.poll() is None, "the master has ended"
+        path = self.home / "runtime" / "master.json"
+        info = MasterInfo.model_validate_json(path.read_bytes()) if path.exists() else None
+        return info if info is not None and info.pid == self._process.pid else None
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send it a signal and return its exit status."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Return its exit status once it has ended."""
+        assert self._process is not None
+        self._process.communicate(timeout=30)
+        process, self._process = self._process, None
+        while self._agents:
+            self._agents.pop().close()
+        return process.returncode
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not ended by us."""
+        return self._process is not None
+
+
+@contextmanager
+def master_process(home: Path) -> Iterator[MasterProcess]:
+    """Give a master that is not started yet; nothing of it is left after."""
+    master = MasterProcess(home)
+    try:
+        yield master
+    finally:
+        if master.is_running:
+            master.end()
+        left = processes_of(home)
+        for process in left:
+            process.kill()
+        assert not left, f"processes left behind: {left}"

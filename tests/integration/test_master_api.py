@@ -1,0 +1,205 @@
+"""The master's door: who may come in, what is answered, and how fast a gang is ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from det_jupyter.records import Record
+from det_jupyter.wire import MasterInfo
+from tests.integration.master_support import (
+    AGENT,
+    batches,
+    gang_exited,
+    gang_started,
+    make_chunk,
+    make_client,
+    make_registration,
+    make_request,
+    make_text_chunk,
+    master_process,
+    run_ended,
+    started,
+    validation,
+)
+from tests.processes import wait_until
+
+
+@pytest.fixture(scope="module")
+def info(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MasterInfo]:
+    """Return where a real master with an agent of two slots is."""
+    with master_process(tmp_path_factory.mktemp("home")) as master:
+        info = master.start()
+        master.agent(info)
+        yield info
+
+
+@pytest.fixture
+def http(info: MasterInfo) -> Iterator[httpx.Client]:
+    """Return a client with the token."""
+    with make_client(info) as client:
+        yield client
+
+
+def submit(http: httpx.Client, **changes: Any) -> httpx.Response:
+    return http.post("/experiments", json=make_request(**changes).model_dump(mode="json"))
+
+
+def assert_refused(answer: httpx.Response, status: int, error: str, *parts: str) -> None:
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert set(body) == {"error", "problems"}
+    assert body["error"] == error
+    for part in parts:
+        assert part in "\n".join(body["problems"])
+
+
+@pytest.mark.parametrize(
+    "path", ["/master", "/experiments", "/openapi.json", "/feed", "/agents/x/commands", "/nothing"]
+)
+@pytest.mark.parametrize("token", ["", "Bearer wrong", "Basic x", "Bearer \xe9"])
+def test_nothing_is_told_without_the_token(http: httpx.Client, path: str, token: str) -> None:
+    answer = http.get(path, headers={b"Authorization": token.encode("latin-1")})
+    assert_refused(answer, 401, "DetError", "token")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+def test_a_name_that_is_not_the_loopback_is_refused(http: httpx.Client, host: str) -> None:
+    assert_refused(http.get("/master", headers={"Host": host}), 403, "DetError", "Host")
+
+
+def test_the_master_says_who_it_is_but_not_its_token(http: httpx.Client, info: MasterInfo) -> None:
+    said = MasterInfo.model_validate(http.get("/master").json())
+    assert said == info.model_copy(update={"token": ""})
+
+
+def test_the_contract_is_published(http: httpx.Client) -> None:
+    paths = http.get("/openapi.json").json()["paths"]
+    assert "/api/v1/experiments/{experiment_id}/curves" in paths
+    assert "/api/v1/agents/{agent_id}/reports" in paths
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/experiments/99",
+        "/experiments/99/curves",
+        "/experiments/99/checkpoints",
+        "/feed?experiment_id=99",
+        "/trials/99",
+        "/trials/99/logs",
+    ],
+)
+def test_what_does_not_exist_is_not_found(http: httpx.Client, path: str) -> None:
+    assert_refused(http.get(path), 404, "NotFound", "99")
+
+
+def test_commands_for_what_does_not_exist_are_not_found(http: httpx.Client) -> None:
+    assert_refused(http.post("/experiments/99/kill"), 404, "NotFound", "99")
+
+
+def test_routes_that_do_not_exist_are_refused_in_the_same_form(http: httpx.Client) -> None:
+    assert_refused(http.get("/nothing"), 404, "NotFound", "/nothing")
+    assert_refused(http.delete("/experiments"), 405, "DetError", "DELETE")
+
+
+def test_a_wrong_configuration_is_refused_with_every_problem(http: httpx.Client) -> None:
+    answer = submit(http, resources={"slots_per_trial": "two"}, entrypoint=None)
+    assert_refused(
+        answer, 422, "ConfigError", "entrypoint: missing", "resources.slots_per_trial: got 'two'"
+    )
+
+
+def test_more_slots_than_any_agent_has_are_refused_at_once(http: httpx.Client) -> None:
+    answer = submit(
+        http, resources={"slots_per_trial": 8}, hyperparameters={"global_batch_size": 8}
+    )
+    assert_refused(answer, 422, "ConfigError", "resources.slots_per_trial: got 8", "2")
+
+
+def test_a_malformed_request_is_refused_with_paths(http: httpx.Client) -> None:
+    answer = http.post("/experiments", json={"config": 3, "extra": 1})
+    assert_refused(answer, 422, "ConfigError", "config: got 3", "extra: got 1", "capsule: ")
+    assert_refused(http.post("/experiments", content=b"{"), 422, "ConfigError")
+    assert_refused(http.get("/experiments/one"), 422, "ConfigError", "experiment_id: got 'one'")
+
+
+def test_a_session_that_is_not_registered_is_refused(http: httpx.Client) -> None:
+    batch = {"session": "stale", "reports": []}
+    answer = http.post(f"/agents/{AGENT}/reports", json=batch)
+    assert_refused(answer, 409, "Conflict", "register first")
+    answer = http.get(f"/agents/{AGENT}/commands", params={"session": "stale"})
+    assert_refused(answer, 409, "Conflict", "register first")
+
+
+def test_an_agent_of_another_protocol_is_refused(http: httpx.Client) -> None:
+    body = make_registration("x").model_dump(mode="json") | {"protocol": 99}
+    assert_refused(
+        http.post(f"/agents/{AGENT}/register", json=body), 409, "ProtocolMismatch", "99"
+    )
+
+
+def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
+    with master_process(tmp_path) as master:
+        info = master.start()
+        agent = master.agent(info)
+        http = make_client(info)
+        created = submit(http)
+        assert created.status_code == 201
+        command = agent.next_command()
+        assert (command["kind"], command["plan"]["allocation_id"]) == ("start_gang", "1.1.1")
+        (view,) = http.get("/agents").json()
+        assert (view["connected"], view["used"]) == (True, {"0": "1.1.1", "1": "1.1.1"})
+        assert http.post("/experiments/1/pause").json()["state"] == "PAUSED"
+        assert agent.next_command()["kind"] == "signal_gang"
+        assert http.post("/experiments/1/activate").json()["state"] == "ACTIVE"
+        records: list[Record] = [
+            started(),
+            batches(1, [1.0, "NaN"]),
+            validation(2, 0.5),
+            run_ended(2),
+        ]
+        agent.report(
+            gang_started(),
+            make_chunk(records),
+            make_text_chunk("hello\nworld\n", stream="output-1"),
+            gang_exited(),
+        )
+        assert agent.next_command()["kind"] == "close_run"
+        assert http.get("/experiments/1").json()["state"] == "COMPLETED"
+        assert http.get("/trials/1").json()["best_metric"] == 0.5
+        lines = http.get("/trials/1/logs", params={"rank": 1, "tail": 1}).json()
+        assert [line["text"] for line in lines] == ["world"]
+        assert http.get("/trials/1/logs", params={"after": lines[0]["id"]}).json() == []
+        curves = http.get("/experiments/1/curves", params={"max_points": 4}).json()
+        assert curves[0]["values"] == [1.0, None]
+        feed = http.get("/feed", params={"experiment_id": 1}).text.splitlines()
+        assert '"state":"COMPLETED"' in "".join(feed)
+        assert_refused(http.post("/experiments/1/pause"), 409, "Conflict", "COMPLETED")
+        assert http.post("/experiments/1/kill").json()["state"] == "COMPLETED"
+        http.post("/master/stop", json={"everything": True})
+        assert agent.next_command()["kind"] == "leave"
+        assert master.wait() == 0
+        http.close()
+
+
+def test_an_agent_that_hangs_up_is_noticed(info: MasterInfo) -> None:
+    with make_client(info) as http:
+        agent = {"session": "brief"}
+        body = make_registration("brief").model_dump(mode="json")
+        assert http.post("/agents/brief/register", json=body).status_code == 200
+
+        def is_connected() -> bool:
+            (view,) = [a for a in http.get("/agents").json() if a["id"] == "brief"]
+            return bool(view["connected"])
+
+        with http.stream("GET", "/agents/brief/commands", params=agent) as answer:
+            assert next(answer.iter_raw()) == b"\n"
+            assert is_connected()
+        wait_until(lambda: not is_connected(), "the master has noticed", 2)
+        again = http.get("/agents/brief/commands", params=agent)
+        assert_refused(again, 409, "Conflict", "register again")

@@ -1,0 +1,240 @@
+"""What agents report is stored exactly once, with all that follows from it, or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.errors import Conflict, ProtocolMismatch
+from det_jupyter.master.ingest import MAX_LINE, printed_lines
+from det_jupyter.master.service import restore_machine
+from det_jupyter.records import CheckpointSaved, Record, to_line
+from det_jupyter.wire import RunReport, State
+from tests.integration.master_support import (
+    AGENT,
+    RUN,
+    Bench,
+    batches,
+    bench_with_trial,
+    first_step,
+    gang_exited,
+    make_chunk,
+    make_registration,
+    make_text_chunk,
+    progress,
+    run_ended,
+    started,
+    validation,
+)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Return a master whose first trial has just been started."""
+    with bench_with_trial(tmp_path / "det.sqlite3") as bench:
+        yield bench
+
+
+def test_a_chunk_sent_twice_is_stored_once(bench: Bench) -> None:
+    chunk = make_chunk([batches(1, [0.5, 0.4])])
+    expected = {RUN: {"journal-0": chunk.size_bytes}}
+    assert bench.report(chunk) == expected
+    assert bench.report(chunk) == expected
+    assert bench.report(chunk, chunk) == expected
+    assert [record["values"] for record in bench.metrics()] == [{"loss": [0.5, 0.4]}]
+
+
+def test_a_chunk_beyond_the_stored_bytes_waits_for_those_in_between(bench: Bench) -> None:
+    first = make_chunk([batches(1, [0.5])])
+    second = make_chunk([batches(2, [0.4])], offset=first.size_bytes)
+    end = first.size_bytes + second.size_bytes
+    assert bench.report(second) == {RUN: {"journal-0": 0}}
+    assert bench.report(second, first) == {RUN: {"journal-0": first.size_bytes}}
+    assert bench.report(second) == {RUN: {"journal-0": end}}
+    assert [record["first"] for record in bench.metrics()] == [1, 2]
+
+
+def test_an_overlapping_chunk_is_sent_again_from_our_offset(bench: Bench) -> None:
+    first, both = make_chunk([batches(1, [0.5])]), make_chunk([batches(1, [0.5]), started()])
+    bench.report(first)
+    assert bench.report(both) == {RUN: {"journal-0": first.size_bytes}}
+    assert len(bench.metrics()) == 1
+
+
+def test_sizes_are_those_of_the_file_and_not_of_the_repaired_text(bench: Bench) -> None:
+    chunk = make_text_chunk("caf\ufffd\n", stream="output-1")
+    chunk.size_bytes = 4  # the byte of a Latin-1 é, and no line end
+    assert bench.report(chunk) == {RUN: {"output-1": 4}}
+    assert bench.logs() == ["caf\ufffd"]
+
+
+def test_a_line_that_is_no_record_is_skipped(bench: Bench) -> None:
+    text = '{"kind": "from the future"}\n\x00\n' + to_line(batches(1, [0.5]))
+    chunk = make_text_chunk(text, stream="journal-0")
+    assert bench.report(chunk) == {RUN: {"journal-0": chunk.size_bytes}}
+    assert len(bench.metrics()) == 1
+
+
+def test_separators_of_unicode_do_not_break_records(bench: Bench) -> None:
+    record = validation(1, "a\u2028b")
+    bench.report(make_chunk([record]))
+    assert bench.metrics()[0]["metrics"] == {"error": "a\u2028b"}
+
+
+def test_a_whole_run_in_one_batch(bench: Bench) -> None:
+    checkpoint = CheckpointSaved(
+        at=1.5, uuid="u", steps_completed=100, path="/c", size_bytes=1, metadata={}
+    )
+    records: list[Record] = [
+        first_step(),
+        progress(50),
+        validation(100, 0.25),
+        checkpoint,
+        run_ended(),
+    ]
+    bench.report(make_chunk([started(), *records]), make_chunk([started()], rank=1), gang_exited())
+    view = bench.service.experiment(1)
+    assert (view.state, view.progress) == (State.COMPLETED, 1.0)
+    assert view.trials[0].best_metric == 0.25
+    assert view.trials[0].allocation is None
+    assert bench.service.machine.state.checkpoints["u"].searcher_metric == 0.25
+    assert bench.commands()[-1] == "close_run"
+    # No state in between is lost to those who follow.
+    trials = [data["allocation"] for kind, data in bench.feed() if kind == "trial"]
+    assert any(run is not None and run["first_step_at"] for run in trials)
+
+
+def test_numbers_that_json_has_no_word_for_survive(bench: Bench) -> None:
+    bench.report(make_chunk([batches(1, ["NaN", "Infinity"]), validation(2, "NaN")]))
+    assert bench.metrics()[0]["values"] == {"loss": ["NaN", "Infinity"]}
+    latest = bench.service.trial(1).latest_metric
+    assert latest is None or latest != latest
+
+
+def test_progress_alone_does_not_make_the_feed_grow(bench: Bench) -> None:
+    size = len(bench.feed())
+    offset = 0
+    for steps in range(1, 6):
+        chunk = make_chunk([progress(steps)], offset=offset)
+        bench.report(chunk)
+        offset += chunk.size_bytes
+    items = bench.feed()
+    assert len(items) == size + 2
+    assert sorted(kind for kind, _ in items[size:]) == ["experiment", "trial"]
+    assert [data["progress"] for _, data in items[size:]] == [0.05, 0.05]
+    assert bench.service.experiment(1).trials[0].steps_completed == 5
+
+
+def test_nothing_is_stored_when_anything_fails(bench: Bench) -> None:
+    saboteur = sqlite3.connect(bench.store.path)
+    saboteur.execute(
+        "CREATE TRIGGER sabotage BEFORE INSERT ON logs WHEN new.text = 'boom' "
+        "BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    saboteur.commit()
+    before = bench.service.machine.state.model_dump_json()
+    feed = bench.feed()
+    batch = [
+        make_chunk([started(), first_step(), batches(1, [0.5]), validation(1, 0.5)]),
+        make_text_chunk("boom\n", stream="output-0"),
+    ]
+    with pytest.raises(sqlite3.IntegrityError):
+        bench.report(*batch)
+    assert bench.service.machine.state.model_dump_json() == before
+    assert bench.feed() == feed
+    assert bench.store.offsets_of(RUN) == {}
+    saboteur.execute("DROP TRIGGER sabotage")
+    saboteur.commit()
+    saboteur.close()
+    assert bench.report(*batch)[RUN]["journal-0"] > 0
+    assert len(bench.metrics()) == 2
+
+
+def test_what_was_reported_after_the_checkpoint_is_void_in_the_next_run(bench: Bench) -> None:
+    checkpoint = CheckpointSaved(
+        at=1.0, uuid="u", steps_completed=20, path="/c", size_bytes=1, metadata={}
+    )
+    kept = batches(11, [float(step) for step in range(11, 21)])
+    straddling = batches(16, [float(step) for step in range(16, 26)])
+    records: list[Record] = [started(), first_step(), kept, validation(20, 0.5), checkpoint]
+    records += [straddling, batches(26, [26.0]), validation(26, 0.1), progress(40)]
+    bench.report(make_chunk(records), gang_exited(lost=True))
+    assert bench.service.machine.state.trials[1].runs == 2
+    first, second, third = bench.metrics()
+    assert first["values"] == kept.values
+    assert second["group"] == "validation"
+    assert third["values"] == {"loss": [16.0, 17.0, 18.0, 19.0, 20.0]}
+    assert ("truncated", {"steps_completed": 20}) in bench.feed()
+    view = bench.service.trial(1)
+    assert view.steps_completed == 20
+    assert view.progress == pytest.approx(0.2)
+
+
+def test_a_run_that_nobody_knows_is_closed_and_its_bytes_are_passed_over(bench: Bench) -> None:
+    chunk = make_chunk([batches(1, [0.5])], run="7.7.1")
+    assert bench.report(chunk) == {"7.7.1": {"journal-0": chunk.size_bytes}}
+    assert bench.metrics() == []
+    bench.report(gang_exited("7.7.1"))
+    assert bench.commands()[-1] == "close_run"
+
+
+def test_an_exit_told_twice_is_closed_twice(bench: Bench) -> None:
+    bench.report(make_chunk([started(), run_ended()]), gang_exited())
+    bench.report(gang_exited())
+    assert bench.commands()[-2:] == ["close_run", "close_run"]
+    assert bench.service.experiment(1).state is State.COMPLETED
+
+
+def test_only_the_registered_process_may_report(bench: Bench) -> None:
+    bench.register("second", [RunReport(allocation_id=RUN, alive=True)])
+    with pytest.raises(Conflict, match="not registered"):
+        bench.report(make_chunk([started()]))
+
+
+def test_a_reconnected_agent_is_told_what_is_stored(bench: Bench) -> None:
+    chunk = make_chunk([started()])
+    bench.report(chunk)
+    answer = bench.register(runs=[RunReport(allocation_id=RUN, alive=True)])
+    assert answer.offsets == {RUN: {"journal-0": chunk.size_bytes}}
+
+
+def test_an_agent_of_another_version_is_refused(bench: Bench) -> None:
+    registration = make_registration("x").model_copy(update={"protocol": 99})
+    with pytest.raises(ProtocolMismatch, match="99"):
+        bench.service.register(AGENT, registration)
+
+
+def test_a_new_start_has_everything(bench: Bench) -> None:
+    bench.report(make_chunk([started(), first_step(), batches(1, [0.5]), progress(30)]))
+    again = Bench(bench.store.path)  # as after a SIGKILL
+    assert again.service.machine.state == bench.service.machine.state
+    assert again.feed() == bench.feed()
+    assert again.service.trial(1) == bench.service.trial(1)
+    assert again.store.offsets_of(RUN) == bench.store.offsets_of(RUN)
+    again.store.close()
+
+
+def test_snapshot_and_later_events_equal_all_events(bench: Bench) -> None:
+    state = bench.service.machine.state
+    with bench.store.transaction():
+        bench.store.add_snapshot(state.seq, state.model_dump_json())
+    bench.report(make_chunk([started(), first_step()]))
+    assert restore_machine(bench.store).state == bench.service.machine.state
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a\nb\n", ["a", "b"]),
+        ("\n", [""]),
+        ("a\r\nb\r\n", ["a", "b"]),
+        (" 1%\r 50%\r100%\n", ["100%"]),
+        ("a\u2028b\x0cc\n", ["a\u2028b\x0cc"]),
+        ("x" * (MAX_LINE + 1) + "\n", ["x" * MAX_LINE + "…"]),
+    ],
+)
+def test_printed_lines_are_as_a_terminal_leaves_them(text: str, lines: list[str]) -> None:
+    assert printed_lines(text) == lines

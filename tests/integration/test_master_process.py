@@ -1,0 +1,169 @@
+"""The master as a process: one at a time, whatever it was killed in the middle of."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.records import Record
+from det_jupyter.wire import MasterInfo, RunReport
+from tests.integration.master_support import (
+    RUN,
+    MasterProcess,
+    batches,
+    first_step,
+    gang_exited,
+    gang_started,
+    make_chunk,
+    make_client,
+    make_request,
+    master_process,
+    run_ended,
+    started,
+)
+from tests.processes import wait_until
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[MasterProcess]:
+    """Return a master that is not started yet."""
+    with master_process(tmp_path) as master:
+        yield master
+
+
+def submit(info: MasterInfo) -> None:
+    with make_client(info) as http:
+        answer = http.post("/experiments", json=make_request().model_dump(mode="json"))
+        assert answer.status_code == 201, answer.text
+
+
+def test_of_many_starters_one_becomes_the_master(master: MasterProcess) -> None:
+    starters = [master.spawn("serve", "--no-agent") for _ in range(5)]
+    wait_until(lambda: sum(s.poll() is None for s in starters) == 1, "the others have left")
+    wait_until((master.home / "runtime" / "master.json").exists, "the master serves")
+    (serving,) = [s for s in starters if s.poll() is None]
+    text = (master.home / "runtime" / "master.json").read_text()
+    assert MasterInfo.model_validate_json(text).pid == serving.pid
+    assert [s.returncode for s in starters if s is not serving] == [0] * 4
+    serving.terminate()
+    for starter in starters:
+        starter.communicate(timeout=30)
+    assert serving.returncode == 0
+    assert not (master.home / "runtime" / "master.json").exists()
+
+
+def test_its_files_are_for_the_user_alone(master: MasterProcess) -> None:
+    master.start()
+    for name in ("runtime/master.json", "data/det.sqlite3", "data/logs/master.log"):
+        assert stat.S_IMODE((master.home / name).stat().st_mode) == 0o600, name
+    for name in ("runtime", "data", "data/logs"):
+        assert stat.S_IMODE((master.home / name).stat().st_mode) == 0o700, name
+
+
+def test_killed_in_the_middle_it_loses_and_doubles_nothing(master: MasterProcess) -> None:
+    info = master.start()
+    agent = master.agent(info)
+    submit(info)
+    assert agent.next_command()["kind"] == "start_gang"
+    offset = 0
+    journal = []
+    for step in range(1, 31):
+        records: list[Record] = [started(), first_step()] if step == 1 else []
+        records.append(batches(step, [float(step)]))
+        chunk = make_chunk(records, offset=offset)
+        journal.append(chunk)
+        offset += chunk.size_bytes
+    agent.report(gang_started(), *journal[:10])
+    master.kill()
+
+    info = master.start()
+    agent = master.agent(info, [RunReport(allocation_id=RUN, alive=True)])
+    assert agent.stored == {RUN: {"journal-0": journal[10].offset}}
+    agent.report(*journal[8:20])  # some of it again
+    agent.report(*journal[8:])
+    last = make_chunk([run_ended()], offset=offset)
+    agent.report(last, gang_exited())
+    assert agent.next_command()["kind"] == "close_run"
+    with make_client(info) as http:
+        (curve,) = http.get("/experiments/1/curves").json()
+        assert curve["values"] == [float(step) for step in range(1, 31)]
+        assert http.get("/experiments/1").json()["state"] == "COMPLETED"
+    master.end()
+
+
+def test_a_gang_that_was_ordered_and_not_heard_of_is_ordered_again(master: MasterProcess) -> None:
+    info = master.start()
+    agent = master.agent(info)
+    submit(info)
+    order = agent.next_command()
+    master.kill()
+    agent = master.agent(master.start())
+    assert agent.next_command() == order
+    master.end()
+
+
+def test_running_trials_outlive_a_master_that_is_asked_to_stop(master: MasterProcess) -> None:
+    info = master.start()
+    agent = master.agent(info)
+    submit(info)
+    assert agent.next_command()["kind"] == "start_gang"
+    agent.report(gang_started())
+    status, output = master.run("stop")
+    assert (status, output) == (0, "The master has stopped.\n")
+    assert master.wait() == 0
+    assert agent.commands.empty()  # neither killed nor told to leave
+
+
+def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> None:
+    info = master.start()
+    agent = master.agent(info)
+    submit(info)
+    assert agent.next_command()["kind"] == "start_gang"
+    agent.report(gang_started())
+    stopping = master.spawn("stop", "--everything")
+    assert agent.next_command()["kind"] == "kill_gang"
+    agent.report(gang_exited(code=-9, killed=True))
+    assert agent.next_command()["kind"] == "close_run"
+    assert agent.next_command()["kind"] == "leave"
+    stopping.communicate(timeout=30)
+    assert master.wait() == 0
+
+
+def test_people_can_ask_how_it_is(master: MasterProcess) -> None:
+    assert master.run("status") == (3, "No master runs.\n")
+    assert master.run("stop") == (0, "No master runs.\n")
+    info = master.start()
+    status, output = master.run("status")
+    assert status == 0
+    assert f"pid {info.pid}" in output
+    assert "No agent has come yet." in output
+    status, output = master.run("status", "--json")
+    assert json.loads(output)["master"]["pid"] == info.pid
+    assert info.token not in output
+    assert master.run("start") == (0, f"The master runs: pid {info.pid}, {info.url}\n")
+
+
+def test_a_master_that_nobody_needs_leaves(master: MasterProcess) -> None:
+    master.start(DET_JUPYTER_IDLE_HOURS=str(0.5 / 3600))
+    assert master.wait() == 0
+
+
+def test_a_master_with_an_active_experiment_stays(master: MasterProcess) -> None:
+    idle_s = 0.5
+    info = master.start(DET_JUPYTER_IDLE_HOURS=str(idle_s / 3600))
+    agent = master.agent(info)
+    submit(info)
+    assert agent.next_command()["kind"] == "start_gang"
+    deadline = time.monotonic() + 3 * idle_s
+    while time.monotonic() < deadline:  # an agent's own requests do not count
+        assert agent.report().status_code == 200
+        time.sleep(0.05)
+    agent.report(gang_started(), make_chunk([run_ended()]), gang_exited())
+    assert agent.next_command()["kind"] == "close_run"
+    assert agent.next_command()["kind"] == "leave"
+    assert master.wait() == 0

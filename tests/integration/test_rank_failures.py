@@ -1,0 +1,254 @@
+"""Whatever goes wrong in a rank is told once, where it happened, by the rank where it did."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.records import BatchMetrics, CheckpointSaved, RankFailure, RunEnded
+from tests.integration.rank_support import Lab, running_zygote
+
+# `act(context)` runs where `place` says, on the rank that `on_rank` says (or on all).
+FRAIL = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from det_jupyter.pytorch import DataLoader, PyTorchTrial
+
+data = TensorDataset(torch.arange(32.0).reshape(-1, 1), torch.zeros(32, 1))
+empty = TensorDataset(torch.zeros(0, 1), torch.zeros(0, 1))
+
+
+class FrailTrial(PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        self.model = context.wrap_model(nn.Linear(1, 1))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.001))
+        self.maybe_act("__init__")
+
+    def maybe_act(self, place, batch_idx=0):
+        wanted = self.context.get_hparams()
+        if wanted["place"] == place and self.context.distributed.rank in wanted["on_ranks"]:
+            if batch_idx == wanted["batch_idx"]:
+                exec(wanted["act"], globals(), {"self": self})
+
+    def build_training_data_loader(self):
+        return DataLoader(data, self.context.get_per_slot_batch_size())
+
+    def build_validation_data_loader(self):
+        return DataLoader(data, 8)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        self.maybe_act("train_batch", batch_idx)
+        x, y = batch
+        loss = nn.functional.mse_loss(self.model(x), y)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch, batch_idx):
+        self.maybe_act("evaluate_batch", batch_idx)
+        x, y = batch
+        metrics = {"error": nn.functional.mse_loss(self.model(x), y)}
+        return metrics
+"""
+
+
+SLEEP = "import time; time.sleep({})"
+
+
+def frail(
+    act: str, place: str, *, on_ranks: tuple[int, ...] = (1,), batch_idx: int = 0, **changes: Any
+) -> dict[str, Any]:
+    return {
+        "entrypoint": "FrailTrial",
+        "hyperparameters": {
+            "global_batch_size": 4,
+            "act": act,
+            "place": place,
+            "on_ranks": list(on_ranks),
+            "batch_idx": batch_idx,
+        },
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 12}},
+    } | changes
+
+
+def only_failure(lab: Lab, source: str, config: dict[str, Any], *, ranks: int = 2) -> RankFailure:
+    """Return the failure that a user is told: the earliest."""
+    gang = lab.start(source, config, ranks=ranks)
+    codes = gang.wait()
+    assert 1 in codes, gang.output()
+    assert not gang.of(RunEnded)
+    return gang.failures()[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "batch_idx", "final", "line"),
+    [
+        ("__init__", 0, True, 'self.maybe_act("__init__")'),
+        ("train_batch", 0, True, 'self.maybe_act("train_batch", batch_idx)'),
+        ("train_batch", 5, False, 'self.maybe_act("train_batch", batch_idx)'),
+        ("evaluate_batch", 1, False, 'self.maybe_act("evaluate_batch", batch_idx)'),
+    ],
+)
+def test_an_error_on_one_rank_is_told_with_its_cell_and_line(
+    lab: Lab, place: str, batch_idx: int, final: bool, line: str
+) -> None:
+    failure = only_failure(lab, FRAIL, frail("raise KeyError('lost')", place, batch_idx=batch_idx))
+    assert failure.rank == 1
+    assert failure.error == "KeyError: 'lost'"
+    assert failure.final is final
+    assert failure.where.startswith("Cell In[5], line ")
+    assert f"in {place}\n    {line}" in failure.traceback
+    assert "det_jupyter/" not in failure.traceback
+
+
+def test_peers_that_lose_a_rank_do_not_speak_before_it(lab: Lab) -> None:
+    gang = lab.start(FRAIL, frail("raise KeyError('lost')", "train_batch", batch_idx=3), ranks=3)
+    gang.wait()
+    assert [failure.rank for failure in gang.failures()] == [1]
+
+
+def test_a_rank_that_was_killed_is_told_as_gone_and_may_be_tried_again(lab: Lab) -> None:
+    gang = lab.start(
+        FRAIL, frail("import os; os.kill(os.getpid(), 9)", "train_batch", batch_idx=0)
+    )
+    # Nobody ends the peer here, so it says what it saw: not the cause, and no reason to give up.
+    assert gang.wait_for_all() == [1, -signal.SIGKILL]
+    (failure,) = gang.of(RankFailure, rank=0)
+    assert failure.error.startswith("another rank is gone: ")
+    assert failure.final is False
+
+
+def test_a_trial_that_calls_exit_has_failed(lab: Lab) -> None:
+    failure = only_failure(
+        lab, FRAIL, frail("import sys; sys.exit(0)", "train_batch", on_ranks=(0, 1))
+    )
+    assert failure.error == "SystemExit: 0"
+
+
+def test_the_traceback_is_also_in_the_output_of_the_rank(lab: Lab) -> None:
+    gang = lab.start(FRAIL, frail("raise KeyError('lost')", "train_batch"))
+    gang.wait()
+    assert "KeyError: 'lost'" in gang.folder.output(1).read_text()
+
+
+@pytest.mark.parametrize("on_ranks", [(0,), (1,), (0, 1)])
+def test_invalid_hyperparameters_end_the_run_whoever_finds_them(
+    lab: Lab, on_ranks: tuple[int, ...]
+) -> None:
+    act = "from det_jupyter.errors import InvalidHP; raise InvalidHP('too wide')"
+    gang = lab.start(FRAIL, frail(act, "train_batch", on_ranks=on_ranks, batch_idx=2))
+    gang.wait()
+    ends = [end for rank in (0, 1) for end in gang.of(RunEnded, rank)]
+    assert ends
+    assert {(end.reason, end.message) for end in ends} == {("invalid_hp", "too wide")}
+    assert not gang.failures()
+
+
+def test_a_metric_that_is_never_reported_is_told_before_training(lab: Lab) -> None:
+    source = FRAIL.replace("        metrics = {", "        return {").replace(
+        "        return metrics\n", ""
+    )
+    gang = lab.start(
+        source,
+        frail("", "") | {"searcher": _searcher("eror")},
+    )
+    gang.wait()
+    failure = gang.failures()[0]
+    assert failure.error == (
+        "searcher.metric: the trial reports error; got 'eror' (did you mean 'error'?)"
+    )
+    assert failure.final is True
+    assert not gang.of(BatchMetrics)
+
+
+def test_a_metric_that_only_running_shows_to_be_missing_is_final(lab: Lab) -> None:
+    gang = lab.start(FRAIL, frail("", "") | {"searcher": _searcher("accuracy")})
+    gang.wait()
+    failure = gang.failures()[0]
+    assert failure.error == ("searcher.metric: the trial reports error; got 'accuracy'")
+    assert failure.final is True
+    assert gang.validations()  # what it did report is not lost
+
+
+def _searcher(metric: str) -> dict[str, Any]:
+    return {"name": "single", "metric": metric, "max_length": {"batches": 12}}
+
+
+def test_all_missing_methods_are_named_at_once(lab: Lab) -> None:
+    source = FRAIL.replace("def train_batch", "def train").replace("def evaluate_batch", "def ev")
+    failure = only_failure(lab, source, frail("", ""), ranks=1)
+    assert failure.error == (
+        "entrypoint: FrailTrial lacks train_batch; define it in the class; "
+        "entrypoint: FrailTrial lacks evaluate_batch; define it (or evaluate_full_dataset)"
+    )
+    assert failure.final is True
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("context.wrap_model(nn.Linear(1, 1))", "nn.Linear(1, 1)", "to call context.wrap_model"),
+        ("context.wrap_optimizer(torch", "(torch", "has to call context.wrap_optimizer"),
+        ("DataLoader(data, self", "torch.utils.data.DataLoader(data, self",
+         "build_training_data_loader: returned a torch.utils.data.dataloader.DataLoader"),
+        ('{"loss": loss}', "None", "train_batch returned None, expected a dict of metrics"),
+        ('{"loss": loss}', '{"loss": "high"}', "metric 'loss' is a str, expected a number"),
+        ('return {"loss": loss}', 'return {"loss": loss} if batch_idx < 3 else {"lost": loss}',
+         "train_batch: batch 3 lacks loss and adds lost"),
+        ("return metrics", "return 3", "evaluate_batch returned a int, expected a dict"),
+        ("DataLoader(data, 8)", "DataLoader(empty, 8)", "the validation data has no batches"),
+        ("DataLoader(data, self", "DataLoader(empty, self", "the training data has no batches"),
+        ('return {"loss": loss}', 'return {f"loss{self.context.distributed.rank}": loss}',
+         "rank 1 returns loss1, rank 0 loss0; all ranks have to return the same metrics"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_trial_are_told_with_their_remedy(
+    lab: Lab, old: str, new: str, message: str
+) -> None:
+    source = FRAIL.replace(old, new)
+    assert source != FRAIL
+    failure = only_failure(lab, source, frail("", ""))
+    assert message in failure.error
+
+
+def test_a_missing_folder_is_a_failure_that_can_be_read(lab: Lab) -> None:
+    lab.cwd.rmdir()
+    failure = only_failure(lab, FRAIL, frail("", ""), ranks=1)
+    assert failure.error.startswith("FileNotFoundError: ")
+    assert failure.final is True
+
+
+def test_ranks_die_with_their_agent(tmp_path: Path, lab: Lab) -> None:
+    with running_zygote(tmp_path) as zygote:
+        own = lab.with_zygote(zygote)
+        gang = own.start(FRAIL, frail(SLEEP.format(60), "train_batch", on_ranks=(0, 1)))
+        gang.wait_until(lambda: gang.records(0) and gang.records(1), "both ranks are up")
+        zygote.cut_lifeline()
+        assert gang.wait_for_all() == [-signal.SIGKILL, -signal.SIGKILL]
+
+
+def test_a_sigint_does_not_end_training(lab: Lab) -> None:
+    gang = lab.start(FRAIL, frail(SLEEP.format(1), "train_batch", on_ranks=(0, 1), batch_idx=2))
+    gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
+    for pid in gang.pids:
+        os.kill(pid, signal.SIGINT)
+    assert gang.ended().reason == "completed"
+    assert "interrupts do not stop training" in gang.output()
+
+
+def test_a_resumed_run_that_fails_at_once_may_be_tried_again(lab: Lab) -> None:
+    first = lab.start(FRAIL, frail("", ""))
+    first.ended()
+    assert first.of(CheckpointSaved)
+    longer = frail("raise OSError('disk')", "__init__") | {
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 20}}
+    }
+    second = lab.start(FRAIL, longer, checkpoint=first.last_checkpoint())
+    second.wait()
+    assert second.failures()[0].final is False

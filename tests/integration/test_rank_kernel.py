@@ -1,0 +1,148 @@
+"""Every rank is a Jupyter kernel that answers while it trains."""
+
+from __future__ import annotations
+
+import ast
+import json
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from det_jupyter.records import BatchMetrics
+from det_jupyter.wire import RankSpec
+from tests.integration.rank_support import Gang, Lab
+from tests.integration.test_rank_failures import FRAIL, SLEEP, frail
+
+
+@contextmanager
+def client_of(gang: Gang, rank: int) -> Iterator[BlockingKernelClient]:
+    """Attach to the rank's kernel."""
+    file = gang.folder.connection_file(rank)
+    gang.wait_until(file.exists, "the connection file is there")
+    client = BlockingKernelClient()
+    client.load_connection_file(str(file))
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=20)
+        yield client
+    finally:
+        client.stop_channels()
+
+
+def execute(client: BlockingKernelClient, code: str) -> tuple[str, str]:
+    """Return the value of the code's last expression as text, and what it printed."""
+    outputs: list[dict[str, Any]] = []
+    reply = client.execute_interactive(code, timeout=20, output_hook=outputs.append)
+    assert reply["content"]["status"] == "ok", reply["content"]
+    contents = [(message["msg_type"], message["content"]) for message in outputs]
+    values = [c["data"]["text/plain"] for kind, c in contents if kind == "execute_result"]
+    printed = "".join(c["text"] for kind, c in contents if kind == "stream")
+    return (values or [""])[-1], printed
+
+
+def slow_steps(seconds: float, **changes: Any) -> dict[str, Any]:
+    """Return a configuration of FrailTrial that sleeps in its third batch on all ranks."""
+    config = frail(SLEEP.format(seconds), "train_batch", on_ranks=(0, 1), batch_idx=2)
+    return config | changes
+
+
+def test_a_rank_shows_live_values_and_its_stack_while_it_trains(lab: Lab) -> None:
+    gang = lab.start(FRAIL, slow_steps(3))
+    gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
+    with client_of(gang, 1) as client:
+        gang.wait_until(lambda: execute(client, "batch_idx")[0] == "2", "batch 2 is in training")
+        assert execute(client, "rank, world_size, device, steps_completed")[0] == (
+            "(1, 2, device(type='cpu'), 2)"
+        )
+        assert execute(client, "float(loss) >= 0 and loss is metrics['loss']")[0] == "True"
+        assert execute(client, "trial.model is model is context.models[0]")[0] == "True"
+        assert execute(client, "len(batch), type(optimizer).__name__")[0] == "(2, 'SGD')"
+        stack = ast.literal_eval(execute(client, "det_stack()")[0])
+        assert stack.startswith("  Cell In[5], line ")
+        assert 'self.maybe_act("train_batch", batch_idx)' in stack
+        assert "det_jupyter/" not in stack
+        assert execute(client, "print('to the client')") == ("", "to the client\n")
+    assert gang.ended().reason == "completed"
+    assert "to the client" not in gang.output()
+
+
+def test_a_client_can_neither_end_nor_interrupt_a_rank(lab: Lab) -> None:
+    gang = lab.start(FRAIL, slow_steps(2))
+    gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
+    for request in ("interrupt_request", "shutdown_request"):
+        with client_of(gang, 0) as client:
+            client.control_channel.send(client.session.msg(request, {"restart": False}))
+            reply = client.control_channel.get_msg(timeout=10)
+            assert reply["content"]["status"] == "ok"
+            assert execute(client, "1 + 1")[0] == "2"
+    assert gang.ended().reason == "completed"
+
+
+def test_a_rank_that_is_stuck_before_its_first_step_can_be_looked_into(lab: Lab) -> None:
+    gang = lab.start(FRAIL, frail(SLEEP.format(60), "__init__", on_ranks=(1,)))
+    with client_of(gang, 1) as client:
+        stack = ast.literal_eval(execute(client, "det_stack()")[0])
+        assert "in __init__" in stack
+    gang.kill()
+
+
+def test_the_connection_file_is_private_and_complete(lab: Lab) -> None:
+    gang = lab.start(FRAIL, slow_steps(0.5), ranks=1)
+    file = gang.folder.connection_file(0)
+    gang.wait_until(file.exists, "the connection file is there")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    connection = json.loads(file.read_text())
+    assert connection["transport"] == "ipc"
+    assert len(connection["key"]) == 64
+    gang.ended()
+
+
+def test_main_stays_the_trainers_when_the_kernel_runs(lab: Lab) -> None:
+    gang = lab.start(FRAIL, slow_steps(1))
+    with client_of(gang, 0) as client:
+        code = "import sys; hasattr(sys.modules['__main__'], 'get_ipython')"
+        assert execute(client, code)[0] == "False"
+        assert "IPython" not in execute(client, "sys.excepthook.__module__")[0]
+    gang.ended()
+
+
+def test_a_rank_can_be_started_without_the_zygote(lab: Lab) -> None:
+    plan, folder = lab.prepare(FRAIL, frail("print('hello')", "train_batch", on_ranks=(0,)), 1)
+    (spec,) = lab.specs(plan, folder)
+    alone = spec.model_copy(update={"place": spec.place.model_copy(update={"lifeline_fd": None})})
+    folder.spec(0).write_text(alone.model_dump_json())
+    argv = [sys.executable, "-m", "det_jupyter.worker", "-f", str(folder.connection_file(0))]
+    process = subprocess.Popen(argv, env=lab.environment(DET_RANK_SPEC=str(folder.spec(0))))
+    assert process.wait(60) == 0
+    assert folder.output(0).read_text() == "hello\n"
+    assert RankSpec.model_validate_json(folder.spec(0).read_text()) == alone
+
+
+def test_without_a_rank_to_be_the_worker_is_an_ordinary_kernel(lab: Lab) -> None:
+    file = lab.data_dir / "kernel.json"
+    file.parent.mkdir(exist_ok=True)
+    argv = [sys.executable, "-m", "det_jupyter.worker", "-f", str(file)]
+    process = subprocess.Popen(
+        argv, env=lab.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        client = BlockingKernelClient()
+        client.load_connection_file(str(file))
+        client.start_channels()
+        client.wait_for_ready(timeout=20)
+        assert execute(client, "6 * 7")[0] == "42"
+        client.shutdown()
+        assert process.wait(20) == 0
+        client.stop_channels()
+    finally:
+        process.kill()
+        process.wait()
