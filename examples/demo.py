@@ -50,7 +50,10 @@ def main() -> int:
 def _execute() -> Path:
     notebook = nbformat.read(SOURCE, as_version=4)
     client = NotebookClient(
-        notebook, timeout=300, resources={"metadata": {"path": str(SOURCE.parent)}}
+        notebook,
+        timeout=300,
+        resources={"metadata": {"path": str(SOURCE.parent)}},
+        extra_arguments=["--IPKernelApp.log_level=40"],  # it warns of plain TCP, on loopback
     )
     try:
         client.execute()
@@ -80,8 +83,7 @@ def _watch(client: Client, before: set[int], ranks: dict[int, RankView]) -> None
                 metric = experiment.config["searcher"]["metric"]
                 bar.set_postfix_str(f" {metric} {trial.latest_metric:.4f}", refresh=False)
         bar.set_description_str(f"Experiment {experiment.id} “{experiment.name}”", refresh=False)
-        bar.n = round(1000 * experiment.progress)
-        bar.refresh()
+        bar.update(round(1000 * experiment.progress) - bar.n)  # drawn at most ten times a second
 
     Follower(client, view.id, show).start().thread.join()
     bar.close()
@@ -95,7 +97,7 @@ def _report(view: ExperimentView, ranks: dict[int, RankView], path: Path, second
     print(f"Ranks:    {len(ranks)} ({', '.join(rank.device for rank in ranks.values())})")
     print(f"Backend:  {', '.join(backends)}")
     print(f"Notebook: {path}")
-    print(f"Took:     {seconds:.1f} s")
+    print(f"Took:     {seconds:.1f} s (the master stays, warm: python -m det_jupyter.master stop)")
     reached = accuracy is not None and accuracy >= WANTED_ACCURACY
     if not reached:
         print(f"The accuracy is below {WANTED_ACCURACY}.", file=sys.stderr)

@@ -133,8 +133,10 @@ class Guard:
             self.last_request_at = time.monotonic()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(Exception):  # answered and logged already: see _on_unexpected
+        try:
             await self._app(scope, receive, send)
+        except Exception:  # answered already, unless an answer had begun
+            logger.exception("%s %s failed", scope["method"], scope["path"])
 
     @property
     def idle_s(self) -> float:
@@ -174,6 +176,5 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_unexpected(request: Request, error: Exception) -> Response:
     what = f"{request.method} {request.url.path}"
-    logger.error("%s failed", what, exc_info=error)
     problem = f"{what}: {type(error).__name__}: {error}; the master's log has more"
     return refusal(500, "DetError", [problem])

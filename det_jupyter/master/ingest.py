@@ -22,7 +22,6 @@ from pydantic import ValidationError
 from det_jupyter.errors import DetError
 from det_jupyter.master.events import Event, RecordArrived, ValidationReported
 from det_jupyter.master.machine import ToAgent
-from det_jupyter.master.views import find_allocation
 from det_jupyter.master.work import Work
 from det_jupyter.records import (
     BatchMetrics,
@@ -89,11 +88,11 @@ class _Intake:
         return answer
 
     def take_start(self, report: GangStarted) -> None:
-        if find_allocation(self._work.machine.state, report.allocation_id):
+        if self._work.machine.state.find_allocation(report.allocation_id):
             self._handle(report)
 
     def take_exit(self, report: GangExited) -> None:
-        if find_allocation(self._work.machine.state, report.allocation_id):
+        if self._work.machine.state.find_allocation(report.allocation_id):
             self._handle(report)  # the machine has the run closed
         else:
             close = CloseRun(allocation_id=report.allocation_id)
@@ -124,7 +123,7 @@ class _Intake:
 
     def _source_of(self, chunk: Chunk) -> _Source | None:
         state = self._work.machine.state
-        found = find_allocation(state, chunk.allocation_id)
+        found = state.find_allocation(chunk.allocation_id)
         kind, _, rank = chunk.stream.partition("-")
         if found is None or kind not in ("journal", "output") or not rank.isdecimal():
             return None

@@ -33,11 +33,10 @@ def queue(turn: Turn, trial: Trial) -> None:
 
 def place_waiting(turn: Turn) -> None:
     """Start whoever fits, and say anew why each of the others waits: it may lie in others."""
-    waiting = _waiting(turn)
-    requests = [
-        to_request(trial, turn.experiment(trial.experiment_id)) for trial in waiting.values()
-    ]
-    if waiting:
+    if waiting := _waiting(turn):
+        requests = [
+            to_request(trial, turn.experiment(trial.experiment_id)) for trial in waiting.values()
+        ]
         for placement in schedule(agents_as_they_are(turn.state), requests):
             _start(turn, waiting[placement.request_id], placement)
     _explain_waiting(turn)

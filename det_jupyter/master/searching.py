@@ -122,4 +122,5 @@ def _create_trial(turn: Turn, experiment: Experiment) -> None:
     )
     turn.state.trials[trial.id] = trial
     experiment.trial_ids.append(trial.id)
+    turn.touch(experiment)
     queue(turn, trial)

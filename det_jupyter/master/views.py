@@ -106,17 +106,3 @@ def agent_view(state: MachineState, agent: Agent, *, is_connected: bool) -> Agen
             for slot in allocation.slots
         },
     )
-
-
-def find_allocation(state: MachineState, allocation_id: str) -> tuple[Trial, Allocation] | None:
-    """Return the run of that name with its trial, unless it is over or was never."""
-    match allocation_id.split("."):
-        case [_, trial_id, _] if trial_id.isdecimal():
-            trial = state.trials.get(int(trial_id))
-        case _:
-            trial = None
-    if trial is None or trial.allocation is None or trial.allocation.id != allocation_id:
-        return None
-    if trial.allocation.state is AllocationState.ENDED:
-        return None
-    return trial, trial.allocation

@@ -136,7 +136,9 @@ class Trainer:
             "steps_completed": self.steps_completed,
             "metrics": self.metrics,
         }
-        return found | ({"loss": self.metrics["loss"]} if "loss" in self.metrics else {})
+        return found | (
+            {"loss": _to_number(self.metrics["loss"])} if "loss" in self.metrics else {}
+        )
 
     def _build_trial(self) -> PyTorchTrial:
         problems = [f"entrypoint: {line}" for line in check_trial_class(self._trial_class)]
@@ -364,6 +366,12 @@ class Trainer:
             uuid = self._distributed.broadcast(uuid)
             for callback in self.callbacks.values():
                 callback.on_checkpoint_upload_end(uuid)
+
+
+def _to_number(value: Any) -> Any:
+    """Return a scalar tensor's value, which is what one wants to read. Waits for the device."""
+    is_scalar = isinstance(value, torch.Tensor) and value.numel() == 1
+    return value.item() if is_scalar else value
 
 
 def _checked(trial: PyTorchTrial, method: str) -> DataLoader:

@@ -41,7 +41,6 @@ def message_of(book: Notebook, code: str) -> str:
     outputs = book.run(code)
     shown = outputs.error or outputs.text
     assert shown, f"no message: {outputs}"
-    assert "Traceback" not in shown
     assert "det_jupyter/" not in shown, "our own frames are of no use to the user"
     return shown
 
@@ -76,6 +75,7 @@ def variant(old: str = "", new: str = "") -> str:
 )  # fmt: skip
 def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[str]) -> None:
     shown = message_of(book, variant(old, new))
+    assert "Traceback" not in shown
     for part in parts:
         assert part in shown
 
@@ -167,7 +167,7 @@ def test_a_searcher_metric_that_the_trial_never_reports(book: Notebook) -> None:
 
 def test_help_and_completion(book: Notebook) -> None:
     assert "logs" in book.check("%det_experiment --help").text
-    assert "--dry-run" in book.check("%%det_experiment --help\n").text
+    assert "--dry-run" in book.check("%%det_experiment --help\nx").text
     assert set(book.complete("%det_experiment pa")) == {"pause"}
     assert "--allow-large" in book.complete("%%det_experiment --al")
     assert book.complete("%%det_experiment\nresou") == ["resources: "]

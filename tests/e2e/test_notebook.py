@@ -52,7 +52,7 @@ def test_quickstart_notebook_runs_and_says_what_is_true(
     ).execute()
     (source,) = [c for c in document.cells if c.source.startswith("%%det_experiment")]
     (shown,) = [o.data for o in source.outputs if "text/html" in o.get("data", {})]
-    assert "Completed" in shown["text/plain"]
+    assert "completed" in shown["text/plain"]
     assert "<svg" in shown["text/html"]
     view = client.experiments()[-1]
     assert view.state == "COMPLETED"

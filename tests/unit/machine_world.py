@@ -14,7 +14,7 @@ from det_jupyter.master.events import (
     ValidationReported,
 )
 from det_jupyter.master.machine import Command, Machine, ToAgent
-from det_jupyter.master.state import Allocation, Experiment, Trial
+from det_jupyter.master.state import Allocation, Experiment, MachineState, Trial
 from det_jupyter.records import CheckpointSaved, FirstStep, RankFailure, RankStarted, RunEnded
 from det_jupyter.wire import (
     AgentCommand,
@@ -42,8 +42,10 @@ class World:
         commands: list[Command] = []
         for event in told:
             self.now += 1.0
+            before = parts_of(self.machine.state)
             commands = self.machine.handle(event, self.now)
             self.machine.check()
+            check_changes(self.machine, before)
         return commands
 
     def order(self, command: AgentCommand, agent_id: str = "box") -> ToAgent:
@@ -63,6 +65,28 @@ class World:
 
     def allocation_state(self, trial_id: int = 1) -> AllocationState:
         return self.allocation(trial_id).state
+
+
+Parts = dict[str, dict[Any, str]]
+
+
+def parts_of(state: MachineState) -> Parts:
+    """Return every part that others are shown, as text."""
+    return {
+        "experiments": {
+            id: part.model_dump_json(exclude={"searcher"})
+            for id, part in state.experiments.items()
+        },
+        "trials": {id: part.model_dump_json() for id, part in state.trials.items()},
+        "checkpoints": {id: part.model_dump_json() for id, part in state.checkpoints.items()},
+    }
+
+
+def check_changes(machine: Machine, before: Parts) -> None:
+    """Assert that whatever the last event has changed is named by `changes()`."""
+    for kind, texts in parts_of(machine.state).items():
+        changed = {id for id, text in texts.items() if before[kind].get(id) != text}
+        assert changed <= getattr(machine.changes(), kind), f"{kind} that changed unseen"
 
 
 def slot(number: int) -> SlotView:
@@ -200,5 +224,5 @@ def failed(
 def exited(
     allocation_id: str = "1.1.1", codes: Mapping[int, int | None] | None = None, **facts: Any
 ) -> GangExited:
-    exit_codes = {0: 0, 1: 0} if codes is None else dict(codes)
+    exit_codes: dict[int, int | None] = {0: 0, 1: 0} if codes is None else dict(codes)
     return GangExited(allocation_id=allocation_id, at=80.0, exit_codes=exit_codes, **facts)

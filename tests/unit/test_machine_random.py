@@ -25,7 +25,7 @@ from det_jupyter.master.events import (
     parse_event,
 )
 from det_jupyter.master.machine import Command, Machine, TruncateMetrics
-from det_jupyter.master.state import MachineState
+from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.wire import (
     AllocationState,
     CloseRun,
@@ -34,10 +34,12 @@ from det_jupyter.wire import (
     StartGang,
 )
 from tests.unit.machine_world import (
+    check_changes,
     ended,
     exited,
     failed,
     first_step,
+    parts_of,
     registered,
     saved,
     started,
@@ -77,6 +79,7 @@ class RandomLife(RuleBasedStateMachine):
     def tell(self, event: Event) -> None:
         self.now += 1.0
         before = self.machine.state.model_dump_json()
+        parts = parts_of(self.machine.state)
         try:
             commands = self.machine.handle(event, self.now)
         except (ConfigError, Conflict, NotFound):
@@ -85,6 +88,7 @@ class RandomLife(RuleBasedStateMachine):
             assert self.machine.changes().experiments == set()
             return
         self.history.append((self.now, event.model_dump_json()))
+        check_changes(self.machine, parts)
         self.commands += commands
         for command in commands:
             self.check_command(command)
@@ -223,7 +227,7 @@ class RandomLife(RuleBasedStateMachine):
     @invariant()
     def what_is_over_stays_as_it_was(self) -> None:
         state = self.machine.state
-        parts = [*state.experiments.values(), *state.trials.values()]
+        parts: list[Experiment | Trial] = [*state.experiments.values(), *state.trials.values()]
         for part in parts:
             key = (type(part).__name__, part.id)
             if part.state.is_terminal:

@@ -301,6 +301,12 @@ def test_an_earlier_failure_is_still_told_when_the_trial_completes(world: World)
 # Old news
 
 
+@pytest.mark.parametrize("id", ["", "1", "1.1", "1.x.1", "1.1.1.1", "2.9.1", "1.1.2"])
+def test_a_name_of_no_run_finds_none(world: World, id: str) -> None:
+    assert world.machine.state.find_allocation("1.1.1") is not None
+    assert world.machine.state.find_allocation(id) is None
+
+
 @pytest.mark.parametrize(
     "news",
     [

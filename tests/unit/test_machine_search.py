@@ -15,6 +15,8 @@ from det_jupyter.master.events import (
     KillRequested,
     PauseRequested,
 )
+from det_jupyter.master.machine import Machine
+from det_jupyter.master.state import MachineState
 from det_jupyter.searcher import Action, Create, ExitReason, SearchMethod, Shutdown, Stop
 from det_jupyter.wire import AllocationState, CloseRun, KillGang, SignalGang, State
 from tests.unit.machine_world import (
@@ -30,7 +32,7 @@ from tests.unit.machine_world import (
 
 
 class Pair:
-    """Two trials; one with a metric above 1 stops, one above 10 stops both."""
+    """Two trials; a metric above 1 stops its trial, above 10 both; below 0 it wants no more."""
 
     def __init__(self, seen: list[str]) -> None:
         self.seen = seen
@@ -39,6 +41,8 @@ class Pair:
         return [Create(0), Create(1)]
 
     def on_validation(self, index: int, steps_completed: int, metric: float) -> list[Action]:
+        if metric < 0:
+            return [Shutdown()]
         if metric > 10:
             return [Stop(0), Stop(1)]
         return [Stop(index)] if metric > 1 else []
@@ -107,20 +111,40 @@ def test_an_experiment_fails_when_all_its_trials_have(world: World) -> None:
     assert world.experiment().message == "trial 1: ValueError: 1.1.1"
 
 
-def test_a_stopped_trial_is_stopped_once(world: World) -> None:
-    world.tell(validated(10, 2.0), exited(codes={0: 0}))
-    world.tell(validated(10, 2.0, "1.2.1"))
-    assert world.tell(validated(20, 20.0, "1.2.1")) == []
+@pytest.mark.parametrize("has_left", [False, True])
+def test_a_stopped_trial_is_stopped_once(world: World, has_left: bool) -> None:
+    world.tell(validated(10, 2.0))
+    if has_left:
+        world.tell(exited(codes={0: 0}))
+    assert world.tell(validated(20, 20.0, "1.2.1")) == [
+        world.order(PREEMPT.model_copy(update={"allocation_id": "1.2.1"}))
+    ]
+
+
+def test_a_validation_on_the_way_out_is_noted_and_not_judged(world: World) -> None:
+    world.tell(validated(10, 2.0))
+    assert world.tell(validated(20, 20.0)) == []
+    assert world.trial(1).latest_metric == 20.0
+    assert world.trial(2).state is State.ACTIVE
+
+
+def test_after_the_search_has_shut_down_its_trials_go_on_to_their_end(world: World) -> None:
+    world.tell(validated(10, -1.0))
+    assert world.experiment().state is State.STOPPING_COMPLETED
+    world.tell(ended("completed"), exited(codes={0: 0}))
+    assert world.experiment().state is State.STOPPING_COMPLETED
+    world.tell(ended("completed", allocation_id="1.2.1"), exited("1.2.1", codes={0: 0}))
+    assert world.experiment().state is State.COMPLETED
 
 
 def test_a_waiting_trial_that_is_stopped_ends_at_once(world: World) -> None:
-    world.tell(submitted("second", slots=1))
-    world.tell(exited("1.2.1", codes={0: None}, lost=True))  # its slot goes to the others in turn
-    world.tell(validated(10, 0.5))
-    waiting = [i for i in (1, 2) if world.allocation_state(i) is AllocationState.QUEUED]
-    world.tell(validated(20, 20.0))
-    for i in waiting:
-        assert world.trial(i).state is State.COMPLETED
+    world.tell(registered(slots=1, runs={"1.1.1": True}))
+    assert world.allocation_state(2) is AllocationState.QUEUED
+    assert world.tell(validated(20, 20.0)) == [world.order(PREEMPT)]
+    assert world.trial(2).state is State.COMPLETED
+    assert world.allocation_state(2) is AllocationState.ENDED
+    world.tell(exited(codes={0: 0}))
+    assert world.experiment().state is State.COMPLETED
 
 
 def test_pausing_leaves_a_stopped_trial_to_its_end(world: World) -> None:
@@ -160,9 +184,6 @@ def test_a_canceled_experiment_of_failed_trials_is_canceled(world: World) -> Non
 
 
 def test_a_search_goes_on_after_a_restart_of_the_master(world: World) -> None:
-    from det_jupyter.master.machine import Machine
-    from det_jupyter.master.state import MachineState
-
     world.tell(ended("completed"), exited(codes={0: 0}))
     text = world.machine.state.model_dump_json()
     world.machine = Machine(MachineState.model_validate_json(text))

@@ -1,0 +1,213 @@
+"""Checkpoints on a real disk: complete or not there, whatever kills their writer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from det_jupyter import core
+from det_jupyter.errors import CheckpointError
+from det_jupyter.pytorch import load_trial_from_checkpoint_path
+from det_jupyter.records import CheckpointSaved
+from det_jupyter.storage import LocalStorage
+from tests.integration.rank_support import Lab
+from tests.integration.test_training_resume import RESTLESS, assert_same_weights, config
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from det_jupyter.storage import LocalStorage
+with LocalStorage(Path(sys.argv[1])).store("second") as path:
+    (path / "weights").write_bytes(b"half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def store(storage: LocalStorage, uuid: str, content: str) -> None:
+    with storage.store(uuid) as path:
+        (path / "weights").write_text(content)
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_a_writer_that_is_killed_leaves_the_older_checkpoint_and_no_half_one(
+    tmp_path: Path,
+) -> None:
+    storage = LocalStorage(tmp_path)
+    store(storage, "first", "whole")
+    argv = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"writing\n"
+        # Another writer must not take work in progress for a leftover.
+        store(storage, "third", "whole")
+        assert names(tmp_path) == [".part-second", "first", "third"]
+        writer.kill()
+    assert (storage.find("first") / "weights").read_text() == "whole"
+    with pytest.raises(CheckpointError, match="second"):
+        storage.find("second")
+    store(storage, "fourth", "whole")
+    assert names(tmp_path) == ["first", "fourth", "third"]
+
+
+def test_a_block_that_raises_leaves_nothing(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(ZeroDivisionError), storage.store("first") as path:
+        (path / "weights").write_text("half")
+        raise ZeroDivisionError
+    assert names(tmp_path) == []
+
+
+def test_a_deleted_checkpoint_is_gone_and_deleting_it_again_is_fine(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    store(storage, "first", "whole")
+    storage.delete("first")
+    storage.delete("first")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["", "..", "../elsewhere", ".part-x", "/etc"])
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CheckpointError):
+        LocalStorage(tmp_path).find(name)
+
+
+def test_core_checkpoints_carry_their_metadata(tmp_path: Path) -> None:
+    context = core.init(checkpoint_storage=tmp_path / "checkpoints")
+    with context.checkpoint.store_path({"steps_completed": 5, "note": "hello"}) as (path, uuid):
+        (path / "weights").write_text("12345")
+    (record,) = context.sink.records  # type: ignore[attr-defined]  # a RecordList off the cluster
+    assert isinstance(record, CheckpointSaved)
+    assert (record.uuid, record.steps_completed) == (uuid, 5)
+    assert context.checkpoint.get_metadata(uuid)["note"] == "hello"
+    with context.checkpoint.restore_path(uuid) as path:
+        assert (path / "weights").read_text() == "12345"
+        assert record.size_bytes == sum(file.stat().st_size for file in path.iterdir())
+    other = context.checkpoint.upload(record.path, {"steps_completed": 6})
+    assert context.checkpoint.get_metadata(other)["steps_completed"] == 6
+    context.checkpoint.delete(uuid)
+    with pytest.raises(CheckpointError):
+        context.checkpoint.get_metadata(uuid)
+
+
+def test_metadata_without_a_step_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    context = core.init(checkpoint_storage=tmp_path / "checkpoints")
+    with (
+        pytest.raises(ValueError, match="steps_completed"),
+        context.checkpoint.store_path({"steps": 5}),
+    ):
+        raise AssertionError("the block must not run")
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_trial_killed_while_it_saves_goes_on_from_the_checkpoint_before(lab: Lab) -> None:
+    # The write of the second checkpoint never ends.
+    source = (
+        RESTLESS
+        + """
+    def build_callbacks(self):
+        from det_jupyter.pytorch import PyTorchCallback
+
+        class Stuck(PyTorchCallback):
+            def on_checkpoint_write_end(self, checkpoint_dir):
+                self.saved = getattr(self, "saved", 0) + 1
+                if self.saved == 2:
+                    (checkpoint_dir.parents[1] / "stuck").touch()
+                    time.sleep(60)
+
+        return {"stuck": Stuck()}
+"""
+    )
+    periodic = config(min_checkpoint_period={"batches": 10}, checkpoint_policy="none")
+    undisturbed = lab.start(RESTLESS, periodic)
+    undisturbed.ended()
+    gang = lab.start(source, periodic)
+    gang.wait_until((lab.data_dir / "stuck").exists, "the second checkpoint is being written")
+    os.kill(gang.pids[0], signal.SIGKILL)
+    gang.wait()
+    assert [c.steps_completed for c in gang.of(CheckpointSaved)] == [10]
+    resumed = lab.start(RESTLESS, periodic, checkpoint=gang.last_checkpoint())
+    resumed.ended()
+    assert_same_weights(undisturbed, resumed)
+    assert not list((lab.data_dir / "checkpoints").glob(".part-*"))
+
+
+def test_a_checkpoint_holds_what_it_takes_and_nothing_else(lab: Lab) -> None:
+    gang = lab.start(RESTLESS, config())
+    gang.ended()
+    saved = gang.of(CheckpointSaved)[-1]
+    path = Path(saved.path)
+    assert names(path) == ["load_data.json", "metadata.json", "state_dict.pt"]
+    assert path.parent == lab.data_dir / "checkpoints"
+    metadata = json.loads((path / "metadata.json").read_text())
+    assert metadata["steps_completed"] == 50
+    assert (metadata["experiment_id"], metadata["trial_id"]) == (1, 1)
+    state = torch.load(path / "state_dict.pt", weights_only=True)
+    assert not any(name.startswith("module.") for name in state["models"][0])
+    assert len(state["rng_states"]) == 2
+    assert not torch.equal(state["rng_states"][0]["torch"], state["rng_states"][1]["torch"])
+
+
+def test_checkpoints_go_where_the_configuration_says(lab: Lab, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    gang = lab.start(RESTLESS, config(checkpoint_storage={"host_path": str(elsewhere)}))
+    gang.ended()
+    assert Path(gang.last_checkpoint().path).parent == elsewhere
+
+
+def test_a_checkpoint_gives_back_the_trained_trial(lab: Lab) -> None:
+    gang = lab.start(RESTLESS, config())
+    gang.ended()
+    trial = load_trial_from_checkpoint_path(gang.last_checkpoint().path, data_dir=lab.data_dir)
+    assert type(trial).__name__ == "RestlessTrial"
+    for name, tensor in gang.weights().items():
+        assert torch.equal(trial.model.state_dict()[name], tensor)  # type: ignore[attr-defined]
+    assert not trial.model.training  # type: ignore[attr-defined]
+    batch = next(iter(trial.build_validation_data_loader()))
+    with torch.no_grad():
+        assert set(trial.evaluate_batch(batch, 0)) == {"error"}
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_the_reason(lab: Lab) -> None:
+    first = lab.start(RESTLESS, config())
+    first.ended()
+    wider = RESTLESS.replace("8, 32", "8, 64").replace("1d(32", "1d(64").replace("32, 1", "64, 1")
+    second = lab.start(
+        wider,
+        config(searcher={"name": "single", "metric": "error", "max_length": {"batches": 60}}),
+        checkpoint=first.last_checkpoint(),
+    )
+    second.wait()
+    failure = second.failures()[0]
+    assert "model 0 is not the one that was saved" in failure.error
+
+
+def test_a_damaged_checkpoint_is_named(lab: Lab) -> None:
+    gang = lab.start(RESTLESS, config())
+    gang.ended()
+    path = Path(gang.last_checkpoint().path)
+    (path / "state_dict.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(CheckpointError, match=r"state_dict\.pt cannot be read"):
+        load_trial_from_checkpoint_path(path, data_dir=lab.data_dir)
+    (path / "load_data.json").unlink()
+    with pytest.raises(CheckpointError, match="is not a checkpoint of a trial"):
+        load_trial_from_checkpoint_path(path, data_dir=lab.data_dir)
+
+
+def test_a_checkpoint_in_the_making_cannot_be_found(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    with storage.store("first") as path:
+        (path / "weights").write_text("half")
+        with pytest.raises(CheckpointError):
+            storage.find("first")
+    assert storage.find("first").is_dir()

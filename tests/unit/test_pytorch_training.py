@@ -1,0 +1,340 @@
+"""The parts of training that are arithmetic: windows, schedulers, boundaries, agreement, metrics."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.config import ExperimentConfig, Length, TrainingUnits, parse_config
+from det_jupyter.core import DistributedContext, PreemptContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import LRScheduler, Reducer
+from det_jupyter.pytorch.agreement import Agreement, Verdict
+from det_jupyter.pytorch.metrics import MetricSeries, TrainingMetrics, as_metrics
+from det_jupyter.pytorch.position import Position
+from det_jupyter.pytorch.reducers import reduce_batches, reduce_ranks
+from det_jupyter.pytorch.rng import RngStream, get_states, seed_everything, set_states
+from det_jupyter.pytorch.schedule import Schedule, next_multiple, training_units
+
+Mode = LRScheduler.StepMode
+
+
+def config(**changes: Any) -> ExperimentConfig:
+    document = {
+        "entrypoint": "T",
+        "hyperparameters": {"global_batch_size": 10},
+        "searcher": {"name": "single", "metric": "m", "max_length": {"batches": 20}},
+        **changes,
+    }
+    return parse_config(document, default_seed=0)
+
+
+def optimizer() -> torch.optim.SGD:
+    return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+
+
+# ---- aggregation windows and learning rates
+
+
+@given(st.integers(1, 6), st.integers(1, 30))
+def test_windows_cover_every_batch_once_and_the_last_one_is_stepped(
+    frequency: int, end: int
+) -> None:
+    covered: list[int] = []
+    for batch_idx in range(end):
+        position = Position(frequency, batch_idx=batch_idx, end=end)
+        if position.is_step:
+            covered += position.window
+            following = Position(frequency, batch_idx=position.next_step, end=end)
+            assert batch_idx < position.next_step
+            assert batch_idx + 1 == end or following.is_step
+    assert covered == list(range(end))
+
+
+@pytest.mark.parametrize(
+    ("mode", "frequency", "aggregation", "expected"),
+    [
+        (Mode.STEP_EVERY_BATCH, 1, 1, {i: 1 for i in range(12)}),
+        (Mode.STEP_EVERY_BATCH, 3, 1, {2: 1, 5: 1, 8: 1, 11: 1}),
+        (Mode.STEP_EVERY_BATCH, 1, 4, {3: 4, 7: 4, 11: 4}),
+        (Mode.STEP_EVERY_BATCH, 3, 4, {3: 1, 7: 1, 11: 2}),
+        (Mode.STEP_EVERY_OPTIMIZER_STEP, 1, 4, {3: 1, 7: 1, 11: 1}),
+        (Mode.STEP_EVERY_OPTIMIZER_STEP, 8, 4, {7: 1}),
+        (Mode.STEP_EVERY_EPOCH, 1, 1, {5: 1, 11: 1}),
+        (Mode.STEP_EVERY_EPOCH, 2, 1, {11: 1}),
+        (Mode.STEP_EVERY_EPOCH, 1, 4, {3: 1, 11: 1}),
+        (Mode.MANUAL_STEP, 1, 1, {}),
+    ],
+)
+def test_schedulers_step_with_the_optimizer_and_as_their_mode_says(
+    mode: Mode, frequency: int, aggregation: int, expected: dict[int, int]
+) -> None:
+    units = TrainingUnits(global_batch_size=1, batches_per_epoch=6)
+    scheduler = LRScheduler(torch.optim.lr_scheduler.StepLR(optimizer(), 1), mode, frequency)
+    steps = {}
+    for batch_idx in range(12):
+        position = Position(aggregation, batch_idx=batch_idx)
+        if position.is_step:
+            count = scheduler.steps_after(position.window, position.next_step, units.epoch_of)
+            if count:
+                steps[batch_idx] = count
+    assert steps == expected
+
+
+def test_a_plateau_scheduler_can_only_be_stepped_by_hand() -> None:
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer())
+    LRScheduler(plateau, Mode.MANUAL_STEP)
+    with pytest.raises(ConfigError, match="ReduceLROnPlateau needs a metric"):
+        LRScheduler(plateau, Mode.STEP_EVERY_EPOCH)
+    with pytest.raises(TypeError, match="STEP_EVERY_BATCH"):
+        LRScheduler(plateau, "every batch")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="frequency"):
+        LRScheduler(plateau, Mode.MANUAL_STEP, frequency=0)
+
+
+# ---- boundaries
+
+
+@given(
+    st.builds(Length, st.sampled_from(["batches", "records", "epochs"]), st.integers(0, 30)),
+    st.sampled_from([0, 3, 10, 37, 64]),
+    st.integers(1, 12),
+    st.integers(0, 40),
+)
+def test_the_next_boundary_is_the_first_one_there_is(
+    period: Length, records: int, batch_size: int, steps: int
+) -> None:
+    units = TrainingUnits(
+        global_batch_size=batch_size, batches_per_epoch=7, records_per_epoch=records or None
+    )
+    found = next_multiple(units, period, steps)
+    if period.amount == 0:
+        assert found is None
+    else:
+        assert found is not None
+        assert units.is_boundary(period, found)
+        between = range(steps + 1, min(found, steps + 300))
+        assert not any(units.is_boundary(period, step) for step in between)
+
+
+def test_the_end_is_a_boundary_where_everything_is_due() -> None:
+    schedule = Schedule(
+        config(scheduling_unit=8, min_validation_period={"batches": 5}),
+        TrainingUnits(global_batch_size=10, batches_per_epoch=4),
+    )
+    found = [0]
+    while found[-1] < schedule.end:
+        found.append(schedule.next_boundary(found[-1]))
+    assert found == [0, 5, 8, 10, 15, 16, 20]
+    assert [step for step in found if schedule.validates_at(step)] == [5, 10, 15, 20]
+    assert [step for step in found if schedule.saves_at(step)] == [20]
+
+
+def test_epochs_without_records_are_shares_of_the_loader() -> None:
+    units = training_units(config(), global_batch_size=10, batches_per_pass=5, size=2)
+    assert units.to_batches(Length("epochs", 2)) == 6
+
+
+def test_training_data_that_cannot_be_counted_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has no batches"):
+        training_units(config(), global_batch_size=10, batches_per_pass=0, size=1)
+    in_epochs = config(
+        searcher={"name": "single", "metric": "m", "max_length": {"epochs": 2}},
+    )
+    with pytest.raises(ConfigError, match=r"searcher\.max_length: in epochs"):
+        training_units(in_epochs, global_batch_size=10, batches_per_pass=None, size=1)
+    units = training_units(config(), global_batch_size=None, batches_per_pass=None, size=1)
+    assert units.to_batches(Length("batches", 7)) == 7
+
+
+# ---- agreement
+
+
+class Page:
+    """A control page of which nothing is mapped."""
+
+    def __init__(self) -> None:
+        self.raised: set[str] = set()
+
+    def is_raised(self, signal: str) -> bool:
+        return signal in self.raised
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def exchanges(batch_s: list[float]) -> list[tuple[int, Verdict]]:
+    """Return the batches after which one rank exchanges, when batches take so long."""
+    clock, one = Clock(), DistributedContext()
+    agreement = Agreement(one, PreemptContext(None, one), steps_completed=0, clock=clock)
+    found = []
+    for steps, duration in enumerate(batch_s, start=1):
+        clock.now += duration
+        if steps == agreement.due_at:
+            agreement.measure(steps)
+            found.append((steps, agreement.exchange(steps, wants_stop=False)))
+    return found
+
+
+def test_exchanges_come_to_one_in_a_fifth_of_a_second() -> None:
+    steps = [at for at, _ in exchanges([0.002] * 2000)]
+    assert steps[:8] == [1, 3, 7, 15, 31, 63, 127, 227]
+    assert {later - earlier for earlier, later in zip(steps[8:], steps[9:], strict=False)} == {100}
+
+
+def test_slow_batches_are_exchanged_one_by_one() -> None:
+    assert [at for at, _ in exchanges([0.5] * 5)] == [1, 2, 3, 4, 5]
+
+
+def test_a_slow_first_batch_misleads_only_briefly() -> None:
+    steps = [at for at, _ in exchanges([3.0] + [0.002] * 1000)]
+    assert steps[:6] == [1, 2, 4, 8, 16, 32]
+
+
+def test_metrics_are_flushed_at_once_and_then_every_half_second() -> None:
+    flushed = [at for at, verdict in exchanges([0.01] * 200) if verdict.flush]
+    assert flushed[0] == 1
+    gaps = [later - earlier for earlier, later in zip(flushed, flushed[1:], strict=False)]
+    assert all(50 <= gap <= 70 for gap in gaps)
+
+
+@pytest.mark.parametrize("signal", ["preempt", "stop"])
+def test_a_raised_signal_lets_everyone_leave(signal: str) -> None:
+    one, page = DistributedContext(), Page()
+    preempt = PreemptContext(page, one)  # type: ignore[arg-type]  # as far as it is used
+    agreement = Agreement(one, preempt, steps_completed=0)
+    assert not agreement.exchange(1, wants_stop=False).leave
+    page.raised.add(signal)
+    assert agreement.exchange(2, wants_stop=False).leave
+    assert preempt.should_preempt()
+
+
+def test_a_wish_to_stop_is_told() -> None:
+    one = DistributedContext()
+    agreement = Agreement(one, PreemptContext(None, one), steps_completed=0)
+    assert agreement.exchange(1, wants_stop=True).stop
+    assert not agreement.exchange(2, wants_stop=False).stop
+
+
+# ---- metrics
+
+
+def test_values_of_all_kinds_become_numbers() -> None:
+    series = MetricSeries("train_batch")
+    running = torch.zeros(())
+    for batch_idx in range(2):
+        running += 1
+        metrics = {
+            "tensor": torch.tensor(2.5, requires_grad=True) * 2,
+            "running": running,
+            "number": batch_idx,
+            "flag": True,
+            "vector": torch.tensor([1, 2, 6]),
+            "numpy": numpy.float32(0.5),
+            "array": numpy.array([1.0, 2.0]),
+            "nan": math.nan,
+        }
+        series.add(metrics, batch_idx)
+    values = dict(zip(series.names, series.take().tolist(), strict=True))
+    assert math.isnan(values.pop("nan")[0])
+    assert values == {
+        "array": [1.5, 1.5],
+        "flag": [1.0, 1.0],
+        "number": [0.0, 1.0],
+        "numpy": [0.5, 0.5],
+        "running": [1.0, 2.0],  # the tensor was changed in place after it was reported
+        "tensor": [5.0, 5.0],
+        "vector": [3.0, 3.0],
+    }
+    assert len(series) == 0
+
+
+def test_metrics_that_change_their_names_are_refused_with_the_batch() -> None:
+    series = MetricSeries("train_batch")
+    series.add({"loss": 1.0, "error": 1.0}, 0)
+    with pytest.raises(ValueError, match="batch 7 lacks error and adds extra"):
+        series.add({"loss": 1.0, "extra": 2.0}, 7)
+    with pytest.raises(TypeError, match="'loss' is a str"):
+        series.add({"loss": "low", "error": 1.0}, 8)
+    with pytest.raises(TypeError, match="metric name 3"):
+        MetricSeries("train_batch").add({3: 1.0}, 0)  # type: ignore[dict-item]
+
+
+def test_reports_average_over_all_flushes_since_the_last_one() -> None:
+    metrics = TrainingMetrics(DistributedContext(), average=True)
+    for batch_idx, loss in enumerate([1.0, 2.0, 6.0]):
+        metrics.add({"loss": loss}, batch_idx)
+        if batch_idx == 1:
+            assert metrics.flush() == {"loss": [1.0, 2.0]}
+    assert metrics.flush() == {"loss": [6.0]}
+    averages, values = metrics.report()
+    assert averages == {"loss": 3.0}
+    assert values.tolist() == [[1.0, 2.0, 6.0]]
+    metrics.add({"loss": 5.0}, 3)
+    metrics.flush()
+    assert metrics.report()[0] == {"loss": 5.0}
+
+
+def test_a_bare_tensor_is_the_loss_and_nothing_is_an_error() -> None:
+    loss = torch.ones(())
+    assert as_metrics("train_batch", loss) == {"loss": loss}
+    with pytest.raises(TypeError, match="train_batch returned None, expected a dict"):
+        as_metrics("train_batch", None)
+    with pytest.raises(TypeError, match="evaluate_batch returned a Tensor"):
+        as_metrics("evaluate_batch", loss)
+
+
+def test_an_average_over_ranks_weighs_them_by_their_batches() -> None:
+    # Determined's figures: records 0..5, batches of 2, ranks with two batches and one.
+    shares = [torch.tensor([0.5, 4.5]), torch.tensor([2.5])]
+    values = [reduce_batches(Reducer.AVG, share) for share in shares]
+    assert reduce_ranks(Reducer.AVG, values, [2, 1]) == 2.5
+    for reducer, expected in ((Reducer.SUM, 7.5), (Reducer.MAX, 4.5), (Reducer.MIN, 0.5)):
+        parts = [reduce_batches(reducer, share) for share in shares]
+        assert reduce_ranks(reducer, parts, [2, 1]) == expected
+
+
+# ---- random number generators
+
+
+def draw() -> tuple[float, float, float]:
+    return random.random(), float(numpy.random.rand()), float(torch.rand(()))
+
+
+def test_restored_generators_draw_the_same_again() -> None:
+    seed_everything(5)
+    draw()
+    numpy.random.normal()  # leaves a second number waiting
+    states = get_states()
+    expected = [draw() for _ in range(3)] + [float(numpy.random.normal())]
+    set_states(states)
+    assert [draw() for _ in range(3)] + [float(numpy.random.normal())] == expected
+
+
+def test_a_stream_of_its_own_disturbs_nobody() -> None:
+    seed_everything(1)
+    expected = [draw(), draw()]
+    seed_everything(1)
+    stream = RngStream(9)
+    got = [draw()]
+    with stream.in_use():
+        first = draw()
+    got.append(draw())
+    with stream.in_use():
+        second = draw()
+    assert got == expected
+    other = RngStream(9)
+    with other.in_use():
+        assert [draw(), draw()] == [first, second]
