@@ -38,6 +38,9 @@ class State(StrEnum):
     CANCELED = "CANCELED"
     ERROR = "ERROR"
 
+    def __repr__(self) -> str:
+        return self.value  # what `experiment.wait()` shows as a cell's result
+
     @property
     def is_terminal(self) -> bool:
         """Whether nothing can happen any more."""
@@ -459,6 +462,7 @@ class RankPlace(Wire):
     master_port: int
     listen_fd: int | None = None  # rank 0 only: bound and listening, for its TCPStore
     lifeline_fd: int | None = None  # read end of a pipe that closes when the agent dies
+    num_threads: int = 1  # the rank's share of the computer's cores
 
 
 class RankSpec(Wire):

@@ -67,7 +67,7 @@ class Agreement:
         """Take the time of the batches since the last exchange, before anything else is done."""
         batches = steps_completed - self._since_steps
         elapsed_s = max(self._clock() - self._since_at, 1e-9)
-        fitting = int(batches * EXCHANGE_PERIOD_S / elapsed_s)
+        fitting = round(batches * EXCHANGE_PERIOD_S / elapsed_s)
         self._batches = max(1, min(fitting, 2 * self._batches))
 
     def exchange(self, steps_completed: int, *, wants_stop: bool) -> Verdict:

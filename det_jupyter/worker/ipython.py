@@ -1,10 +1,13 @@
 """IPython's kernel with everything taken out that would reach into the process it is a guest of.
 
-Importing this module imports IPython; it knows nothing of ranks.
+Importing this module imports all that a kernel needs, so that its thread imports nothing: a data
+loader may fork a worker at any time, and a worker that was forked in the middle of another thread's
+import waits for that import for ever. Knows nothing of ranks.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +19,23 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 
-from det_jupyter.worker.kernel import split_streams
+from det_jupyter.worker.streams import split_streams
+
+
+def _import_without_debugpy() -> None:
+    """Let ipykernel find no debugpy, which every rank would import and none can use.
+
+    [m] It doubles the time that a kernel takes to start, and it prints into the rank's output.
+    """
+    if "debugpy" not in sys.modules:
+        sys.modules["debugpy"] = None  # type: ignore[assignment]  # the import system's "no"
+        importlib.import_module("ipykernel.debugger")
+        del sys.modules["debugpy"]
+
+
+_import_without_debugpy()
+for _late in ("IPython.core.completerlib", "IPython.core.oinspect", "tornado.platform.asyncio"):
+    importlib.import_module(_late)
 
 
 class _GuestShell(ZMQInteractiveShell):

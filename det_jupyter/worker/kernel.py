@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from det_jupyter.paths import write_private
+from det_jupyter.worker.ipython import serve
 
 Namespace = Callable[[], Mapping[str, Any]]
 
@@ -43,18 +43,16 @@ class RankKernel:
 
     def start(self) -> None:
         """Start answering, unless it does already. Any thread may call."""
-        if not self._started.acquire(blocking=False):
-            return
-        # Here and not in the thread: a data loader may fork workers meanwhile, and a worker that
-        # is forked in the middle of another thread's import waits for that import for ever.
-        from det_jupyter.worker.ipython import serve
+        if self._started.acquire(blocking=False):
+            self._write_connection_file()
+            threading.Thread(target=self._serve, name="kernel", daemon=True).start()
 
-        self._write_connection_file()
-        thread = threading.Thread(
-            target=_serve, args=(serve, self._connection_file, self._namespace), daemon=True
-        )
-        thread.name = "kernel"
-        thread.start()
+    def _serve(self) -> None:
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        try:
+            serve(self._connection_file, self._namespace)
+        except Exception:  # the rank trains on; it can only not be looked into
+            traceback.print_exc()
 
     def _write_connection_file(self) -> None:
         connection = {
@@ -70,39 +68,3 @@ class RankKernel:
             "kernel_name": "det-worker",
         }
         write_private(self._connection_file, json.dumps(connection, indent=1))
-
-
-def _serve(serve: Callable[[Path, Namespace], None], file: Path, namespace: Namespace) -> None:
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    try:
-        serve(file, namespace)
-    except Exception:  # the rank trains on; it can only not be looked into
-        traceback.print_exc()
-
-
-class StreamByThread:
-    """A text stream that is `theirs` to one thread, and `ours` to all others."""
-
-    def __init__(self, ours: TextIO, theirs: Any, thread_id: int) -> None:
-        self._ours = ours
-        self._theirs = theirs
-        self._thread_id = thread_id
-
-    def write(self, text: str) -> int:
-        """Write to the calling thread's stream."""
-        written: int = self._current().write(text)
-        return written
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._current(), name)
-
-    def _current(self) -> Any:
-        return self._theirs if threading.get_ident() == self._thread_id else self._ours
-
-
-def split_streams(make: Callable[[str], Any]) -> None:
-    """Give the calling thread standard streams of its own; those of all others stay."""
-    thread_id = threading.get_ident()
-    for name in ("stdout", "stderr"):
-        ours = getattr(sys, name)
-        setattr(sys, name, StreamByThread(ours, make(name), thread_id))

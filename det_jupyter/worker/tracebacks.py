@@ -64,17 +64,14 @@ class CodeNames:
             text = self._with_labels(summary.format())
         return Explanation(error=_one_line(error), traceback=text, where=where)
 
-    def current_stack(self, thread_id: int) -> str:
-        """Return where a thread is now, the innermost frame last."""
-        frame = sys._current_frames().get(thread_id)
-        if frame is None:
-            return "(this thread has ended)"
-        kept = self._kept(traceback.extract_stack(frame))
-        return self._with_labels(traceback.format_list(kept))
-
     def main_stack(self) -> str:
-        """Return where the main thread is now."""
-        return self.current_stack(threading.main_thread().ident or 0)
+        """Return where the main thread is now, the innermost frame last."""
+        frame = sys._current_frames()[threading.main_thread().ident or 0]
+        stack = traceback.extract_stack(frame)
+        # Ahead of our first frame there is only how the interpreter was started.
+        start = next((i for i, frame in enumerate(stack) if _is_ours(frame)), 0)
+        kept = self._kept(traceback.StackSummary.from_list(stack[start:]))
+        return self._with_labels(traceback.format_list(kept))
 
     def _trim(self, summary: traceback.TracebackException) -> None:
         summary.stack = traceback.StackSummary.from_list(self._kept(summary.stack))
@@ -83,9 +80,7 @@ class CodeNames:
                 self._trim(other)
 
     def _kept(self, stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
-        ours = [frame.filename.startswith(_OURS) for frame in stack]
-        first = ours.index(True) if True in ours else 0  # before it, the interpreter's own start
-        others = [stack[i] for i in range(first, len(stack)) if not ours[i]]
+        others = [frame for frame in stack if not _is_ours(frame)]
         return others or list(stack)  # nobody else's code was running: then it is about ours
 
     def _innermost(self, stack: traceback.StackSummary) -> str:
@@ -105,6 +100,10 @@ class CodeNames:
         for filename, label in self._labels.items():
             text = text.replace(f'File "{filename}", line', f"{label}, line")
         return text
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(_OURS)
 
 
 def _one_line(error: BaseException) -> str:

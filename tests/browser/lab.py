@@ -33,9 +33,12 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
         f"--ServerApp.root_dir={folder}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={token}", "--LabApp.news_url=None",
+        f"--IdentityProvider.token={token}",
         "--LabApp.expose_app_in_browser=True",
     ]  # fmt: skip
+    quiet = folder / ".lab" / "@jupyterlab" / "apputils-extension"
+    quiet.mkdir(parents=True)
+    quiet.joinpath("notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
     settings = {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".lab"), "JUPYTERLAB_WORKSPACES_DIR": str(
         folder / ".workspaces")}  # fmt: skip
     with (folder / "lab.log").open("wb") as log:
@@ -75,9 +78,15 @@ def open_notebook(page: Page, address: str, path: str) -> None:
     """Open a notebook and wait until its kernel is ready."""
     page.goto(address.format(path=path))
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-    page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", timeout=60_000)
+    page.evaluate(
+        """async () => {
+            const context = window.jupyterapp.shell.currentWidget.sessionContext;
+            await context.ready;
+            await context.session.kernel.info;
+        }"""
+    )
 
 
 def run_all(page: Page) -> None:
-    """Run all cells, as the menu does."""
-    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    """Run all cells, as the menu does; returns at once."""
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")

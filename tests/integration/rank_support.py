@@ -114,7 +114,7 @@ def running_zygote(folder: Path) -> Iterator[Zygote]:
     """Run a zygote; its ranks end with it."""
     ours, theirs = socket.socketpair()
     lifeline = os.pipe()
-    argv = [sys.executable, "-P", "-c", "import det_jupyter.worker.zygote as z; z.main()"]
+    argv = [sys.executable, "-P", "-m", "det_jupyter.worker.zygote"]
     argv += ["--socket", str(theirs.fileno()), "--target", "det_jupyter.worker.rank:run_rank"]
     with (folder / "zygote.out").open("wb") as out:
         process = subprocess.Popen(
@@ -265,12 +265,21 @@ class Lab:
         checkpoint: CheckpointRef | None = None,
         best_metric: float | None = None,
         seed: int = 7,
+        places: list[dict[str, int]] | None = None,
     ) -> Gang:
-        """Start a gang; `config` is what the user would write."""
+        """Start a gang; `config` is what the user would write.
+
+        Args:
+            places: What each rank's place says differently, to feign several computers.
+        """
         plan, folder = self.prepare(
             source, config, ranks, checkpoint=checkpoint, best_metric=best_metric, seed=seed
         )
-        gang = Gang(self._zygote, plan, folder, self._zygote.fork(self.specs(plan, folder)))
+        specs = self.specs(plan, folder)
+        for index, changes in enumerate(places or []):
+            place = specs[index].place.model_copy(update=changes)
+            specs[index] = specs[index].model_copy(update={"place": place})
+        gang = Gang(self._zygote, plan, folder, self._zygote.fork(specs))
         self._gangs.append(gang)
         return gang
 

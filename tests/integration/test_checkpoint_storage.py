@@ -62,9 +62,14 @@ def test_a_writer_that_is_killed_leaves_the_older_checkpoint_and_no_half_one(
 
 def test_a_block_that_raises_leaves_nothing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    with pytest.raises(ZeroDivisionError), storage.store("first") as path:
-        (path / "weights").write_text("half")
-        raise ZeroDivisionError
+
+    def fill() -> None:
+        with storage.store("first") as path:
+            (path / "weights").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fill()
     assert names(tmp_path) == []
 
 

@@ -370,9 +370,12 @@ def test_one_experiment_s_requests_leave_the_others_alone(world: World) -> None:
 
 def test_a_trial_can_tell_its_story(world: World) -> None:
     world.tell(registered(), submitted(), PauseRequested(experiment_id=1), exited(killed=True))
+    world.tell(KillRequested(experiment_id=1))
     assert world.machine.story(1) == [
         "#2 run 1 queued",
         "#2 run 1 starts on box",
         "#3 asked to pause",
         "#4 run 1 ended: preempted",
+        "#5 STOPPING_KILLED",
+        "#5 CANCELED",
     ]

@@ -226,18 +226,21 @@ def test_a_run_that_had_saved_nothing_is_tried_again_from_scratch(world: World) 
     assert world.trial().best_metric is None
 
 
-def test_after_the_last_restart_the_experiment_ends_with_the_trial_s_error() -> None:
+@pytest.mark.parametrize(("restarts", "counted"), [(1, "1 restart"), (2, "2 restarts")])
+def test_after_the_last_restart_the_experiment_ends_with_the_trial_s_error(
+    restarts: int, counted: str
+) -> None:
     world = World()
-    world.tell(registered(), submitted(max_restarts=2))
-    for run in (1, 2, 3):
+    world.tell(registered(), submitted(max_restarts=restarts))
+    for run in range(1, restarts + 2):
         id = f"1.1.{run}"
         assert world.trial().state is State.ACTIVE
         world.tell(*running(id), failed(allocation_id=id))
         world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0))
     assert world.trial().state is State.ERROR
-    assert world.trial().restarts == 2
+    assert world.trial().restarts == restarts
     assert world.experiment().state is State.ERROR
-    assert world.experiment().message == "trial 1: ValueError: no (after 2 restarts)"
+    assert world.experiment().message == f"trial 1: ValueError: no (after {counted})"
 
 
 def test_a_failure_that_would_come_again_is_not_tried_again(world: World) -> None:

@@ -194,6 +194,9 @@ def test_why_a_request_waits(slots: int, agents: list[AgentSlots], sentence: str
          "resources.slots_per_trial: got 8, but box has 2 cpu slots; values that can run: 1, 2"),
         (2, [agent("box", "0")],
          "resources.slots_per_trial: got 2, but box has 1 cpu slot; values that can run: 1"),
+        (20, [agent("box", "", total=16)],
+         "resources.slots_per_trial: got 20, but box has 16 cpu slots; "
+         "values that can run: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"),
         (20, [agent("box", "", total=18)],
          "resources.slots_per_trial: got 20, but box has 18 cpu slots; "
          "values that can run: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, …"),

@@ -1,0 +1,105 @@
+"""The Core API off the cluster: one rank, and the same checks as on it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from det_jupyter import core
+from det_jupyter.records import BatchMetrics, MetricsReported, Progress, Record
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> core.Context:
+    return core.init(checkpoint_storage=tmp_path / "checkpoints")
+
+
+def records(context: core.Context) -> list[Record]:
+    assert isinstance(context.sink, core.RecordList)
+    return context.sink.records
+
+
+def test_reports_become_records_with_plain_values(context: core.Context) -> None:
+    context.train.report_validation_metrics(
+        4, {"a": torch.tensor(1.5), "b": numpy.float64(2), "c": numpy.array([1, 2]), "d": math.inf}
+    )
+    context.train.report_metrics("inference", 5, {"x y/%": 1})
+    first, second = records(context)
+    assert isinstance(first, MetricsReported)
+    assert (first.group, first.steps_completed) == ("validation", 4)
+    assert first.metrics == {"a": 1.5, "b": 2.0, "c": [1, 2], "d": math.inf}
+    assert isinstance(second, MetricsReported)
+    assert (second.group, second.metrics) == ("inference", {"x y/%": 1})
+
+
+def test_metrics_of_batches_are_told_by_name(context: core.Context) -> None:
+    context.train.report_training_metrics(
+        10, {"loss": 1.5}, batch_metrics=[{"loss": 1}, {"loss": torch.tensor(2.0)}]
+    )
+    batches = records(context)[1]
+    assert isinstance(batches, BatchMetrics)
+    assert (batches.first, batches.values) == (9, {"loss": [1, 2.0]})
+
+
+def test_progress_is_of_the_step_that_was_reported_last(context: core.Context) -> None:
+    context.train.report_validation_metrics(4, {"a": 1})
+    context.train.report_progress(0.5)
+    progress = records(context)[1]
+    assert isinstance(progress, Progress)
+    assert (progress.fraction, progress.steps_completed) == (0.5, 4)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "message"),
+    [
+        ("report_metrics", ("a.b", 1, {}), "expected a name without dots"),
+        ("report_metrics", ("", 1, {}), "expected a name without dots"),
+        ("report_validation_metrics", (-1, {}), "expected 0 or more"),
+        ("report_validation_metrics", (1.5, {}), "expected a whole number"),
+        ("report_validation_metrics", (1, {"a": None}), "metric 'a': got NoneType"),
+        ("report_validation_metrics", (1, {"a": b"x"}), "metric 'a': got bytes"),
+        ("report_validation_metrics", (1, {"a": [object()]}), r"metric 'a'\[0\]: got object"),
+        ("report_validation_metrics", (1, {3: 1}), "got the name 3"),
+        ("report_validation_metrics", (1, [1]), "got list, expected a dict"),
+        ("report_progress", (2.0,), "expected a number from 0 to 1"),
+        ("report_training_metrics", (2, {}, [{"a": 1}, {"b": 1}]), r"batch_metrics\[1\]"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused(
+    context: core.Context, method: str, arguments: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        getattr(context.train, method)(*arguments)
+
+
+def test_only_the_chief_reports_and_stores(tmp_path: Path) -> None:
+    second = core.DistributedContext()
+    second.rank = 1
+    context = core.init(distributed=second, checkpoint_storage=tmp_path)
+    with pytest.raises(RuntimeError, match="only the chief"):
+        context.train.report_validation_metrics(1, {"a": 1})
+    with pytest.raises(RuntimeError, match="only the chief"):
+        context.checkpoint.upload(tmp_path, {"steps_completed": 1})
+
+
+def test_alone_every_collective_is_the_value_itself() -> None:
+    alone = core.DistributedContext()
+    assert alone.gather("x") == alone.allgather("x") == ["x"]
+    assert alone.gather_local("x") == alone.allgather_local("x") == ["x"]
+    assert alone.broadcast("x") == alone.broadcast_local("x") == "x"
+    alone.barrier()
+    assert (alone.get_rank(), alone.get_size(), alone.get_num_agents()) == (0, 1, 1)
+
+
+def test_many_ranks_need_a_group() -> None:
+    with pytest.raises(ValueError, match="2 ranks need a process group"):
+        core.DistributedContext(rank=0, size=2)
+
+
+def test_nobody_asks_a_script_to_leave(context: core.Context) -> None:
+    assert context.preempt.should_preempt() is False

@@ -1,0 +1,228 @@
+"""What can be said of a trial class without running it, and what its context refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from det_jupyter.config import parse_config
+from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import (
+    LRScheduler,
+    PyTorchTrial,
+    PyTorchTrialContext,
+    check_searcher_metric,
+    check_trial_class,
+)
+from det_jupyter.pytorch.position import Position
+
+
+class Whole(PyTorchTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        raise AssertionError("it must not be run")
+
+    def build_training_data_loader(self) -> Any: ...
+
+    def build_validation_data_loader(self) -> Any: ...
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any: ...
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        def inner() -> int:
+            return 3
+
+        if batch_idx:
+            return {"accuracy": inner()}
+        return {"accuracy": 1, "loss": 2}
+
+
+class Child(Whole):
+    pass
+
+
+class Both(Whole):
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        return {}
+
+
+class Bare(PyTorchTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None: ...
+
+
+class Computed(Whole):
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        metrics = {"loss": 1}
+        return metrics
+
+
+@pytest.mark.parametrize(
+    ("trial_class", "problems"),
+    [
+        (Whole, []),
+        (Child, []),
+        (Both, ["Both defines both evaluate_batch and evaluate_full_dataset; keep one of them"]),
+        (
+            Bare,
+            [
+                "Bare lacks train_batch, build_training_data_loader and "
+                "build_validation_data_loader; define them in the class",
+                "Bare lacks evaluate_batch; define it (or evaluate_full_dataset)",
+            ],
+        ),
+        (
+            nn.Linear,
+            ["Linear does not derive from PyTorchTrial; write `class Linear(PyTorchTrial)`"],
+        ),
+        (len, ["got a builtin_function_or_method, expected a class derived from PyTorchTrial"]),
+    ],
+)
+def test_everything_a_class_lacks_is_named_at_once(trial_class: Any, problems: list[str]) -> None:
+    assert check_trial_class(trial_class) == problems
+
+
+def test_a_metric_is_only_called_missing_when_the_source_is_certain() -> None:
+    assert check_searcher_metric(Whole, "accuracy") == []
+    assert check_searcher_metric(Whole, "acuracy") == [
+        "searcher.metric: the trial reports accuracy, loss; "
+        "got 'acuracy' (did you mean 'accuracy'?)"
+    ]
+    assert check_searcher_metric(Computed, "anything") == []
+
+
+# ---- the context
+
+
+def context(size: int = 1, **changes: Any) -> PyTorchTrialContext:
+    arguments: dict[str, Any] = {
+        "distributed": DistributedContext(),
+        "device": torch.device("cpu"),
+        "hparams": {"global_batch_size": 64, "lr": 0.1},
+    }
+    made = PyTorchTrialContext(**(arguments | changes))
+    made.distributed.size = size
+    return made
+
+
+def test_the_batch_is_divided_among_the_slots() -> None:
+    four = context(size=4)
+    assert (four.get_per_slot_batch_size(), four.get_global_batch_size()) == (16, 64)
+
+
+def test_a_remainder_is_dropped_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="63 records are trained per batch"):
+        assert context(size=3).get_global_batch_size() == 63
+
+
+@pytest.mark.parametrize(
+    ("hparams", "message"),
+    [
+        ({}, "hyperparameters.global_batch_size: missing"),
+        ({"global_batch_size": 6.5}, "got 6.5, expected a whole number"),
+        ({"global_batch_size": 1}, r"expected at least resources.slots_per_trial \(2\)"),
+    ],
+)
+def test_batch_sizes_that_cannot_be_divided_are_refused(
+    hparams: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        context(size=2, hparams=hparams).get_per_slot_batch_size()
+
+
+def test_hyperparameters_are_found_by_name() -> None:
+    assert context().get_hparam("lr") == 0.1
+    with pytest.raises(
+        ValueError, match="no hyperparameter 'rate'; there are global_batch_size, lr"
+    ):
+        context().get_hparam("rate")
+    with pytest.warns(UserWarning, match="get_per_slot_batch_size"):
+        context().get_hparam("global_batch_size")
+
+
+def test_what_an_experiment_gives_is_there_or_says_that_it_is_not() -> None:
+    config = parse_config(
+        {
+            "entrypoint": "T",
+            "searcher": {"name": "single", "metric": "m", "max_length": {"batches": 1}},
+            "data": {"folder": "here"},
+        },
+        default_seed=3,
+    )
+    given = context(config=config, experiment_id=4, trial_id=5, trial_seed=6)
+    assert given.get_data_config() == {"folder": "here"}
+    assert (given.get_experiment_id(), given.get_trial_id(), given.get_trial_seed()) == (4, 5, 6)
+    for method in ("get_experiment_config", "get_experiment_id", "get_trial_seed"):
+        with pytest.raises(ValueError, match=method):
+            getattr(context(), method)()
+
+
+def test_there_is_no_epoch_before_training() -> None:
+    with pytest.raises(RuntimeError, match="training hasn't started"):
+        context().is_epoch_start()
+    with pytest.raises(RuntimeError, match="training hasn't started"):
+        context().current_train_batch()
+
+
+def test_data_is_moved_in_whatever_it_is_packed() -> None:
+    meta = torch.device("meta")
+    batch = {"x": [torch.zeros(2), (torch.ones(1),)], "name": "text", "none": 3}
+    moved = context(device=meta).to_device(batch)
+    assert moved["x"][0].device == moved["x"][1][0].device == meta
+    assert (moved["name"], moved["none"]) == ("text", 3)
+    assert isinstance(moved["x"][1], tuple)
+
+
+def test_data_that_cannot_be_moved_is_named_once() -> None:
+    one = context()
+    with pytest.warns(UserWarning, match="cannot move a set"):
+        one.to_device({"x": {1, 2}})
+    one.to_device({"x": {3}})
+
+
+def test_gradients_of_a_window_are_averaged_before_they_are_clipped() -> None:
+    position = Position(aggregation_frequency=4, end=6)
+    made = context(position=position)
+    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    seen = []
+    for batch_idx in range(6):
+        made.begin_batch(batch_idx)
+        made.backward(model(torch.full((1, 1), 2.0)).sum())
+        made.step_optimizer(sgd, clip_grads=lambda ps: seen.append(ps[0].grad.item()))
+    assert seen == [2.0, 2.0]  # four batches, then the two that are left
+    with pytest.raises(ConfigError, match="auto_zero_grads=False"):
+        made.step_optimizer(sgd, auto_zero_grads=False)
+
+
+def test_sums_stay_sums_where_the_trial_wants_them() -> None:
+    made = context(position=Position(aggregation_frequency=3))
+    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    sgd = made.wrap_optimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), average_aggregated_gradients=False
+    )
+    seen = []
+    for batch_idx in range(3):
+        made.begin_batch(batch_idx)
+        made.backward(model(torch.ones(1, 1)).sum())
+        made.step_optimizer(sgd, clip_grads=lambda ps: seen.append(ps[0].grad.item()))
+    assert seen == [3.0]
+
+
+def test_wrapping_in_the_wrong_order_is_refused() -> None:
+    made = context()
+    model = made.wrap_model(nn.Linear(1, 1))
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(sgd, 1)
+    with pytest.raises(ConfigError, match="its optimizer is not wrapped"):
+        made.wrap_lr_scheduler(schedule, LRScheduler.StepMode.MANUAL_STEP)
+    made.wrap_optimizer(sgd)
+    assert made.wrap_lr_scheduler(schedule, LRScheduler.StepMode.MANUAL_STEP) is schedule
+    with pytest.raises(ConfigError, match="call it before wrap_model"):
+        made.wrap_scaler(object())
+    with pytest.raises(TypeError, match="got int, expected a torch"):
+        made.wrap_model(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected True or False"):
+        made.set_stop_requested("yes")  # type: ignore[arg-type]
