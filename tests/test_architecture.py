@@ -100,8 +100,7 @@ def test_pure_parts_reach_for_nothing_outside(path: Path) -> None:
         f"line {line}: {name}"
         for name, line in imports_of(path)
         if name.split(".")[0] in IMPURE_MODULES
-        or name.startswith("det_jupyter.master.")
-        and name.split(".")[2] in SHELL
+        or (name.startswith("det_jupyter.master.") and name.split(".")[2] in SHELL)
     ]
     assert not wrong
 

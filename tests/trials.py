@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.notebook.capture import capture
-
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
+from det_jupyter.notebook.capture import capture
 from det_jupyter.wire import CreateExperiment
 
 # A small regression with everything that a resumed run could get wrong: shuffling, dropout,

@@ -1,8 +1,8 @@
 """IPython's kernel with everything taken out that would reach into the process it is a guest of.
 
 Importing this module imports all that a kernel needs, so that its thread imports nothing: a data
-loader may fork a worker at any time, and a worker that was forked in the middle of another thread's
-import waits for that import for ever. Knows nothing of ranks.
+loader may fork a worker at any time, and a worker that was forked in the middle of another
+thread's import waits for that import for ever. Knows nothing of ranks.
 """
 
 from __future__ import annotations

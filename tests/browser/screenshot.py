@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from playwright.sync_api import Page
+
 from tests.browser.lab import chromium_page, jupyter_lab, open_notebook, run_all
 from tests.processes import det_home
 
@@ -28,17 +30,26 @@ def main(target: Path) -> None:
         shutil.copy(ROOT / "examples" / "quickstart.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, 860) as page:
             open_notebook(page, address, "quickstart.ipynb")
-            page.evaluate(
-                "() => { window.jupyterapp.commands.execute('application:toggle-left-area'); }"
-            )
             run_all(page)
-            view = page.locator(".det-view")
-            view.wait_for(timeout=60_000)
-            while view.count() and "Completed" not in view.inner_text():
-                if "Running" in view.inner_text() and " 0 %" not in view.inner_text():
-                    view.scroll_into_view_if_needed()
-                    page.screenshot(path=target)
-                time.sleep(0.1)
+            keep_last_running(page, target)
+
+
+def keep_last_running(page: Page, target: Path) -> None:
+    """Take pictures for as long as the view shows a training that has begun."""
+    deadline = time.monotonic() + 60
+    seen = False
+    while time.monotonic() < deadline:
+        view = page.query_selector(".det-view")
+        if view is not None:
+            view.scroll_into_view_if_needed()  # out of sight it draws nothing
+        text = view.inner_text() if view else ""
+        if "Running" in text and "accuracy" in text:
+            page.screenshot(path=target)
+            seen = True
+        elif seen and "Running" not in text:
+            return
+        time.sleep(0.05)
+    raise SystemExit("the view never showed a running experiment")
 
 
 if __name__ == "__main__":
