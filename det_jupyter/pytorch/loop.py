@@ -26,27 +26,22 @@ from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.agreement import Agreement
+from det_jupyter.pytorch.building import build_recipe, build_trial
 from det_jupyter.pytorch.callbacks import PyTorchCallback
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import DataLoader
 from det_jupyter.pytorch.metrics import TrainingMetrics, as_metrics
 from det_jupyter.pytorch.position import Position
-from det_jupyter.pytorch.rng import seed_everything, seed_rank
+from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.schedule import Schedule, training_units
 from det_jupyter.pytorch.state import (
-    collect_state,
     read_state,
     restore_generators,
     restore_models,
     restore_training,
-    write_state,
+    save_checkpoint,
 )
-from det_jupyter.pytorch.trial import (
-    PyTorchTrial,
-    check_searcher_metric,
-    check_trial_class,
-    describe_missing_metric,
-)
+from det_jupyter.pytorch.trial import PyTorchTrial, describe_missing_metric
 from det_jupyter.pytorch.validation import set_training, validate
 from det_jupyter.records import BatchMetrics, FirstStep
 from det_jupyter.wire import GangPlan
@@ -113,7 +108,10 @@ class Trainer:
         Raises:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
         """
-        trial = self._build_trial()
+        self.trial = trial = build_trial(
+            self._trial_class, self.context, self.config.searcher.metric, self.plan.seed
+        )
+        self.callbacks = trial.build_callbacks()
         with ExitStack() as on_exit:
             for callback in self.callbacks.values():
                 on_exit.callback(callback.on_trial_shutdown)
@@ -140,24 +138,6 @@ class Trainer:
             {"loss": _to_number(self.metrics["loss"])} if "loss" in self.metrics else {}
         )
 
-    def _build_trial(self) -> PyTorchTrial:
-        problems = [f"entrypoint: {line}" for line in check_trial_class(self._trial_class)]
-        if not problems:
-            problems = check_searcher_metric(self._trial_class, self.config.searcher.metric)
-        if problems:
-            raise ConfigError(problems)
-        seed_everything(self.plan.seed)
-        self.trial = trial = self._trial_class(self.context)
-        for method, wrapped in (
-            ("wrap_model", self.context.models),
-            ("wrap_optimizer", self.context.optimizers),
-        ):
-            if not wrapped:
-                name = self._trial_class.__name__
-                raise ConfigError([f"entrypoint: {name}.__init__ has to call context.{method}"])
-        self.callbacks = trial.build_callbacks()
-        return trial
-
     def _run_trial(self, trial: PyTorchTrial) -> Reason:
         checkpoint = self.plan.checkpoint
         first = checkpoint.steps_completed if checkpoint else 0
@@ -183,8 +163,8 @@ class Trainer:
             del batches, loader  # ends the loader's workers, which os._exit would leave behind
 
     def _build_data(self, trial: PyTorchTrial) -> DataLoader:
-        recipe = _checked(trial, "build_training_data_loader")
-        self._validation_recipe = _checked(trial, "build_validation_data_loader")
+        recipe = build_recipe(trial, "build_training_data_loader")
+        self._validation_recipe = build_recipe(trial, "build_validation_data_loader")
         has_batch_size = "global_batch_size" in self.plan.hparams
         units = training_units(
             self.config,
@@ -353,34 +333,17 @@ class Trainer:
         if self._saved_at == steps:
             return
         self._saved_at = steps
-        state = collect_state(self.context, self.callbacks, in_window=not self.position.is_step)
-        for callback in self.callbacks.values():
-            callback.on_checkpoint_save_start(state)
-        uuid = ""
-        if self._distributed.is_chief:
-            with self._core.checkpoint.store_path({"steps_completed": steps}) as (path, uuid):
-                write_state(path, state, self.plan)
-                for callback in self.callbacks.values():
-                    callback.on_checkpoint_write_end(path)
-        if self.callbacks:
-            uuid = self._distributed.broadcast(uuid)
-            for callback in self.callbacks.values():
-                callback.on_checkpoint_upload_end(uuid)
+        save_checkpoint(
+            self._core.checkpoint,
+            self.context,
+            self.callbacks,
+            self.plan,
+            steps_completed=steps,
+            in_window=not self.position.is_step,
+        )
 
 
 def _to_number(value: Any) -> Any:
     """Return a scalar tensor's value, which is what one wants to read. Waits for the device."""
     is_scalar = isinstance(value, torch.Tensor) and value.numel() == 1
     return value.item() if is_scalar else value
-
-
-def _checked(trial: PyTorchTrial, method: str) -> DataLoader:
-    recipe = getattr(trial, method)()
-    if not isinstance(recipe, DataLoader):
-        raise ConfigError(
-            [
-                f"{method}: returned a {type(recipe).__module__}.{type(recipe).__qualname__}, "
-                "expected a det_jupyter.pytorch.DataLoader, which can be sharded and resumed"
-            ]
-        )
-    return recipe

@@ -19,6 +19,7 @@ import numpy
 import torch
 from torch import nn
 
+from det_jupyter.core import CheckpointContext
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.callbacks import PyTorchCallback
 from det_jupyter.pytorch.context import PyTorchTrialContext
@@ -33,16 +34,44 @@ FORMAT = 1
 Callbacks = Mapping[str, PyTorchCallback]
 
 
+def save_checkpoint(
+    storage: CheckpointContext,
+    context: PyTorchTrialContext,
+    callbacks: Callbacks,
+    plan: GangPlan,
+    *,
+    steps_completed: int,
+    in_window: bool,
+) -> None:
+    """Save the state of all ranks as one checkpoint, written by the chief. Collective.
+
+    Args:
+        storage: Where to.
+        context: Holds what was wrapped.
+        callbacks: Their states are saved by name.
+        plan: Says what it takes to build the trial again.
+        steps_completed: Batches trained.
+        in_window: Gradients of a part of an aggregation window are waiting for the rest of it.
+    """
+    state = collect_state(context, callbacks, in_window=in_window)
+    for callback in callbacks.values():
+        callback.on_checkpoint_save_start(state)
+    uuid = ""
+    if context.distributed.is_chief:
+        with storage.store_path({"steps_completed": steps_completed}) as (path, uuid):
+            write_state(path, state, plan)
+            for callback in callbacks.values():
+                callback.on_checkpoint_write_end(path)
+    if callbacks:
+        uuid = context.distributed.broadcast(uuid)
+        for callback in callbacks.values():
+            callback.on_checkpoint_upload_end(uuid)
+
+
 def collect_state(
     context: PyTorchTrialContext, callbacks: Callbacks, *, in_window: bool
 ) -> dict[str, Any]:
-    """Return the state of all ranks; complete on the chief only. Collective.
-
-    Args:
-        context: Holds what was wrapped.
-        callbacks: Their states are saved by name.
-        in_window: Gradients of a part of an aggregation window are waiting for the rest of it.
-    """
+    """Return the state of all ranks on the chief, nothing elsewhere. Collective."""
     gradients = [_gradients(model) for model in context.models] if in_window else None
     per_rank = context.distributed.gather((get_states(context.device), gradients))
     if per_rank is None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
+from det_jupyter.client import Client
 from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE
 
 pytestmark = [
@@ -37,21 +38,41 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
 
 
 @pytest.fixture
-def page(home: DetHome, tmp_path: Path) -> Iterator[Page]:
+def client(home: DetHome) -> Iterator[Client]:
+    client = home.client()
+    yield client
+    client.session.close()
+
+
+@pytest.fixture
+def page(client: Client, tmp_path: Path) -> Iterator[Page]:
     """Return a page with a notebook whose last cell has submitted an experiment."""
     cells = ["%load_ext det_jupyter", TRIAL_SOURCE, SUBMIT]
-    document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    document = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(c) for c in cells],
+        # Without it JupyterLab asks which kernel to use, and waits.
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
     nbformat.write(document, tmp_path / "book.ipynb")
     with jupyter_lab(tmp_path) as address, chromium_page() as page:
         open_notebook(page, address, "book.ipynb")
         run_all(page)
         yield page
-    for view in home.client().experiments():
-        home.client().command(view.id, "kill")
+    for view in client.experiments():
+        client.command(view.id, "kill")
+    wait_until(lambda: all(v.state.is_terminal for v in client.experiments()), "all have ended")
 
 
-def test_the_view_is_live_and_its_buttons_work(page: Page, home: DetHome) -> None:
+def live_view(page: Page) -> Locator:
+    """Return the live view, brought into sight: out of it, it draws nothing."""
     view = page.locator(".det-view").first
+    view.wait_for(state="attached", timeout=60_000)
+    view.scroll_into_view_if_needed()
+    return view
+
+
+def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> None:
+    view = live_view(page)
     expect(view).to_contain_text("Running", timeout=60_000)
     expect(view.locator("canvas").first).to_be_visible(timeout=60_000)
     expect(view).to_contain_text("rank 1")
@@ -61,16 +82,17 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, home: DetHome) -> Non
     view.get_by_role("button", name="Activate").click()
     expect(view).to_contain_text("Running", timeout=30_000)
 
+    page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
     page.reload()
-    expect(page.locator(".det-view").first).to_contain_text("Running", timeout=60_000)
-    assert home.client().experiments()[-1].state == "ACTIVE"
+    expect(live_view(page)).to_contain_text("Running", timeout=60_000)
+    assert client.experiments()[-1].state == "ACTIVE"
 
 
-def test_kill_asks_first_and_the_end_leaves_a_static_card(page: Page, home: DetHome) -> None:
-    view = page.locator(".det-view").first
+def test_kill_asks_first_and_the_end_leaves_a_static_card(page: Page, client: Client) -> None:
+    view = live_view(page)
     expect(view).to_contain_text("Running", timeout=60_000)
     view.get_by_role("button", name="Kill").click()
-    assert home.client().experiments()[-1].state == "ACTIVE"
+    assert client.experiments()[-1].state == "ACTIVE"
     view.get_by_role("button", name="Kill").last.click()
     expect(page.locator(".jp-OutputArea-output svg").first).to_be_visible(timeout=30_000)
     expect(page.locator(".jp-OutputArea-output").last).to_contain_text("Canceled")

@@ -186,7 +186,8 @@ def test_a_checkpoint_gives_back_the_trained_trial(lab: Lab) -> None:
 def test_a_checkpoint_of_another_model_is_refused_with_the_reason(lab: Lab) -> None:
     first = lab.start(RESTLESS, config())
     first.ended()
-    wider = RESTLESS.replace("8, 32", "8, 64").replace("1d(32", "1d(64").replace("32, 1", "64, 1")
+    wider = RESTLESS.replace("32, 400", "32, 64").replace("1d(400", "1d(64")
+    wider = wider.replace("400, 1)", "64, 1)")
     second = lab.start(
         wider,
         config(searcher={"name": "single", "metric": "error", "max_length": {"batches": 60}}),
