@@ -87,5 +87,18 @@ def _log_tail(num_lines: int = 15) -> str:
 
 
 def connect() -> Session:
-    """Return a session with the user's master, which is started if there is none."""
+    """Return a session with the user's master, which is started whenever there is none."""
     return Session(ensure_master(), locate=ensure_master)
+
+
+def connect_to_watch() -> Session:
+    """Return a session for what only watches: it does not revive a master that was stopped."""
+    return Session(ensure_master(), locate=_require_master)
+
+
+def _require_master() -> MasterInfo:
+    if info := find_master():
+        return info
+    if paths.master_file().exists():  # it was killed: one that is stopped takes its file away
+        return ensure_master()
+    raise MasterUnreachable("no det_jupyter master runs; `%det_experiment list` starts one")

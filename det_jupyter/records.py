@@ -137,13 +137,15 @@ _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
 
 
 def json_ready(value: Any) -> Any:
-    """Return `value` with every non-finite float replaced by its name."""
+    """Return `value` with non-finite floats as their names, and text that UTF-8 can carry."""
     if isinstance(value, float):
         if math.isnan(value):
             return "NaN"
         return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # a lone surrogate is no UTF-8
     if isinstance(value, dict):
-        return {key: json_ready(item) for key, item in value.items()}
+        return {json_ready(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [json_ready(item) for item in value]
     return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import httpx
@@ -86,7 +86,7 @@ class Session:
                 if response.is_error:
                     response.read()
                     raise _refusal(response)
-                for line in response.iter_lines():
+                for line in _lines(response.iter_bytes()):
                     yield json.loads(line) if line else None
         except httpx.TransportError as error:
             raise self._unreachable(error) from None
@@ -112,7 +112,7 @@ class Session:
         return response.json()
 
     def _ask_successor(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
-        """Ask whoever is the master now; one that has just died may still look alive for a moment."""
+        """Ask whoever is the master now; one that has just died may look alive for a moment."""
         deadline = time.monotonic() + _SUCCESSOR_S
         while True:
             self.relocate()
@@ -140,6 +140,14 @@ class Session:
             f"the det_jupyter master at {self.info.url} does not answer ({error}); "
             "see `python -m det_jupyter.master status`"
         )
+
+
+def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Not httpx's `iter_lines`: it ends lines at U+2028 too, which JSON strings may hold."""
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        yield from lines
 
 
 def _given(params: dict[str, Any]) -> dict[str, Any]:

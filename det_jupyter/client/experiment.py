@@ -130,6 +130,8 @@ class Experiment:
                         break
         finally:
             follower.stop()
+        if follower.error is not None:
+            raise follower.error
         return self._outcome(self.view, timeout_s)
 
     def _outcome(self, view: ExperimentView, timeout_s: float | None) -> State:
@@ -140,7 +142,7 @@ class Experiment:
         if _is_at_rest(view):
             raise Conflict(f"experiment {self.id} is paused; activate() lets it go on")
         raise TimeoutError(
-            f"experiment {self.id} is still {view.state} after {timeout_s:g} s; it goes on"
+            f"experiment {self.id} is still {view.state} after {timeout_s or 0:g} s; it goes on"
         )
 
     def __repr__(self) -> str:

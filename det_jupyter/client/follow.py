@@ -6,15 +6,18 @@ follow           the thread's loop: fetch once, then apply items, reconnecting f
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
 from det_jupyter.client.client import Client
-from det_jupyter.errors import DetError, MasterUnreachable, NotFound
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.records import to_number
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView, FeedItem, TrialView
+
+logger = logging.getLogger(__name__)
 
 CurveKey = tuple[int, str, str]  # trial, group, metric
 BATCHES = "batches"  # the group of per-batch training metrics
@@ -78,10 +81,13 @@ class LiveExperiment:
             self.curves[key] = Curve(
                 trial_id=trial_id, group=group, name=name, steps=[], values=[]
             )
+        curve = self.curves[key]
+        if curve.steps and step <= curve.steps[-1]:
+            return  # it was fetched with the curve, after the number the copy began with
         number = to_number(value)
         finite = number is not None and abs(number) < float("inf")
-        self.curves[key].steps.append(step)
-        self.curves[key].values.append(number if finite else None)
+        curve.steps.append(step)
+        curve.values.append(number if finite else None)
 
     def _truncate(self, trial_id: int, steps_completed: int) -> None:
         for curve in self.curves.values():
@@ -93,8 +99,7 @@ class LiveExperiment:
 
 def fetch(client: Client, experiment_id: int) -> LiveExperiment:
     """Return a copy of the experiment as it is now."""
-    # The number is read first: an item that arrives in between is then applied (or seen as old in
-    # what was fetched after it), never missed.
+    # The number is read first: what happens while the rest is fetched comes once more as an item.
     experiment = client.experiment(experiment_id)
     seq = experiment.last_seq
     return LiveExperiment(
@@ -122,6 +127,7 @@ class Follower:
         self._on_change = on_change
         self._stopped = threading.Event()
         self.live: LiveExperiment | None = None
+        self.error: Exception | None = None  # why it ended before its time
         self.thread = threading.Thread(
             target=self._run, name=f"det-follow-{experiment_id}", daemon=True
         )
@@ -136,15 +142,15 @@ class Follower:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._follow_from(fetch(self._client, self._experiment_id))
-                return
-            except NotFound:
-                return
-            except DetError:
-                # The master is being restarted; its successor has everything.
-                self._stopped.wait(0.5)
+        try:
+            while not self._stopped.is_set():
+                try:
+                    return self._follow_from(fetch(self._client, self._experiment_id))
+                except MasterUnreachable:
+                    self._stopped.wait(0.5)  # it is being restarted; its successor has everything
+        except Exception as error:  # the thread's boundary: whoever waits for it has to know
+            logger.debug("following experiment %s", self._experiment_id, exc_info=True)
+            self.error = error
 
     def _follow_from(self, live: LiveExperiment) -> None:
         self._show(live)

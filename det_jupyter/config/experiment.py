@@ -7,6 +7,7 @@ ours differ, the field says why.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
@@ -111,7 +112,7 @@ class CheckpointStorage(Section):
     """Where checkpoints go; without `host_path`, into det_jupyter's data folder."""
 
     type: Literal["shared_fs", "directory"] = "shared_fs"
-    host_path: StrictStr | None = None
+    host_path: Annotated[StrictStr, Field(pattern="^/")] | None = None
 
 
 class Environment(Section):
@@ -177,6 +178,7 @@ def parse_config(
         config = ExperimentConfig.model_validate(filled)
     except ValidationError as error:
         problems += describe(error, ExperimentConfig)
+    problems += _find_infinities(filled, "")
     hparams = filled.get("hyperparameters", {})
     if isinstance(hparams, dict):
         problems += find_problems(hparams)
@@ -212,6 +214,18 @@ def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) 
     if default_seed is not None and isinstance(reproducibility, dict):
         filled["reproducibility"] = {"experiment_seed": default_seed} | reproducibility
     return filled
+
+
+def _find_infinities(value: Any, path: str) -> Iterator[str]:
+    """Yield a problem for each number that JSON has no word for: the document travels in it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{path}: got {value}, expected a finite number"
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _find_infinities(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _find_infinities(item, f"{path}[{index}]")
 
 
 def _find_batch_size_problems(

@@ -37,7 +37,6 @@ _EXPECTED = {
     "model_type": "a mapping (`key: value` lines)",
     "number": "a number",
     "string_type": "text",
-    "string_pattern_mismatch": "NAME=value",
 }
 
 
@@ -65,6 +64,8 @@ def _line(details: ErrorDetails, root: type[BaseModel]) -> str:
             expected = f"at least {context['ge']}"
         case "less_than_equal":
             expected = f"at most {context['le']}"
+        case "string_pattern_mismatch":
+            expected = "an absolute path" if context["pattern"] == "^/" else "NAME=value"
         case _:
             expected = _EXPECTED.get(kind) or details["msg"].removeprefix("expected ")
     return f"{path}: got {got}, expected {expected}"

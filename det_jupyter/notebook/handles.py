@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from det_jupyter.autostart import connect
+from det_jupyter.autostart import connect, connect_to_watch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import DetError
 from det_jupyter.notebook.live import LiveView
@@ -38,9 +38,14 @@ def experiments() -> list[NotebookExperiment]:
 
 
 @functools.cache
+def _watching_client() -> Client:
+    return Client(connect_to_watch())
+
+
+@functools.cache
 def _live_view(experiment_id: int) -> LiveView:
     # One per experiment and kernel, however often it is shown: they share a widget and a thread.
-    return LiveView(client(), experiment_id)
+    return LiveView(_watching_client(), experiment_id)
 
 
 def experiment_of(view: ExperimentView) -> NotebookExperiment:

@@ -44,12 +44,12 @@ class RankKernel:
     def start(self) -> None:
         """Start answering, unless it does already. Any thread may call."""
         if self._started.acquire(blocking=False):
-            self._write_connection_file()
             threading.Thread(target=self._serve, name="kernel", daemon=True).start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(asyncio.new_event_loop())
         try:
+            self._write_connection_file()
             serve(self._connection_file, self._namespace)
         except Exception:  # the rank trains on; it can only not be looked into
             traceback.print_exc()

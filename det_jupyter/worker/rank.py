@@ -57,9 +57,7 @@ def run_rank(spec: RankSpec) -> NoReturn:
     rank = Rank(spec)
     try:
         code = rank.live()
-    except (
-        BaseException
-    ) as error:  # the process's boundary: also exits and interrupts of user code
+    except BaseException as error:  # the boundary of the process: exits of user code too
         code = rank.fail(error)
     _leave(code)
 
@@ -121,17 +119,17 @@ class Rank:
             return 1
         explanation = self.names.explain(error)
         sys.stderr.write(explanation.traceback)
+        message = explanation.error
         is_secondary = self.spec.place.world_size > 1 and is_lost_peer(error)
         if is_secondary:
+            message = f"another rank is gone: {message}"
             time.sleep(_SECONDARY_DELAY_S)
         # What fails before its first batch will do so again, unless an earlier run came further.
         is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and not is_secondary
         failure = RankFailure(
             at=time.time(),
             rank=self.spec.place.rank,
-            error=f"another rank is gone: {explanation.error}"
-            if is_secondary
-            else explanation.error,
+            error=message,
             traceback=explanation.traceback,
             where=explanation.where,
             final=isinstance(error, ConfigError) or is_hopeless,

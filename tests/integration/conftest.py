@@ -22,7 +22,7 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 @pytest.fixture
 def lab(tmp_path: Path, zygote: Zygote) -> Iterator[Lab]:
     """Starts gangs under a folder of the test's own; none is left after it."""
-    sockets = Path(tempfile.mkdtemp(prefix="det-lab-"))  # tmp_path is too long for sockets
+    sockets = Path(tempfile.mkdtemp(prefix="ranks-"))  # tmp_path is too long for sockets
     lab = Lab(tmp_path, zygote, sockets)
     yield lab
     lab.close()

@@ -123,6 +123,11 @@ def test_all_problems_are_told_at_once() -> None:
         ({"hyperparameters": {"global_batch_size": 2}, "resources": {"slots_per_trial": 4}},
          "hyperparameters.global_batch_size: got 2, expected at least resources.slots_per_trial "
          "(4)"),
+        ({"hyperparameters": {"lr": [float("inf")]}},
+         "hyperparameters.lr[0]: got inf, expected a finite number"),
+        ({"data": {"x": float("nan")}}, "data.x: got nan, expected a finite number"),
+        ({"checkpoint_storage": {"host_path": "ckpt"}},
+         "checkpoint_storage.host_path: got 'ckpt', expected an absolute path"),
         ({"resources": {"slots_per_trial": 2}},
          "hyperparameters.global_batch_size: missing; give the batch size of all slots together"),
     ],

@@ -77,3 +77,10 @@ def test_a_new_view_of_the_experiment_keeps_its_trials() -> None:
     copy.apply(item(12, "experiment", view))
     assert copy.experiment.state == "PAUSED"
     assert [t.id for t in copy.experiment.trials] == [1]
+
+
+def test_what_was_fetched_with_a_curve_is_not_added_again() -> None:
+    fetched = Curve(trial_id=1, group="batches", name="loss", steps=[1, 2], values=[3.0, 2.0])
+    copy = live([fetched], seq=10)  # the number was read before the curves were
+    copy.apply(item(11, "metrics", batches(2, [2.0, 1.0])))
+    assert copy.curves[(1, "batches", "loss")].steps == [1, 2, 3]

@@ -1,0 +1,46 @@
+"""Records as lines: what is written is what is read, whatever is in it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.records import (
+    BatchMetrics,
+    MetricsReported,
+    RankFailure,
+    parse_line,
+    to_line,
+    to_number,
+)
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(names, st.dictionaries(names, st.floats(allow_nan=False, allow_infinity=False)))
+def test_a_record_is_read_as_it_was_written(group: str, metrics: dict[str, float]) -> None:
+    record = MetricsReported(at=1.0, group=group, steps_completed=3, metrics=metrics)
+    line = to_line(record)
+    assert line.count("\n") == 1
+    assert parse_line(line) == record
+
+
+def test_numbers_that_json_has_no_word_for_travel_by_name() -> None:
+    record = BatchMetrics(at=1.0, first=1, values={"loss": [math.nan, math.inf, -math.inf, 1.0]})
+    values = parse_line(to_line(record)).values["loss"]  # type: ignore[union-attr]
+    assert values == ["NaN", "Infinity", "-Infinity", 1.0]
+    assert math.isnan(to_number(values[0]) or 0.0)
+    assert to_number(values[1]) == math.inf
+
+
+@pytest.mark.parametrize("value", [None, True, "words", [1], {}])
+def test_what_is_no_number_has_no_number(value: object) -> None:
+    assert to_number(value) is None
+
+
+def test_text_that_utf8_cannot_carry_does_not_lose_the_record() -> None:
+    failure = RankFailure(at=1.0, rank=0, error="no file 'caf\udce9'", traceback="\udce9\u2028")
+    assert parse_line(to_line(failure)).error == "no file 'caf?'"  # type: ignore[union-attr]

@@ -1,0 +1,75 @@
+"""The line to the master: refusals become errors, lines stay whole, a moved master is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachable, NotFound
+from det_jupyter.session import Session
+from det_jupyter.wire import PROTOCOL, MasterInfo
+
+
+def info(port: int) -> MasterInfo:
+    return MasterInfo(
+        url=f"http://127.0.0.1:{port}", token=f"token-{port}", pid=1, started_at=0.0,
+        process_created_at=0.0, version="0", protocol=PROTOCOL, python="python", data_dir="/",
+    )  # fmt: skip
+
+
+def session(
+    answer: Callable[[httpx.Request], httpx.Response], successor: int | None = None
+) -> Session:
+    locate = None if successor is None else (lambda: info(successor))
+    return Session(info(1), locate=locate, transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("NotFound", NotFound), ("Conflict", Conflict), ("Surprise", DetError)]
+)
+def test_a_refusal_is_raised_as_the_error_that_it_names(name: str, kind: type[DetError]) -> None:
+    body = {"error": name, "problems": ["no such thing"]}
+    with pytest.raises(kind, match="no such thing"):
+        session(lambda request: httpx.Response(409, json=body)).get("/x")
+
+
+def test_a_refused_configuration_keeps_its_problems_apart() -> None:
+    body = {"error": "ConfigError", "problems": ["a: wrong", "b: wrong"]}
+    with pytest.raises(ConfigError) as caught:
+        session(lambda request: httpx.Response(422, json=body)).post("/x", {})
+    assert caught.value.problems == ["a: wrong", "b: wrong"]
+
+
+def test_lines_are_split_at_line_ends_only() -> None:
+    lines = [{"text": "one\u2028two\u0085"}, {"text": "three"}]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines) + "\n"
+    answer = session(lambda request: httpx.Response(200, content=text.encode()))
+    assert list(answer.stream("/feed")) == [*lines, None]
+
+
+def dead_then_alive(asked: list[str]) -> Callable[[httpx.Request], httpx.Response]:
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.port}")
+        if request.url.port == 1:
+            raise httpx.ReadError("connection reset", request=request)
+        assert request.headers["Authorization"] == "Bearer token-2"
+        return httpx.Response(200, json="fine")
+
+    return answer
+
+
+def test_a_restarted_master_is_found_and_asked_again() -> None:
+    asked: list[str] = []
+    assert session(dead_then_alive(asked), successor=2).get("/x") == "fine"
+    assert asked == ["GET 1", "GET 2"]
+
+
+def test_what_may_have_been_done_already_is_not_asked_twice() -> None:
+    asked: list[str] = []
+    with pytest.raises(MasterUnreachable):
+        session(dead_then_alive(asked), successor=2).post("/experiments", {})
+    assert asked == ["POST 1"]
+    assert session(dead_then_alive(asked), successor=2).post("/pause", repeatable=True) == "fine"
