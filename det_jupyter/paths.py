@@ -1,4 +1,4 @@
-"""Where our files live. Every folder is the user's alone (0700), every file 0600.
+"""Where our files live. The folders are the user's alone (0700); what holds a secret is 0600.
 
     runtime_dir/   master.json master.lock agent.lock      gone after a reboot
     data_dir/      det.sqlite3  blobs/  runs/  checkpoints/  logs/

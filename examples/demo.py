@@ -5,6 +5,7 @@ The executed notebook is kept in build/, curves and all; open it with `make lab`
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
+from det_jupyter import paths
 from det_jupyter.autostart import connect
 from det_jupyter.client import Client, Follower, LiveExperiment
 from det_jupyter.errors import DetError
@@ -23,13 +25,14 @@ from det_jupyter.wire import ExperimentView, RankView
 SOURCE = Path(__file__).with_name("quickstart.ipynb")
 EXECUTED = Path(__file__).parents[1] / "build" / "quickstart-executed.ipynb"
 WANTED_ACCURACY = 0.97
+WANTED_SLOTS = 2
 
 
 def main() -> int:
     """Run the demo; returns the exit status."""
     started = time.monotonic()
-    print(f"Running {SOURCE.name}: real digits, one trial on 2 slots.")
-    client = Client(connect())
+    print(f"Running {SOURCE.name}: real digits, one trial on {WANTED_SLOTS} slots.")
+    client = connect_with_slots()
     before = {view.id for view in client.experiments()}
     ranks: dict[int, RankView] = {}
     watcher = threading.Thread(target=_watch, args=(client, before, ranks), daemon=True)
@@ -45,6 +48,23 @@ def main() -> int:
         print("The notebook submitted no experiment.", file=sys.stderr)
         return 1
     return _report(experiment, ranks, executed, time.monotonic() - started)
+
+
+def connect_with_slots() -> Client:
+    """Return a client of the user's master, or of one with simulated slots on a small computer."""
+    client = Client(connect())
+    deadline = time.monotonic() + 10
+    while not (agents := client.agents()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if agents and max(len(agent.slots) for agent in agents) >= WANTED_SLOTS:
+        return client
+    print(
+        "This computer has fewer: the demo simulates them on CPU cores, with a master of its own."
+    )
+    client.session.close()
+    os.environ[paths.HOME_VARIABLE] = str(EXECUTED.parent / "demo-home")
+    os.environ["DET_JUPYTER_CPU_SLOTS"] = str(WANTED_SLOTS)
+    return Client(connect())
 
 
 def _execute() -> Path:
@@ -101,7 +121,7 @@ def _report(view: ExperimentView, ranks: dict[int, RankView], path: Path, second
     reached = accuracy is not None and accuracy >= WANTED_ACCURACY
     if not reached:
         print(f"The accuracy is below {WANTED_ACCURACY}.", file=sys.stderr)
-    return 0 if reached and view.state == "COMPLETED" and len(ranks) == 2 else 1
+    return 0 if reached and view.state == "COMPLETED" and len(ranks) == WANTED_SLOTS else 1
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ def experiment_view(
         name=experiment.name,
         state=experiment.state,
         config=experiment.config,
-        capsule=experiment.capsule,
+        # What is in it is for people; the blobs are the ranks' business, and may be thousands.
+        capsule=experiment.capsule.model_copy(update={"buffers": [], "modules": {}}),
         notebook=experiment.notebook,
         python=experiment.python,
         cwd=experiment.cwd,

@@ -69,7 +69,10 @@ def _prepare(cell: str, options: argparse.Namespace, shell: Any) -> tuple[dict[s
     # The class is looked at even when the configuration is wrong: all problems are told at once.
     entrypoint = document.get("entrypoint")
     if isinstance(entrypoint, str):
-        problems += find_class_problems(entrypoint, shell.user_ns)
+        class_problems = find_class_problems(entrypoint, shell.user_ns)
+        if config is not None and not class_problems:
+            problems += _find_metric_problems(config, shell.user_ns)
+        problems += class_problems
     if problems or config is None:
         raise _located(problems, cell)
     client = handles.client()
@@ -114,6 +117,14 @@ def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]
             f"write `class {entrypoint}(PyTorchTrial)` (from det_jupyter.pytorch)"
         ]
     return [f"entrypoint: {problem}" for problem in library.check_trial_class(value)]
+
+
+def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -> list[str]:
+    """Return a problem if the class's source shows that it never reports the searcher's metric."""
+    library = sys.modules["det_jupyter.pytorch"]
+    trial_class = namespace[config.entrypoint]
+    problems: list[str] = library.check_searcher_metric(trial_class, config.searcher.metric)
+    return problems
 
 
 def _trial_classes(namespace: dict[str, Any], library: Any) -> list[str]:

@@ -159,9 +159,23 @@ def test_a_trial_that_raises(book: Notebook, define: str, where: str) -> None:
 
 
 def test_a_searcher_metric_that_the_trial_never_reports(book: Notebook) -> None:
-    shown = failure_of(book, "0", old="metric: error", new="metric: accuracy")
-    assert "searcher.metric" in shown
+    shown = message_of(book, variant("metric: error", "metric: accuracy"))
+    assert "line 4: searcher.metric" in shown
     assert "accuracy" in shown
+    assert "error" in shown
+
+
+def test_a_metric_that_only_the_run_can_tell_is_missing(book: Notebook) -> None:
+    hidden = (
+        "class Hidden(SmallTrial):\n"
+        "    def evaluate_batch(self, batch, batch_idx):\n"
+        "        return dict(super().evaluate_batch(batch, batch_idx))"
+    )
+    book.check(hidden)
+    config = variant("SmallTrial", "Hidden").replace("metric: error", "metric: accuracy")
+    book.check(config)
+    shown = message_of(book, "experiment.wait(60)")
+    assert "searcher.metric" in shown
     assert "error" in shown
 
 
