@@ -1,8 +1,9 @@
 """Where our files live. The folders are the user's alone (0700); what holds a secret is 0600.
 
-    runtime_dir/   master.json master.lock agent.lock      gone after a reboot
-    data_dir/      det.sqlite3  blobs/  runs/  checkpoints/  logs/
+    runtime_dir()   master.json                                      gone after a reboot
+    data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/
 
+The locks lie beside what they protect, so that no second master can open the database.
 `DET_JUPYTER_HOME` moves both (tests use it to live beside the user's own master).
 """
 
@@ -11,11 +12,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from det_jupyter.errors import DetError
+
 HOME_VARIABLE = "DET_JUPYTER_HOME"
 
 
 def _private(folder: Path) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DetError(
+            f"cannot use the folder {folder} ({error.strerror}); "
+            f"set {HOME_VARIABLE} to a folder that you can write"
+        ) from None
     return folder
 
 
@@ -49,12 +58,12 @@ def master_file() -> Path:
 
 def master_lock() -> Path:
     """Return the file that the one master holds locked while it lives."""
-    return runtime_dir() / "master.lock"
+    return data_dir() / "master.lock"
 
 
 def agent_lock() -> Path:
     """Return the file that the one agent of this computer holds locked while it lives."""
-    return runtime_dir() / "agent.lock"
+    return data_dir() / "agent.lock"
 
 
 def write_private(path: Path, text: str) -> None:

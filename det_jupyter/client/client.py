@@ -26,6 +26,9 @@ class Client:
 
     def create(self, request: CreateExperiment) -> ExperimentView:
         """Submit an experiment."""
+        # A submission is not repeatable. If the master has died since we last asked, this finds
+        # the next one before anything is at stake.
+        self.session.get("/master")
         return ExperimentView.model_validate(
             self.session.post("/experiments", request.model_dump(mode="json"))
         )

@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
 _IDLE_HOURS = 12.0
 _LOOK_IDLE_S = 60.0
+_LOOK_FILE_S = 1.0
 _LOG_BYTES = 5_000_000
 
 
@@ -46,7 +48,7 @@ def serve(*, agent: subprocess.Popen[bytes] | None, starts_agents: bool) -> None
         starts_agents: Whether to start (other) ones when there is none.
     """
     _write_log()
-    service = Service(Store(paths.data_dir() / "det.sqlite3"))
+    service = _open_service(agent)
     try:
         # asyncio switches Nagle's algorithm off only for sockets that say that they are TCP. With
         # it on, each answer (headers, then body) waits 40 ms for a delayed acknowledgement.
@@ -57,6 +59,17 @@ def serve(*, agent: subprocess.Popen[bytes] | None, starts_agents: bool) -> None
     finally:
         service.close()
     logger.info("ended")
+
+
+def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
+    database = paths.data_dir() / "det.sqlite3"
+    try:
+        return Service(Store(database))
+    except sqlite3.DatabaseError as error:
+        if agent is not None:
+            agent.terminate()
+        logger.exception("the database cannot be opened")
+        sys.exit(f"{database} cannot be used ({error}); move it away to begin with an empty one")
 
 
 class _Program:
@@ -87,6 +100,7 @@ class _Program:
         others = [
             asyncio.create_task(self._keeper.run()),
             asyncio.create_task(self._leave_when_idle(self._app)),
+            asyncio.create_task(self._stay_findable()),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:
@@ -107,6 +121,14 @@ class _Program:
     def _announce(self) -> None:
         paths.write_private(paths.master_file(), self._info.model_dump_json())
         logger.info("serving at %s, pid=%d", self._info.url, self._info.pid)
+
+    async def _stay_findable(self) -> None:
+        """Write our file again when somebody has removed it: nobody could reach or stop us."""
+        while True:
+            await asyncio.sleep(_LOOK_FILE_S)
+            if self._server.started and not paths.master_file().exists():
+                logger.warning("%s was removed: written again", paths.master_file())
+                self._announce()
 
     async def _leave_when_idle(self, app: Guard) -> None:
         idle_s = 3600 * float(os.environ.get(IDLE_VARIABLE, _IDLE_HOURS))

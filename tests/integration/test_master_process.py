@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +58,31 @@ def test_of_many_starters_one_becomes_the_master(master: MasterProcess) -> None:
         starter.communicate(timeout=30)
     assert serving.returncode == 0
     assert not (master.home / "runtime" / "master.json").exists()
+
+
+def test_a_removed_file_comes_back_and_makes_no_second_master(master: MasterProcess) -> None:
+    info = master.start()
+    shutil.rmtree(master.home / "runtime")
+    second = master.spawn("serve", "--no-agent")
+    file = master.home / "runtime" / "master.json"
+    wait_until(file.exists, "the master is found again")
+    assert MasterInfo.model_validate_json(file.read_text()).pid == info.pid
+    second.communicate(timeout=30)
+    assert second.returncode == 0
+
+
+def test_a_damaged_database_is_named_with_a_remedy(master: MasterProcess) -> None:
+    (master.home / "data").mkdir(parents=True)
+    (master.home / "data" / "det.sqlite3").write_bytes(b"not a database" * 1000)
+    starter = subprocess.run(
+        [sys.executable, "-m", "det_jupyter.master", "serve", "--no-agent"],
+        env=master.environ, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    errors = starter.stderr
+    assert starter.returncode == 1
+    assert "det.sqlite3 cannot be used" in errors
+    assert "move it away" in errors
+    assert "Traceback" not in errors
 
 
 def test_its_files_are_for_the_user_alone(master: MasterProcess) -> None:
