@@ -1,7 +1,7 @@
 """Content-addressed blobs: written once, memory-mapped by every rank that needs them.
 
 A blob's name is the SHA-256 of its bytes, so equal data is stored once whoever sends it, and a
-blob that exists is complete (it is renamed into place).
+blob that exists is complete: it is synced to the disk, and only then renamed into place.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import mmap
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from det_jupyter.errors import NotFound
@@ -34,9 +35,18 @@ class BlobStore:
             return digest
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(view)
-        os.replace(scratch, path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(view)
+                file.flush()
+                # Else a power cut could leave a name without all of its bytes, which would be
+                # taken for the blob for ever. [m] 100 MB on an SSD: 0.03 s, half of the hashing.
+                os.fsync(file.fileno())
+            os.replace(scratch, path)
+        except BaseException:  # the disk is full, say: nobody would ever remove the part
+            with suppress(FileNotFoundError):
+                os.unlink(scratch)
+            raise
         return digest
 
     def read(self, digest: str) -> bytes:

@@ -1,7 +1,7 @@
 """The control page: signals from the agent to a running gang, as words in a shared file.
 
-    word    0        1          2
-            magic    preempt    stop         little-endian unsigned 64-bit
+    word    0        1
+            magic    preempt         little-endian unsigned 64-bit
 
 Reading a word costs a memory access, so a training loop can afford to look after every batch.
 Only the chief looks; it tells the other ranks, so that all of them leave at the same batch.
@@ -17,10 +17,10 @@ from typing import Literal
 
 _WORD = struct.Struct("<Q")
 _MAGIC = 0x6465_7463_7472_6C31  # "detctrl1"
-_INDEX = {"preempt": 1, "stop": 2}
+_INDEX = {"preempt": 1}
 PAGE_BYTES = 4096
 
-Signal = Literal["preempt", "stop"]
+Signal = Literal["preempt"]
 
 
 def create_page(path: Path) -> None:

@@ -6,6 +6,7 @@
     ├── NotFound                  no such experiment, trial, checkpoint, slot
     ├── Conflict                  the request does not fit the present state
     │   └── InvalidTransition     an edge that the transition tables do not have
+    ├── WaitTimeout               it has not ended in the time that was given (a TimeoutError too)
     ├── MasterUnreachable         no master answers, or it cannot be started
     ├── ProtocolMismatch          client, master or agent are of incompatible versions
     ├── LaunchError               a gang of ranks could not be started
@@ -63,6 +64,10 @@ class InvalidTransition(Conflict):
     def __init__(self, message: str, story: Sequence[str] = ()) -> None:
         self.story = list(story)
         super().__init__(message)
+
+
+class WaitTimeout(DetError, TimeoutError):
+    """The experiment has not ended in the time that was given; it goes on."""
 
 
 class MasterUnreachable(DetError):

@@ -10,11 +10,14 @@ The locks lie beside what they protect, so that no second master can open the da
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from det_jupyter.errors import DetError
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
+_LOCK_POLL_S = 0.02
 
 
 def _private(folder: Path) -> Path:
@@ -64,6 +67,39 @@ def master_lock() -> Path:
 def agent_lock() -> Path:
     """Return the file that the one agent of this computer holds locked while it lives."""
     return data_dir() / "agent.lock"
+
+
+def take_lock(
+    path: Path, *, timeout_s: float, is_hopeless: Callable[[], bool] = lambda: False
+) -> int | None:
+    """Return a descriptor that holds the lock until we end; None if somebody else keeps it.
+
+    It is closed when we end, however we do, and that frees the lock. Who only looks whether it is
+    held holds it for an instant, and who is leaving needs a moment: hence the time.
+
+    Args:
+        path: The lock file.
+        timeout_s: How long to try.
+        is_hopeless: Whether the present holder is known to stay.
+    """
+    import fcntl  # Windows has none, and the training library alone runs there
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if is_hopeless() or time.monotonic() > deadline:
+                os.close(descriptor)
+                return None
+            time.sleep(_LOCK_POLL_S)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file that is the user's alone if it is new; for `open(..., opener=...)`."""
+    return os.open(path, flags, 0o600)
 
 
 def write_private(path: Path, text: str) -> None:

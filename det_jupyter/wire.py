@@ -317,7 +317,7 @@ class SignalGang(Wire):
 
     kind: Literal["signal_gang"] = "signal_gang"
     allocation_id: str
-    signal: Literal["preempt", "stop"]
+    signal: Literal["preempt"]
     timeout_s: float
 
 
@@ -424,6 +424,7 @@ class GangExited(Wire):
         killed: The agent ended it on the master's order (or at the preemption deadline).
         lost: The ranks died with their agent or fork server: not the trial's fault.
         error: Why it could not be started at all.
+        error_is_final: Trying again cannot help: somebody has to change something first.
     """
 
     kind: Literal["gang_exited"] = "gang_exited"
@@ -434,6 +435,7 @@ class GangExited(Wire):
     killed: bool = False
     lost: bool = False
     error: str = ""
+    error_is_final: bool = True
 
 
 AgentReport = Annotated[Chunk | GangStarted | GangExited, Field(discriminator="kind")]
@@ -488,13 +490,19 @@ class ForkGang(Wire):
 
 
 class ZygoteReady(Wire):
-    """The first word: everything is imported. `unsafe` says why it will never fork, if so."""
+    """The first word: everything is imported.
+
+    Args:
+        unsafe: Why it will never fork, if so.
+        torch_cuda: The version of CUDA (or HIP) that torch was built for; None: a CPU build.
+    """
 
     kind: Literal["ready"] = "ready"
     protocol: int
     version: str
     warmup_s: float
     unsafe: str = ""
+    torch_cuda: str | None = None
 
 
 class ZygoteFailed(Wire):

@@ -7,17 +7,17 @@ before anything heavy is imported here.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import logging
 import os
+import resource
 import sys
-import time
-from pathlib import Path
 
 from det_jupyter import paths
 from det_jupyter.agent.zygote_process import RANK_TARGET, ZygoteProcess, start_zygote
 
-_LOCK_S = 2.0
+logger = logging.getLogger(__name__)
+
+_LOCK_S = 2.0  # an agent that is leaving needs some of it
 
 
 def main() -> int:
@@ -27,9 +27,10 @@ def main() -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request otherwise
-    lock = _take_lock(paths.agent_lock())
+    lock = paths.take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
     if lock is None:
         return 0
+    _raise_file_limit()
     # Held by us alone: it closes when we die, however we die. Ranks wait for that.
     lifeline_fd, _ = os.pipe()
     first = start_zygote(sys.executable, lifeline_fd=lifeline_fd, target=options.target)
@@ -47,31 +48,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _take_lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock until we die, or None if another agent has it.
-
-    An agent that is leaving gets the time to do so; who only looks holds the lock for an instant.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(descriptor)
-                return None
-            time.sleep(0.02)
+def _raise_file_limit() -> None:
+    """Let us and all below us open as many files as we may: each mapped blob keeps one open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # macOS says "unlimited" and does not mean it
+        logger.warning("at most %d files can be open at a time: %s", soft, error)
 
 
 async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Namespace) -> None:
     import asyncio
     import signal
     import socket
+    import time
     import uuid
 
-    from det_jupyter.agent.devices import discover_slots
+    from det_jupyter.agent.devices import discover_slots, threads_per_slot
     from det_jupyter.agent.runner import Runner
     from det_jupyter.agent.runs import adopt_runs
     from det_jupyter.agent.service import Service
@@ -79,6 +72,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     from det_jupyter.agent.spawn import Spawner
     from det_jupyter.agent.zygotes import Zygotes
 
+    slots = discover_slots()
     adopted = adopt_runs(now=time.time())
     with socket_folder() as folder:
         spawner = Spawner()
@@ -90,6 +84,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
             spawner=spawner,
             lifeline_fd=lifeline_fd,
             socket_dir=folder,
+            num_threads=threads_per_slot(len(slots)),
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
@@ -98,7 +93,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
         service = Service(
             agent_id=socket.gethostname(),
             session=uuid.uuid4().hex,
-            slots=discover_slots(),
+            slots=slots,
             runner=runner,
             leave_after_s=options.leave_after_s,
         )

@@ -1,6 +1,14 @@
 """Which slots this computer offers: its visible CUDA devices, or else CPU places.
 
+    DET_JUPYTER_CPU_SLOTS      that many CPU places, whatever devices there are: to try out on one
+                               computer what shall run on many GPUs
+    CUDA_VISIBLE_DEVICES       the devices that it leaves, in its order
+    neither                    all devices by PCI bus, which is NVML's order, and CUDA's own in
+                               ranks (worker/birth.py sets CUDA_DEVICE_ORDER); without devices, a
+                               CPU place for each core
+
 Devices are found by NVML, not by torch: it needs no CUDA context, so looking costs no GPU memory.
+Whether the torch of a trial's interpreter can use them is asked when it is started (runner.py).
 """
 
 from __future__ import annotations
@@ -16,19 +24,28 @@ logger = logging.getLogger(__name__)
 
 CPU_SLOTS_VARIABLE = "DET_JUPYTER_CPU_SLOTS"
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_MIG = "MIG-"  # how the UUID of a part of a GPU begins
 
 
 def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
     """Return the slots of this computer, numbered from 0."""
+    if num_places := _wanted_cpu_slots(environ):
+        return _cpu_places(num_places)
     devices = cuda_devices()
     if devices and CUDA_VARIABLE in environ:
         devices = visible_devices(devices, environ[CUDA_VARIABLE])
     if devices:
         return [device.model_copy(update={"id": id}) for id, device in enumerate(devices)]
-    return [
-        SlotView(id=place, kind="cpu", index=place, name="CPU")
-        for place in range(num_cpu_slots(environ))
-    ]
+    return _cpu_places(_num_cores())
+
+
+def threads_per_slot(num_slots: int) -> int:
+    """Return how many threads a rank may use, so that all slots together use each core once."""
+    return max(1, _num_cores() // num_slots)
+
+
+def _cpu_places(num_places: int) -> list[SlotView]:
+    return [SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(num_places)]
 
 
 def cuda_devices() -> list[SlotView]:
@@ -57,8 +74,17 @@ def _device(nvml: Any, index: int) -> SlotView:
         index=index,
         name=_text(nvml.nvmlDeviceGetName(handle)),
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        memory_bytes=nvml.nvmlDeviceGetMemoryInfo(handle).total,
+        memory_bytes=_memory_bytes(nvml, handle),
     )
+
+
+def _memory_bytes(nvml: Any, handle: Any) -> int:
+    try:
+        total: int = nvml.nvmlDeviceGetMemoryInfo(handle).total
+        return total
+    except nvml.NVMLError as error:  # a GPU that shares the computer's memory has none of its own
+        logger.info("a CUDA device does not say how much memory it has: %s", error)
+        return 0
 
 
 def _text(value: str | bytes) -> str:
@@ -79,16 +105,28 @@ def visible_devices(devices: Sequence[SlotView], variable: str) -> list[SlotView
     for word in variable.split(","):
         device = _named(devices, word.strip())
         if device is None:
-            if word.strip() not in ("", "-1"):
-                logger.warning(
-                    "%s: %r names no device; it and what follows are hidden", CUDA_VARIABLE, word
-                )
+            _complain(word.strip())
             break
         chosen.append(device)
     if len({device.index for device in chosen}) < len(chosen):
         logger.warning("%s: %r names a device twice; all are hidden", CUDA_VARIABLE, variable)
         return []
     return chosen
+
+
+def _complain(word: str) -> None:
+    if word.startswith(_MIG):
+        logger.error(
+            "%s: %r is a part of a GPU (MIG), which is not supported; it and what follows are "
+            "hidden. Name whole GPUs, by index or GPU-…, and switch MIG off for them: "
+            "nvidia-smi -mig 0",
+            CUDA_VARIABLE,
+            word,
+        )
+    elif word not in ("", "-1"):
+        logger.warning(
+            "%s: %r names no device; it and what follows are hidden", CUDA_VARIABLE, word
+        )
 
 
 def _named(devices: Sequence[SlotView], word: str) -> SlotView | None:
@@ -98,21 +136,19 @@ def _named(devices: Sequence[SlotView], word: str) -> SlotView | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def num_cpu_slots(environ: Mapping[str, str]) -> int:
-    """Return how many CPU places to offer: one per core that we may use, unless told otherwise."""
-    default = _num_cores()
+def _wanted_cpu_slots(environ: Mapping[str, str]) -> int:
+    """Return how many CPU places the user wants instead of what there is; 0: that is not so."""
     given = environ.get(CPU_SLOTS_VARIABLE)
     if given is None:
-        return default
+        return 0
     if given.strip().isdecimal() and int(given) > 0:
         return int(given)
     logger.error(
-        "%s: got %r, expected a whole number of at least 1; offering one slot per core (%d)",
+        "%s: got %r, expected a whole number of at least 1; it is ignored",
         CPU_SLOTS_VARIABLE,
         given,
-        default,
     )
-    return default
+    return 0
 
 
 def _num_cores() -> int:

@@ -7,6 +7,7 @@
                                                         the last rank exits with 0 -> OVER
     ENDING      every process group was sent SIGKILL    the last rank is gone -> OVER
     OVER        no process is left                      never
+    any         a fault of the agent's own              broken_off -> OVER, all ranks killed
 
 Rules:
  1. Whole or not at all: a gang whose ranks could not all be started has none.
@@ -55,6 +56,7 @@ class Gang:
         self.killed = False
         self.lost = False
         self.error = ""
+        self.error_is_final = True
         self.exit_codes: dict[int, int | None] = dict.fromkeys(range(world_size))
         self._living: dict[int, int] = {}  # rank -> pid
         self._kill_group = kill_group
@@ -69,6 +71,11 @@ class Gang:
         """Whether it shall not live, though its ranks may not exist yet."""
         return self.killed or self.lost
 
+    @property
+    def living(self) -> list[int]:
+        """The pids of the ranks whose ends were not told."""
+        return list(self._living.values())
+
     def started(self, pids: Sequence[int]) -> None:
         """Take note that all ranks exist; `pids` in rank order."""
         self._living = dict(enumerate(pids))
@@ -76,9 +83,23 @@ class Gang:
         if self.is_ordered_to_end:
             self._end()
 
-    def not_started(self, error: str) -> None:
-        """Take note that no rank exists, because of `error` (or of a kill, if that is empty)."""
+    def not_started(self, error: str, *, is_final: bool) -> None:
+        """Take note that no rank exists, because of `error` (or of a kill, if that is empty).
+
+        Args:
+            error: What went wrong.
+            is_final: Trying again cannot help.
+        """
         self.error = error
+        self.error_is_final = is_final
+        self.state = GangState.OVER
+
+    def broken_off(self, error: str) -> None:
+        """End it, and take note that nobody follows it any more, because of a fault of ours."""
+        if self.state is GangState.RUNNING:
+            self._end()
+        self.error = error
+        self.error_is_final = False
         self.state = GangState.OVER
 
     def rank_exited(self, rank_exit: RankExit) -> None:
@@ -123,4 +144,5 @@ class Gang:
             killed=self.killed,
             lost=self.lost,
             error=self.error,
+            error_is_final=self.error_is_final,
         )

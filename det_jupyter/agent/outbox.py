@@ -3,10 +3,14 @@
 A batch is applied in order: starts, then journals, then output, then the exits of runs of which
 nothing is left to send. Journals of all runs go before any output, and output takes turns, so a
 rank that prints without end delays nobody's metrics.
+
+A file that cannot be read (no descriptor is free, the disk fails) sends nothing this time. As it
+may hold how the run ended, the exit waits for it, but not for ever.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,7 +18,10 @@ from det_jupyter.agent.runs import Run
 from det_jupyter.agent.streams import Stream
 from det_jupyter.wire import AgentReport, Chunk, GangExited, GangStarted
 
+logger = logging.getLogger(__name__)
+
 BATCH_BYTES = 1024 * 1024
+UNREADABLE_S = 30.0  # how long an exit waits for files that cannot be read
 RETELL_S = 5.0  # an exit is told again this often, until the master closes the run
 
 
@@ -24,11 +31,6 @@ class Batch:
 
     reports: list[AgentReport]
     is_last: bool
-
-    @property
-    def has_chunks(self) -> bool:
-        """Whether the master's offsets should move when it has got this."""
-        return any(isinstance(report, Chunk) for report in self.reports)
 
 
 class Outbox:
@@ -41,7 +43,7 @@ class Outbox:
     def next_batch(self, now: float) -> Batch:
         """Return what to send now (`now` is monotonic). Nothing counts as sent by this."""
         runs = list(self._runs.values())
-        filling = _Filling()
+        filling = _Filling(now)
         filling.reports += [run.started for run in runs if run.started]
         for run in runs:
             for stream in run.streams:
@@ -72,6 +74,16 @@ class Outbox:
             elif run is not None and isinstance(report, GangExited):
                 run.exit_told_at = now
 
+    def waits_for(self, batch: Batch) -> bool:
+        """Whether the master's offsets should move when it has got this.
+
+        Not for runs that it has closed since: it may say so before it answers.
+        """
+        return any(
+            isinstance(report, Chunk) and report.allocation_id in self._runs
+            for report in batch.reports
+        )
+
     def set_offsets(self, offsets: Mapping[str, Mapping[str, int]]) -> bool:
         """Take over what the master says it has; return whether that is news."""
         has_moved = False
@@ -95,12 +107,25 @@ class Outbox:
 class _Filling:
     """A batch in the making."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
         self.reports: list[AgentReport] = []
         self.unfinished: set[str] = set()
+        self._unread: set[str] = set()
         self._room_bytes = BATCH_BYTES
+        self._now = now
 
     def add(self, run: Run, stream: Stream) -> None:
+        try:
+            self._add_chunks(run, stream)
+            stream.unreadable_since = None
+        except OSError as error:
+            if stream.unreadable_since is None:
+                stream.unreadable_since = self._now
+                logger.error("%s cannot be read; it is tried again: %s", stream.path, error)
+            if self._now - stream.unreadable_since < UNREADABLE_S:
+                self._unread.add(stream.allocation_id)
+
+    def _add_chunks(self, run: Run, stream: Stream) -> None:
         for chunk in stream.chunks(is_final=not run.is_alive):
             if self._room_bytes <= 0:
                 self.unfinished.add(stream.allocation_id)
@@ -109,7 +134,7 @@ class _Filling:
             self._room_bytes -= chunk.size_bytes
 
     def has_more_of(self, run: Run) -> bool:
-        return run.id in self.unfinished
+        return run.id in self.unfinished or run.id in self._unread
 
 
 def _is_due(run: Run, now: float) -> bool:

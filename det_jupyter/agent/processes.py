@@ -23,6 +23,10 @@ _POLL_S = 0.01
 _GONE = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
+class StartFailed(Exception):
+    """Ranks could not be started this time, with nothing wrong that would stay so."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankExit:
     """A rank is gone; `exit_code` is None when nobody could wait for it."""
@@ -60,11 +64,17 @@ def kill_group(pid: int) -> None:
 
 
 async def until_gone(pid: int) -> None:
-    """Return when a process that is not our child has ended."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        while process.status() not in _GONE:
-            await asyncio.sleep(_POLL_S)
+    """Return when a process has ended, whoever is to reap it."""
+    while not has_ended(pid):
+        await asyncio.sleep(_POLL_S)
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process is no more, or waits to be reaped."""
+    try:
+        return psutil.Process(pid).status() in _GONE
+    except psutil.Error:  # there is none, or it is somebody else's by now
+        return True
 
 
 def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:

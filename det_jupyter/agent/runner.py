@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import assert_never
 
 from det_jupyter.agent.gang import Gang
-from det_jupyter.agent.processes import RankProcesses, kill_group, write_records
+from det_jupyter.agent.processes import (
+    RankProcesses,
+    StartFailed,
+    kill_group,
+    until_gone,
+    write_records,
+)
 from det_jupyter.agent.runs import Run, new_run
 from det_jupyter.agent.spawn import Spawner
 from det_jupyter.agent.zygotes import Zygote, Zygotes
@@ -29,6 +35,7 @@ from det_jupyter.wire import (
     Leave,
     SignalGang,
     StartGang,
+    ZygoteReady,
 )
 
 logger = logging.getLogger(__name__)
@@ -77,6 +84,7 @@ class Runner:
         spawner: Where ranks are started afresh.
         lifeline_fd: Read end of the pipe that tells ranks of our death.
         socket_dir: Short 0700 folder for IPC sockets.
+        num_threads: Each rank's share of the cores.
     """
 
     def __init__(
@@ -87,6 +95,7 @@ class Runner:
         spawner: Spawner,
         lifeline_fd: int,
         socket_dir: Path,
+        num_threads: int,
     ) -> None:
         self.news = asyncio.Event()  # there may be something to tell the master
         self.leave_ordered = asyncio.Event()
@@ -95,6 +104,7 @@ class Runner:
         self._zygotes = zygotes
         self._spawner = spawner
         self._lifeline_fd = lifeline_fd
+        self._num_threads = num_threads
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
     @property
@@ -142,7 +152,7 @@ class Runner:
         try:
             run.prepare()
         except OSError as error:
-            carried.gang.not_started(f"the run's folder cannot be made: {error}")
+            carried.gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
             self._finish(carried)
             return
         self._carried[run.id] = carried
@@ -150,8 +160,8 @@ class Runner:
 
     def _signal(self, command: SignalGang) -> None:
         if carried := self._carried.get(command.allocation_id):
-            carried.run.raise_signal(command.signal)
             carried.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
+            carried.run.raise_signal(command.signal)
 
     def _close(self, allocation_id: str) -> None:
         run = self._runs.get(allocation_id)
@@ -163,18 +173,30 @@ class Runner:
     async def _carry(self, carried: _Carried) -> None:
         run, gang = carried.run, carried.gang
         try:
-            processes = await self._launch(carried)
-        except LaunchError as error:
-            gang.not_started(str(error))
+            await self._follow(carried)
+        except (LaunchError, StartFailed) as error:
+            gang.not_started(str(error), is_final=isinstance(error, LaunchError))
             logger.error("allocation=%s was not started: %s", run.id, error)
-        else:
-            if processes is None:
-                gang.not_started("")
-            else:
-                self._note_started(carried, processes)
-                while not gang.is_over:
-                    gang.rank_exited(await processes.exits.get())
+        except (
+            Exception
+        ) as error:  # whatever it is: a run that never ends holds its slots for ever
+            logger.exception("allocation=%s is broken off", run.id)
+            what = f"{type(error).__name__}: {error}"
+            gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
+            for pid in gang.living:
+                await until_gone(pid)
         self._finish(carried)
+
+    async def _follow(self, carried: _Carried) -> None:
+        """Start the gang's ranks and stay until they are all gone."""
+        gang = carried.gang
+        processes = await self._launch(carried)
+        if processes is None:
+            gang.not_started("", is_final=False)
+            return
+        self._note_started(carried, processes)
+        while not gang.is_over:
+            gang.rank_exited(await processes.exits.get())
 
     async def _launch(self, carried: _Carried) -> RankProcesses | None:
         """Start all ranks and return them; None if the end was ordered before any existed.
@@ -184,10 +206,15 @@ class Runner:
         """
         run = carried.run
         zygote = await self._zygotes.get(run.plan.python)
-        reason = await self._why_not_fork(zygote, carried.end_ordered)
+        ready = await self._readiness(zygote, carried.end_ordered)
         if carried.end_ordered.is_set():
             return None
-        specs = run.specs(lifeline_fd=self._lifeline_fd)
+        if ready is not None:
+            _check_torch(run.plan, ready)
+        reason = (
+            f"the zygote was not ready after {_WARMUP_S:.0f} s" if ready is None else ready.unsafe
+        )
+        specs = run.specs(lifeline_fd=self._lifeline_fd, num_threads=self._num_threads)
         if not reason:
             answer = await zygote.fork_gang(specs)
             if isinstance(answer, RankProcesses):
@@ -196,16 +223,16 @@ class Runner:
         logger.warning("allocation=%s: ranks are started afresh: %s", run.id, reason)
         return self._spawner.spawn_gang(specs, note=f"started afresh: {reason}")
 
-    async def _why_not_fork(self, zygote: Zygote, end_ordered: asyncio.Event) -> str:
+    async def _readiness(self, zygote: Zygote, end_ordered: asyncio.Event) -> ZygoteReady | None:
         """Wait for the zygote to be ready, or for the order that makes waiting pointless."""
         ready = asyncio.create_task(zygote.ready())
         ended = asyncio.create_task(end_ordered.wait())
         await asyncio.wait({ready, ended}, timeout=_WARMUP_S, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
         if ready.done():
-            return ready.result().unsafe
+            return ready.result()
         ready.cancel()
-        return f"the zygote was not ready after {_WARMUP_S:.0f} s"
+        return None
 
     def _note_started(self, carried: _Carried, processes: RankProcesses) -> None:
         run = carried.run
@@ -226,6 +253,15 @@ class Runner:
         logger.info("allocation=%s is over: exit codes %s", run.id, carried.gang.exit_codes)
         self._carried.pop(run.id, None)
         self.news.set()
+
+
+def _check_torch(plan: GangPlan, ready: ZygoteReady) -> None:
+    """Refuse what would fail in every rank, and by a message that helps less."""
+    if ready.torch_cuda is None and any(slot.kind == "cuda" for slot in plan.slots):
+        raise LaunchError(
+            f"the torch of {plan.python} is a CPU build but the slots are GPUs; install a CUDA "
+            "build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
+        )
 
 
 def _allocation_of(command: AgentCommand) -> str:

@@ -89,7 +89,7 @@ class Run:
         control.create_page(self.dir.control)
         paths.write_private(self.dir.plan, self.plan.model_dump_json())
 
-    def specs(self, *, lifeline_fd: int) -> list[RankSpec]:
+    def specs(self, *, lifeline_fd: int, num_threads: int) -> list[RankSpec]:
         """Return what each rank is told; the port is filled in by who binds it."""
         return [
             RankSpec(
@@ -102,6 +102,7 @@ class Run:
                     master_addr=_LOOPBACK,
                     master_port=0,
                     lifeline_fd=lifeline_fd,
+                    num_threads=num_threads,
                 ),
                 run_dir=str(self.dir.path),
                 data_dir=str(paths.data_dir()),

@@ -90,8 +90,10 @@ class Service:
             began = time.monotonic()
             try:
                 await self._be_linked()
-            except* MasterUnreachable as group:
-                complaint = _complain(group, complaint)
+            except* MasterUnreachable as unreachable:
+                complaint = _complain(unreachable, complaint)
+            except* Exception as unexpected:  # no file could be opened, say: gangs go on
+                complaint = _complain(unexpected, complaint)
             if time.monotonic() - began > _STEADY_S:
                 pause_s, complaint = _PAUSES_S[0], ""
             await asyncio.sleep(pause_s)
@@ -145,7 +147,7 @@ class Service:
             answer = await link.report(AgentReports(session=self._session, reports=batch.reports))
             self._outbox.told(batch, time.monotonic())
             has_moved = self._outbox.set_offsets(answer.offsets)
-            if batch.has_chunks and not has_moved:
+            if self._outbox.waits_for(batch) and not has_moved:
                 logger.warning("the master's offsets do not move")
                 await asyncio.sleep(_WAIT_S)
             elif batch.is_last:
@@ -165,9 +167,13 @@ class Service:
             return
 
 
-def _complain(group: BaseExceptionGroup[MasterUnreachable], before: str) -> str:
-    """Log why there is no master, but not the same line each second."""
+def _complain(group: ExceptionGroup[Exception], before: str) -> str:
+    """Log why there is no link, but not the same each second."""
     complaint = str(group.exceptions[0])
-    if complaint != before:
+    if complaint == before:
+        return complaint
+    if group.subgroup(MasterUnreachable):
         logger.info("no master: %s", complaint)
+    else:
+        logger.error("the link to the master broke; it is tried again", exc_info=group)
     return complaint

@@ -12,11 +12,18 @@ import os
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from det_jupyter import paths
-from det_jupyter.agent.processes import RankExit, RankProcesses, kill_group
+from det_jupyter.agent.processes import (
+    RankExit,
+    RankProcesses,
+    StartFailed,
+    has_ended,
+    kill_group,
+)
 from det_jupyter.agent.zygote_process import child_setup
 from det_jupyter.errors import LaunchError
 from det_jupyter.rundir import RunDir
@@ -43,36 +50,48 @@ class Spawner:
         """Start all ranks or none.
 
         Raises:
-            LaunchError: They cannot be started.
+            LaunchError: The interpreter cannot run them.
+            StartFailed: They could not be started this time.
         """
         exits: asyncio.Queue[RankExit] = asyncio.Queue()
         argv = kernel_argv(specs[0].plan.python)
         started: list[_Spawned] = []
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            for spec in specs:
-                try:
+        try:
+            with _listener(len(specs)) as listener:
+                for spec in specs:
                     process = _spawn(_with_port(spec, listener), argv)
-                except OSError as error:
-                    _undo(started)
-                    raise LaunchError(
-                        f"rank {spec.place.rank} could not be started: {error}"
-                    ) from None
-                started.append(_Spawned(rank=spec.place.rank, process=process, exits=exits))
+                    started.append(_Spawned(rank=spec.place.rank, process=process, exits=exits))
+        except BaseException as error:
+            _undo(started)
+            if not isinstance(error, (OSError, subprocess.SubprocessError)):
+                raise
+            raise StartFailed(f"rank {len(started)} could not be started: {error}") from error
         self._ranks += started
         pids = [spawned.process.pid for spawned in started]
         return RankProcesses(pids=pids, exits=exits, note=note)
 
     def reap(self) -> None:
-        """Take note of ranks that have ended. To be called at SIGCHLD."""
+        """Take note of ranks that have ended. To be called at SIGCHLD.
+
+        The group (data-loader workers) is killed before its leader is reaped: until then the pid
+        cannot belong to anybody else.
+        """
         for spawned in list(self._ranks):
-            code = spawned.process.poll()
-            if code is not None:
-                kill_group(spawned.process.pid)  # its data-loader workers
+            pid = spawned.process.pid
+            if has_ended(pid):
+                kill_group(pid)
                 self._ranks.remove(spawned)
-                spawned.exits.put_nowait(RankExit(spawned.rank, code))
+                spawned.exits.put_nowait(RankExit(spawned.rank, spawned.process.wait()))
 
 
-def _with_port(spec: RankSpec, listener: socket.socket) -> RankSpec:
+def _listener(world_size: int) -> socket.socket | nullcontext[None]:
+    """Return what the chief listens on; nobody would come to a rank that is alone."""
+    return socket.create_server(("127.0.0.1", 0)) if world_size > 1 else nullcontext()
+
+
+def _with_port(spec: RankSpec, listener: socket.socket | None) -> RankSpec:
+    if listener is None:
+        return spec
     listen_fd = listener.fileno() if spec.place.rank == 0 else None
     port = listener.getsockname()[1]
     place = spec.place.model_copy(update={"master_port": port, "listen_fd": listen_fd})

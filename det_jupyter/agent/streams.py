@@ -23,28 +23,37 @@ CHUNK_BYTES = 256 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Stream:
-    """One file of a rank, shipped as far as `offset`."""
+    """One file of a rank, shipped as far as `offset`.
+
+    Args:
+        unreadable_since: Monotonic time of the first of the present failures to read it.
+    """
 
     allocation_id: str
     name: str
     path: Path
     is_journal: bool
     offset: int = 0
+    unreadable_since: float | None = None
 
     def chunks(self, *, is_final: bool) -> Iterator[Chunk]:
         """Yield what can be sent of the file beyond `offset`, which stays where it is.
 
         Args:
             is_final: The rank is gone, the file will not grow any more.
+
+        Raises:
+            OSError: It is there and cannot be read.
         """
         offset = self.offset
         try:
             size = os.stat(self.path).st_size
-        except FileNotFoundError:
+            if size <= offset:
+                return
+            opened = self.path.open("rb")
+        except FileNotFoundError:  # not written yet, or taken away
             return
-        if size <= offset:
-            return
-        with self.path.open("rb") as file:
+        with opened as file:
             while offset < size and (part := self._read(file.fileno(), offset, is_final)):
                 size_bytes, text = part
                 yield Chunk(

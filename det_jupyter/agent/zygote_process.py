@@ -5,23 +5,23 @@ Loading torch is the longest part of a cold start, so everything else happens be
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import hashlib
 import os
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from det_jupyter import paths
 from det_jupyter.errors import LaunchError
+from det_jupyter.pdeathsig import die_with
 
 RANK_TARGET = "det_jupyter.worker.rank:run_rank"
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)  # before any fork: a child should not have to load it
+_NO_INTERPRETER = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +44,16 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
 
     Raises:
         LaunchError: There is no such interpreter.
+        OSError: It could not be started this time.
     """
-    ours, theirs = socket.socketpair()
     log = paths.log_dir() / f"zygote-{hashlib.sha256(python.encode()).hexdigest()[:8]}.out"
     # -P: the folder it is started in must not shadow modules
     argv = [python, "-P", "-m", "det_jupyter.worker.zygote"]
-    argv += ["--socket", str(theirs.fileno()), "--target", target]
-    with theirs, log.open("wb") as out:
+    with open(log, "wb", opener=paths.private_opener) as out:
+        ours, theirs = socket.socketpair()
         try:
             process = subprocess.Popen(
-                argv,
+                [*argv, "--socket", str(theirs.fileno()), "--target", target],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -62,27 +62,19 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
                 preexec_fn=child_setup(),
                 cwd=paths.data_dir(),
             )
-        except OSError as error:
+        except BaseException as error:
             ours.close()
+            if not isinstance(error, OSError) or error.errno not in _NO_INTERPRETER:
+                raise
             raise LaunchError(
                 f"the interpreter {python} cannot be started: {error.strerror}; choose the "
                 "notebook's kernel again, or make its environment anew"
             ) from None
+        finally:
+            theirs.close()
     return ZygoteProcess(python=python, process=process, connection=ours, log=log)
 
 
 def child_setup() -> Callable[[], None] | None:
-    """Return what Popen is to run in a child so that it cannot outlive us; None: not possible.
-
-    To be started from the main thread: Linux takes the thread that forked for the parent.
-    """
-    if sys.platform != "linux":
-        return None
-    agent_pid = os.getpid()
-
-    def die_with_agent() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != agent_pid:  # it died before the kernel was told
-            os._exit(1)
-
-    return die_with_agent
+    """Return what Popen is to run in a child so that it cannot outlive us; None: not possible."""
+    return partial(die_with, os.getpid()) if sys.platform == "linux" else None

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from pydantic import TypeAdapter
 
 from det_jupyter._version import __version__
-from det_jupyter.agent.processes import RankExit, RankProcesses, kill_group, until_gone
+from det_jupyter.agent.processes import (
+    RankExit,
+    RankProcesses,
+    StartFailed,
+    kill_group,
+    until_gone,
+)
 from det_jupyter.agent.zygote_process import ZygoteProcess, start_zygote
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import (
@@ -70,6 +77,7 @@ class Zygote:
 
         Raises:
             LaunchError: Its interpreter cannot run ranks.
+            StartFailed: It was killed while it loaded torch.
         """
         return await asyncio.shield(self._ready)  # several gangs may wait; each may give up
 
@@ -137,7 +145,14 @@ class Zygote:
 
     def _fail_requests(self) -> None:
         self._process.process.kill()  # it may live, but has nothing to do, and no state to save
-        self._process.process.wait()
+        code = self._process.process.wait()
+        if code < 0 and not self._ready.done():
+            self._ready.set_exception(
+                StartFailed(
+                    f"the fork server of {self.python} was killed by signal {-code} while it "
+                    "loaded torch; the machine may be out of memory"
+                )
+            )
         self._fail(_last_line(self._process))
         for allocation_id, answer in self._forks.items():
             answer.set_result(ForkRefused(allocation_id=allocation_id, reason="the zygote died"))
@@ -164,7 +179,9 @@ class Zygote:
 
 def _last_line(process: ZygoteProcess) -> str:
     """Return what a dead zygote said last: why the interpreter did not even come to our code."""
-    lines = process.log.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = process.log.read_text(encoding="utf-8", errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
     return said[-1] if said else "its zygote died without a word"
 
@@ -187,6 +204,7 @@ class Zygotes:
 
         Raises:
             LaunchError: There is no such interpreter.
+            OSError: It could not be started this time.
         """
         async with self._getting:
             zygote = self._zygotes.pop(python, None)

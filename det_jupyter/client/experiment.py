@@ -11,7 +11,7 @@ from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower, LiveExperiment
 from det_jupyter.client.trial import Trial
-from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed
+from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.wire import Curve, ExperimentView, State
 
 _TICK_S = 0.2
@@ -112,12 +112,13 @@ class Experiment:
         """Block until it has ended; an interrupt ends the waiting, not the experiment.
 
         Args:
-            timeout_s: Give up after so long, with a TimeoutError.
+            timeout_s: Give up after so long, with a WaitTimeout (which is a TimeoutError).
             on_tick: Called a few times a second with a current copy.
 
         Raises:
             RankFailed: It ended with an error; the message has the rank's traceback.
             Conflict: It was paused, so it would not end by itself.
+            WaitTimeout: It has not ended after `timeout_s`.
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         follower = Follower(self._client, self.id).start()
@@ -141,7 +142,7 @@ class Experiment:
             return view.state
         if _is_at_rest(view):
             raise Conflict(f"experiment {self.id} is paused; activate() lets it go on")
-        raise TimeoutError(
+        raise WaitTimeout(
             f"experiment {self.id} is still {view.state} after {timeout_s or 0:g} s; it goes on"
         )
 

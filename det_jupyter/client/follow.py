@@ -83,7 +83,9 @@ class LiveExperiment:
             )
         curve = self.curves[key]
         if curve.steps and step <= curve.steps[-1]:
-            return  # it was fetched with the curve, after the number the copy began with
+            # It was fetched with the curve, after the number the copy began with; or the next run
+            # did anew a validation that was due at its checkpoint.
+            return
         number = to_number(value)
         finite = number is not None and abs(number) < float("inf")
         curve.steps.append(step)

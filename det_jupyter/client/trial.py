@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ast
+import queue
+import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.wire import AllocationView, LogLine, RankView, TrialView
+from det_jupyter.wire import AllocationView, LogLine, RankView, State, TrialView
+
+if TYPE_CHECKING:  # loaded by who looks into a rank
+    from jupyter_client.blocking.client import BlockingKernelClient
 
 ANSWER_TIMEOUT_S = 10.0
+_SUBSCRIBED_S = 0.05
+_CONTROL_TIMEOUT_S = 1.0
+_MAX_LINES = 10_000  # that the master gives at once
 
 
 class ExecutionError(DetError):
@@ -41,17 +50,12 @@ class Rank:
             ExecutionError: The code raised an error.
             Conflict: The rank does not answer (it has ended, or its interpreter is held up).
         """
-        from jupyter_client.blocking.client import BlockingKernelClient
-
-        kernel = BlockingKernelClient()
-        try:
-            kernel.load_connection_file(self.view.connection_file)
-        except FileNotFoundError:
-            raise self._silent("its kernel is not up yet") from None
-        kernel.start_channels(stdin=False, hb=False)
+        if not isinstance(code, str):
+            raise TypeError(f"execute: got {code!r}, expected Python code as a string")
+        kernel = self._connected()
         outputs: list[dict[str, Any]] = []
         try:
-            kernel.wait_for_ready(timeout=timeout_s)
+            _wait_until_listening(kernel, timeout_s)
             reply = kernel.execute_interactive(
                 code,
                 store_history=False,
@@ -59,8 +63,15 @@ class Rank:
                 timeout=timeout_s,
                 output_hook=outputs.append,
             )
-        except (TimeoutError, RuntimeError):
-            raise self._silent(f"no answer within {timeout_s:g} s") from None
+        except queue.Empty:  # it has not even said that it is there
+            is_busy = _answers_control(kernel, "kernel_info_request")
+            busy = "it is still busy with an earlier execute"
+            raise self._silent(busy if is_busy else f"no answer within {timeout_s:g} s") from None
+        except TimeoutError:
+            # Else every later execute would wait for this one.
+            is_told = _answers_control(kernel, "interrupt_request")
+            told = " and was told to interrupt the code" if is_told else ""
+            raise self._silent(f"no result within {timeout_s:g} s{told}") from None
         finally:
             kernel.stop_channels()
         return _value(reply["content"], outputs, self.view.rank)
@@ -69,12 +80,48 @@ class Rank:
         """Return where the rank's training thread is, cells named as in the notebook."""
         return str(self.execute("det_stack()", timeout_s=5.0))
 
+    def _connected(self) -> BlockingKernelClient:
+        from jupyter_client.blocking.client import BlockingKernelClient
+
+        kernel = BlockingKernelClient()
+        try:
+            kernel.load_connection_file(self.view.connection_file)
+        except FileNotFoundError:
+            raise self._silent("its kernel is not up yet") from None
+        kernel.start_channels(stdin=False, hb=False)
+        return kernel
+
     def _silent(self, why: str) -> Conflict:
         return Conflict(f"rank {self.view.rank} of trial {self._trial_id} does not answer: {why}")
 
     def __repr__(self) -> str:
         place = self.view.device or self.view.slot.name
         return f"Rank {self.view.rank} of trial {self._trial_id} (pid {self.view.pid}, {place})"
+
+
+def _wait_until_listening(kernel: BlockingKernelClient, timeout_s: float) -> None:
+    """Wait until the kernel answers and its outputs reach us.
+
+    jupyter_client's own `wait_for_ready` takes 0.2 s more: it waits for silence.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (left_s := deadline - time.monotonic()) > 0:
+        kernel.kernel_info()
+        kernel.get_shell_msg(timeout=left_s)
+        with suppress(queue.Empty):  # the kernel knew of our subscription only after it answered
+            kernel.get_iopub_msg(timeout=_SUBSCRIBED_S)
+            return
+    raise queue.Empty
+
+
+def _answers_control(kernel: BlockingKernelClient, request: str) -> bool:
+    """Return whether the kernel answers beside what it executes."""
+    kernel.control_channel.send(kernel.session.msg(request, {}))
+    try:
+        kernel.get_control_msg(timeout=_CONTROL_TIMEOUT_S)
+    except queue.Empty:
+        return False
+    return True
 
 
 def _value(content: dict[str, Any], outputs: list[dict[str, Any]], rank: int) -> Any:
@@ -137,13 +184,20 @@ class Trial:
         return Stacks({rank.view.rank: text for rank, text in zip(ranks, stacks, strict=True)})
 
     def logs(self, *, rank: int | None = None, tail: int | None = 100) -> list[LogLine]:
-        """Return the last lines that its ranks printed."""
-        return self._client.logs(self.id, rank=rank, tail=tail)
+        """Return the last `tail` lines that its ranks printed; with None, all of them."""
+        if tail is not None and tail <= _MAX_LINES:
+            return self._client.logs(self.id, rank=rank, tail=tail)
+        lines: list[LogLine] = []
+        while page := self._client.logs(self.id, rank=rank, after=lines[-1].id if lines else 0):
+            lines += page
+        return lines if tail is None else lines[-tail:]
 
     def _running_allocation(self) -> AllocationView:
         view = self.view
         if view.allocation is None or not view.allocation.ranks:
-            why = view.waiting_for or f"it is {view.state}"
+            starting = "its ranks are starting; try again in a moment"
+            now = starting if view.state is State.ACTIVE else f"it is {view.state}"
+            why = view.waiting_for or now
             raise Conflict(f"trial {self.id} has no ranks now: {why}")
         return view.allocation
 
@@ -162,7 +216,11 @@ class Stacks(dict[int, str]):
 
 
 def _stack_or_reason(rank: Rank) -> str:
+    from jupyter_core.utils import ensure_event_loop
+
     try:
         return rank.stack()
     except DetError as error:
         return f"({error})"
+    finally:
+        ensure_event_loop().close()  # jupyter_client's, of this thread, which ends now

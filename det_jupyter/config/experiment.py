@@ -60,6 +60,17 @@ def _identifier(value: Any) -> Any:
     return value
 
 
+def _title(value: Any) -> Any:
+    if isinstance(value, str) and (not value.strip() or not value.isprintable()):
+        raise PydanticCustomError("title", "expected one line of text that is not empty")
+    if isinstance(value, str) and len(value) > MAX_TITLE:
+        raise PydanticCustomError("title", "{reason}", {"reason": _TOO_LONG})
+    return value
+
+
+MAX_TITLE = 200
+_TOO_LONG = f"expected at most {MAX_TITLE} characters"
+Title = Annotated[StrictStr, BeforeValidator(_title)]
 Int = Annotated[int, BeforeValidator(_refuse_lookalikes)]
 LengthField = Annotated[
     Length,
@@ -78,7 +89,7 @@ class Searcher(Section):
     """How trials are chosen, by which metric, and how long each trains."""
 
     name: Literal["single"]
-    metric: StrictStr
+    metric: Title
     max_length: Annotated[
         Length,
         BeforeValidator(_positive_length),
@@ -126,7 +137,7 @@ class Environment(Section):
 class ExperimentConfig(Section):
     """A complete configuration."""
 
-    name: StrictStr
+    name: Title
     entrypoint: Annotated[str, BeforeValidator(_identifier)]
     searcher: Searcher
     hyperparameters: dict[str, Any] = {}
@@ -204,7 +215,10 @@ def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) 
     filled = dict(document)
     if "name" not in filled:
         entrypoint = filled.get("entrypoint")
-        filled["name"] = entrypoint if isinstance(entrypoint, str) else "experiment"
+        if isinstance(entrypoint, str) and entrypoint.isidentifier():
+            filled["name"] = entrypoint[:MAX_TITLE]
+        else:
+            filled["name"] = "experiment"
     if "min_validation_period" not in filled:
         searcher = filled.get("searcher")
         length = searcher.get("max_length") if isinstance(searcher, dict) else None

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Unit = Literal["batches", "records", "epochs"]
+MAX_AMOUNT = 2**53  # the last whole number that a float, JavaScript's numbers too, can count to
 UNITS: tuple[Unit, ...] = ("batches", "records", "epochs")
 
 
@@ -46,12 +47,13 @@ def parse_length(value: Any) -> Length:
     """
     if isinstance(value, Length):
         return value
-    if _is_whole(value):
-        return Length("batches", int(value))
+    unit, amount = ("batches", value)
     if isinstance(value, dict) and len(value) == 1:
         unit, amount = next(iter(value.items()))
-        if unit in UNITS and _is_whole(amount):
-            return Length(unit, int(amount))
+    if unit in UNITS and _is_whole(amount):
+        if amount > MAX_AMOUNT:
+            raise ValueError(f"expected at most {MAX_AMOUNT} {unit}")
+        return Length(unit, int(amount))
     raise ValueError(
         'expected exactly one of "batches", "records" or "epochs" with a whole number '
         "that is not negative, such as {epochs: 6}"

@@ -11,19 +11,39 @@ from det_jupyter.errors import ConfigError
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice and reads 1e-3 as a number."""
+    """SafeLoader that refuses what no document in JSON can be, and reads 1e-3 as a number."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[Any, int] = {}
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            line = key_node.start_mark.line + 1
-            if isinstance(key, (list, dict)):
-                raise ConfigError([f"line {line}: a key has to be a name, got {key!r}"])
-            if key in seen:
-                raise ConfigError([f"{key}: given twice, in lines {seen[key]} and {line}"])
-            seen[key] = line
-        return super().construct_mapping(node, deep)
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        _check(node, [], set())
+        return node
+
+
+def _check(node: yaml.Node | None, parents: list[yaml.Node], done: set[int]) -> None:
+    """Refuse a key given twice, and an anchor that is used inside the value that it names."""
+    if not isinstance(node, yaml.CollectionNode) or id(node) in done:
+        return
+    if any(node is parent for parent in parents):
+        line = node.start_mark.line + 1
+        raise ConfigError([f"line {line}: the value that begins here refers to itself (*anchor)"])
+    if isinstance(node, yaml.MappingNode):
+        _check_keys(node)
+    parents.append(node)
+    for item in node.value:
+        _check(item[1] if isinstance(item, tuple) else item, parents, done)
+    parents.pop()
+    done.add(id(node))
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen: dict[tuple[str, str], int] = {}
+    for key, _ in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise ConfigError([f"line {line}: a key has to be a name, got a {key.id}"])
+        if first := seen.get((key.tag, key.value)):
+            raise ConfigError([f"{key.value}: given twice, in lines {first} and {line}"])
+        seen[key.tag, key.value] = line
 
 
 # YAML 1.1, which PyYAML implements, takes 1e-3 for a string because it has no dot.
@@ -45,9 +65,13 @@ def parse_yaml(text: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""
-        raise ConfigError([f"{where}this is not YAML: {error.problem or error.context}"]) from None
+        problem = error.problem or error.context or ""
+        remedy = "; indent with spaces, not tabs" if r"character '\t'" in problem else ""
+        raise ConfigError([f"{where}this is not YAML: {problem}{remedy}"]) from None
     except yaml.YAMLError as error:
         raise ConfigError([f"this is not YAML: {error}"]) from None
+    except RecursionError:
+        raise ConfigError(["the configuration is nested too deeply"]) from None
     if document is None:
         raise ConfigError(
             ["the configuration is empty; it needs at least entrypoint and searcher"]
@@ -61,7 +85,7 @@ def lines_of_paths(text: str) -> dict[str, int]:
     """Return the line (from 1) of every key, by its dotted path; empty when `text` is not YAML."""
     try:
         root = yaml.compose(text, Loader=_Loader)
-    except (yaml.YAMLError, ConfigError):
+    except (yaml.YAMLError, ConfigError, RecursionError):
         return {}
     lines: dict[str, int] = {}
     _collect_lines(root, "", lines)

@@ -15,8 +15,7 @@ class PreemptContext:
 
     def was_asked(self) -> bool:
         """Return whether the agent has asked, as this rank sees it: no other rank learns of it."""
-        page = self._page
-        return page is not None and (page.is_raised("preempt") or page.is_raised("stop"))
+        return self._page is not None and self._page.is_raised("preempt")
 
     def should_preempt(self) -> bool:
         """Return whether to save the state and leave: the same answer on all ranks.

@@ -8,11 +8,7 @@ warm up; then all the rest.
 from __future__ import annotations
 
 import argparse
-import fcntl
-import os
 import sys
-import time
-from pathlib import Path
 
 from det_jupyter import paths
 from det_jupyter.engine.local import is_agent_running, start_agent
@@ -46,8 +42,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # Closed when we end, however we do: that is what frees the lock.
-    lock = _take_lock(paths.master_lock())
+    # A lock without a master's file is one of a master that comes up or leaves; only time tells.
+    lock = paths.take_lock(
+        paths.master_lock(), timeout_s=_TURN_S, is_hopeless=paths.master_file().exists
+    )
     if lock is None:
         return 0
     paths.master_file().unlink(missing_ok=True)  # of a master that was killed
@@ -57,24 +55,6 @@ def _serve(options: argparse.Namespace) -> int:
 
     serve(agent=agent, starts_agents=starts_agents)
     return 0
-
-
-def _take_lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock until we end; None if another master serves.
-
-    A lock without a master's file is one of a master that comes up or leaves; only time tells.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + _TURN_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except BlockingIOError:
-            if paths.master_file().exists() or time.monotonic() > deadline:
-                os.close(descriptor)
-                return None
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,11 @@ def to_curves(
             key = (trial_id, group, name)
             if key not in curves:
                 curves[key] = Curve(trial_id=trial_id, group=group, name=name, steps=[], values=[])
-            curves[key].steps.append(step)
-            curves[key].values.append(value)
+            curve = curves[key]
+            if curve.steps and step <= curve.steps[-1]:
+                continue  # a validation that was due at a checkpoint is done anew by the next run
+            curve.steps.append(step)
+            curve.values.append(value)
     ordered = [curves[key] for key in sorted(curves)]
     return ordered if max_points is None else [thinned(curve, max_points) for curve in ordered]
 

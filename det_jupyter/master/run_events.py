@@ -23,7 +23,13 @@ from det_jupyter.master.searching import (
 )
 from det_jupyter.master.state import Allocation, Trial
 from det_jupyter.master.turn import Turn
-from det_jupyter.master.verdict import Verdict, find_failure, judge
+from det_jupyter.master.verdict import (
+    MAX_LOSSES,
+    Verdict,
+    find_failure,
+    judge,
+    lost_too_often,
+)
 from det_jupyter.records import CheckpointSaved, FirstStep, RankFailure, RankStarted, RunEnded
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
@@ -81,6 +87,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             _note_ranks_up(trial, allocation)
         case FirstStep():
             allocation.first_step_at = allocation.first_step_at or record.at
+            trial.losses = 0
         case CheckpointSaved():
             _note_checkpoint(turn, trial, record)
         case RunEnded():
@@ -142,8 +149,10 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
             _on_ended_as_asked(turn, trial)
         case Verdict.COMPLETED | Verdict.INVALID:
             _on_completed(turn, trial, allocation)
-        case Verdict.PREEMPTED | Verdict.LOST:
+        case Verdict.PREEMPTED:
             _queue_if_active(turn, trial)
+        case Verdict.LOST:
+            _on_lost(turn, trial, allocation, event)
         case Verdict.FAILED:
             _on_failed(turn, trial, allocation, event)
         case _:
@@ -165,6 +174,16 @@ def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     finish_trial(turn, trial, ExitReason(allocation.run_end.reason))
 
 
+def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    if allocation.first_step_at is None:
+        trial.losses += 1
+    if trial.losses < MAX_LOSSES:
+        _queue_if_active(turn, trial)
+        return
+    trial.failure = lost_too_often(event.at)
+    _give_up(turn, trial, trial.failure.error)
+
+
 def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
     trial.failure, is_final = find_failure(allocation, event)
     max_restarts = turn.experiment(trial.experiment_id).config["max_restarts"]
@@ -172,7 +191,11 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         trial.restarts += 1
         _queue_if_active(turn, trial)
         return
-    trial.message = trial.failure.error
+    _give_up(turn, trial, trial.failure.error)
+
+
+def _give_up(turn: Turn, trial: Trial, error: str) -> None:
+    trial.message = error
     if trial.restarts:
         trial.message += f" (after {trial.restarts} restart{'s' if trial.restarts > 1 else ''})"
     move(trial, State.STOPPING_ERROR)

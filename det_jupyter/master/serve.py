@@ -13,8 +13,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 
 import psutil
@@ -29,7 +30,7 @@ from det_jupyter.master.keeper import Keeper
 from det_jupyter.master.leaving import leave
 from det_jupyter.master.service import Service
 from det_jupyter.master.store import Store
-from det_jupyter.wire import PROTOCOL, MasterInfo
+from det_jupyter.wire import PROTOCOL, MasterInfo, State
 
 logger = logging.getLogger(__name__)
 
@@ -131,11 +132,34 @@ class _Program:
                 self._announce()
 
     async def _leave_when_idle(self, app: Guard) -> None:
-        idle_s = 3600 * float(os.environ.get(IDLE_VARIABLE, _IDLE_HOURS))
-        while app.idle_s < idle_s or self._service.active_experiments():
+        idle_s = 3600 * idle_hours()
+        while app.idle_s < idle_s or _has_work(self._service):
             await asyncio.sleep(min(_LOOK_IDLE_S, max(0.1, idle_s / 10)))
         logger.info("idle for %g hours", idle_s / 3600)
         self._request_stop(False)
+
+
+def idle_hours(environ: Mapping[str, str] = os.environ) -> float:
+    """Return how long to stay when nobody needs us."""
+    given = environ.get(IDLE_VARIABLE)
+    if given is None:
+        return _IDLE_HOURS
+    with suppress(ValueError):
+        if (hours := float(given)) > 0:
+            return hours
+    logger.error(
+        "%s: got %r, expected a number of hours above 0; staying for %g hours",
+        IDLE_VARIABLE,
+        given,
+        _IDLE_HOURS,
+    )
+    return _IDLE_HOURS
+
+
+def _has_work(service: Service) -> bool:
+    """Whether something happens, or can happen by itself: what is paused waits for its user."""
+    active = service.active_experiments()
+    return service.holds_slots() or any(e.state is not State.PAUSED for e in active)
 
 
 class _Server(uvicorn.Server):
@@ -194,11 +218,17 @@ def _forget(info: MasterInfo) -> None:
         return
 
 
+class PrivateLog(RotatingFileHandler):
+    """A log whose every file, the one after each rotation too, is the user's alone."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=paths.private_opener)
+
+
 def _write_log() -> None:
     """Write into our log file what we and uvicorn have to say."""
     path = paths.log_dir() / "master.log"
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
+    handler = PrivateLog(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     for name, level in (("det_jupyter", logging.INFO), ("uvicorn", logging.WARNING)):
         log = logging.getLogger(name)

@@ -62,6 +62,7 @@ class Trial(Part):
     state: State = State.ACTIVE
     runs: int = 0
     restarts: int = 0
+    losses: int = 0  # of runs in a row that were lost before their first step
     allocation: Allocation | None = None
     latest_checkpoint: CheckpointRef | None = None
     latest_metric: float | None = None

@@ -7,7 +7,9 @@ The facts, looked at in this order; the first that applies decides:
     a rank said invalid_hp             INVALID
     a rank said preempted,             PREEMPTED         goes on if the experiment is active
       or it was killed at the deadline
-    its agent or fork server died      LOST              not its fault: tried again, not counted
+    its agent or fork server died      LOST              not its fault: tried again, not counted,
+                                                         but for the MAX_LOSSES-th time in a row
+                                                         before the first step it is a failure
     anything else                      FAILED            tried again max_restarts times, unless the
                                                          failure is final
 """
@@ -20,6 +22,8 @@ from signal import Signals
 from det_jupyter.master.lifecycle import is_stopping
 from det_jupyter.master.state import Allocation, Trial
 from det_jupyter.wire import FailureView, GangExited
+
+MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
 
 
 class Verdict(StrEnum):
@@ -57,7 +61,7 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     code = exited.exit_codes.get(rank) if rank is not None else None
     own = [f for f in allocation.failures if f.rank == rank]
     if exited.error:
-        return _view(None, None, exited.error, exited.at), True
+        return _view(None, None, exited.error, exited.at), exited.error_is_final
     if rank is not None and code is not None and code < 0 and not own:
         return _view(rank, code, f"rank {rank} was killed by {_signal(code)}", exited.at), False
     if allocation.failures:
@@ -77,6 +81,15 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
         error = f"rank {rank} ended with exit status {code}; its output may tell why"
         return _view(rank, code, error, exited.at), False
     return _view(None, None, "the ranks ended without saying why", exited.at), False
+
+
+def lost_too_often(at: float) -> FailureView:
+    """Return the failure of a trial whose runs are lost before they have begun to train."""
+    error = (
+        f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "
+        "machine may be out of memory; see agent.log"
+    )
+    return _view(None, None, error, at)
 
 
 def _view(rank: int | None, code: int | None, error: str, at: float) -> FailureView:

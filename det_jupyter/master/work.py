@@ -64,13 +64,22 @@ class Work:
     def note_progress(
         self, trial_id: int, steps_completed: int, fraction: float | None = None
     ) -> None:
-        """Note how far a trial is; without a fraction, the one before stays."""
+        """Note how far a trial is.
+
+        Args:
+            trial_id: The trial.
+            steps_completed: So many at least; a record may tell of fewer than another before it.
+            fraction: What these steps are of its length; when missing, taken from the last one.
+        """
         steps_before, fraction_before = self._progress.get(trial_id, (0, 0.0))
-        self._set_progress(
-            trial_id,
-            max(steps_completed, steps_before),
-            fraction_before if fraction is None else fraction,
-        )
+        steps = max(steps_completed, steps_before)
+        if fraction is None or steps_completed == 0:
+            known_steps, known_fraction = steps_before, fraction_before
+        else:
+            known_steps, known_fraction = steps_completed, fraction
+        # Steps and fraction always move together: who divides them gets the trial's length.
+        grown = known_fraction * steps / known_steps if known_steps else known_fraction
+        self._set_progress(trial_id, steps, min(1.0, grown))
 
     def _truncate(self, command: TruncateMetrics) -> None:
         trial_id, steps_completed = command.trial_id, command.steps_completed

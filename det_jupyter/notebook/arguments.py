@@ -46,7 +46,7 @@ def cell_parser() -> argparse.ArgumentParser:
     """Return the parser of `%%det_experiment`'s first line."""
     parser = _Parser(
         prog="%%det_experiment",
-        description=CELL_HELP.replace("%", "%%"),
+        description=CELL_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=argparse.SUPPRESS,
     )
@@ -69,8 +69,8 @@ def line_parser() -> argparse.ArgumentParser:
     """Return the parser of `%det_experiment`."""
     parser = _Parser(
         prog="%det_experiment",
-        description="See and steer experiments; as a cell magic (%%%%det_experiment) submit one.",
-        epilog=EPILOG.replace("%", "%%"),
+        description="See and steer experiments; as a cell magic (%%det_experiment) submit one.",
+        epilog=f"{EPILOG}\n\nas a cell magic: {cell_parser().format_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)

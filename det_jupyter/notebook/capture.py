@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.notebook.cells import Cells
 from det_jupyter.notebook.modules import OwnFiles, find_local_modules, find_packages
 from det_jupyter.notebook.pickling import PackPickler, pack
 from det_jupyter.notebook.survey import Culprit, Survey, find_culprits, survey_trial
 from det_jupyter.notebook.view.words import size
+from det_jupyter.paths import HOME_VARIABLE
 from det_jupyter.wire import Capsule, CapturedName
 
 _LARGE_BYTES = 2**30
@@ -49,8 +52,11 @@ def capture(
     Raises:
         ConfigError: There is no such class.
         CaptureError: Something cannot travel (one line for each), or it is too large.
+        DetError: There is no room for it.
     """
-    _check_class(entrypoint, namespace)
+    if problem := find_entrypoint_problem(entrypoint, namespace):
+        raise ConfigError([problem])
+    blobs = _Blobs(blobs.root)
     cells = Cells.of(namespace, shell)
     survey = survey_trial(entrypoint, namespace, _own_names(shell))
     if problems := _describe_failures(survey, entrypoint, cells):
@@ -74,24 +80,49 @@ def capture(
     )
 
 
-def _check_class(entrypoint: str, namespace: Mapping[str, Any]) -> None:
+class _Blobs(BlobStore):
+    """Says where there is no room: else it looks as if the trial could not be pickled."""
+
+    def put(self, data: bytes | bytearray | memoryview) -> str:
+        """Store `data`, as any BlobStore does."""
+        try:
+            return super().put(data)
+        except OSError as error:
+            free = ""
+            with suppress(OSError):
+                free = f"; {size(shutil.disk_usage(self.root.parent).free)} are free there"
+            raise DetError(
+                f"cannot write what travels to the ranks into {self.root} "
+                f"({error.strerror}{free}); make room, or set {HOME_VARIABLE} to another folder"
+            ) from None
+
+
+def find_entrypoint_problem(
+    entrypoint: str, namespace: Mapping[str, Any], base: type = object
+) -> str | None:
+    """Return what is wrong with the entrypoint if it names no class of the notebook.
+
+    Args:
+        entrypoint: Name of the class.
+        namespace: The notebook's globals.
+        base: Of the classes defined here, those that derive from it are worth naming.
+    """
     if entrypoint not in namespace:
-        here = [name for name, value in namespace.items() if _is_made_here(value, namespace)]
+        here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
         classes = f"classes defined here: {', '.join(here)}" if here else "it defines no class yet"
-        raise ConfigError(
-            [
-                f"entrypoint: {entrypoint!r} is not defined in this notebook; "
-                f"run the cell that defines it ({classes})"
-            ]
+        return (
+            f"entrypoint: {entrypoint!r} is not defined in this notebook; "
+            f"run the cell that defines it ({classes})"
         )
     trial = namespace[entrypoint]
     if not isinstance(trial, type):
-        kind = type(trial).__name__
-        raise ConfigError([f"entrypoint: {entrypoint!r} is a {kind}, expected a class"])
+        return f"entrypoint: {entrypoint!r} is a {type(trial).__name__}, expected a class"
+    return None
 
 
-def _is_made_here(value: Any, namespace: Mapping[str, Any]) -> bool:
-    return isinstance(value, type) and value.__module__ == namespace.get("__name__", "__main__")
+def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
+    here = namespace.get("__name__", "__main__")
+    return isinstance(value, type) and value.__module__ == here and issubclass(value, base)
 
 
 def _own_names(shell: InteractiveShell | None) -> set[str]:
@@ -137,6 +168,8 @@ def _check_size(survey: Survey, cells: Cells) -> None:
 def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, PackPickler]:
     try:
         return pack(entrypoint, survey.sizes, survey.namespace, blobs)
+    except DetError:
+        raise
     except Exception as error:  # each name can be pickled, yet not all of them together
         message = str(error).strip().partition("\n")[0]
         raise CaptureError(

@@ -1,14 +1,18 @@
 """`%load_ext det_jupyter`: registers the magics, and lets the master start in the background.
 
 Registers no hooks. By the time the first experiment is submitted, the master is up and has torch
-loaded in its fork server, so the first cell returns at once too (docs/decisions/0003).
+loaded in its fork server, and what the cell needs is imported: the first one returns at once too
+(docs/decisions/0003).
 """
 
 from __future__ import annotations
 
+import importlib
+import threading
 from typing import TYPE_CHECKING
 
 from det_jupyter.daemon import spawn_master
+from det_jupyter.errors import DetError
 from det_jupyter.notebook.completion import match_det_experiment
 from det_jupyter.notebook.magics import DetMagics
 
@@ -22,7 +26,17 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     matchers = getattr(shell.Completer, "custom_matchers", None)
     if matchers is not None and match_det_experiment not in matchers:
         matchers.append(match_det_experiment)
-    spawn_master()
+    try:
+        spawn_master()
+    except (DetError, OSError) as error:  # the first experiment would say it again
+        print(error)
+    threading.Thread(target=_import_the_rest, name="det-import", daemon=True).start()
+
+
+def _import_the_rest() -> None:
+    """Import what the first submission needs, so that its cell returns at once."""
+    for module in ("submit", "verbs", "view.widget"):
+        importlib.import_module(f"det_jupyter.notebook.{module}")
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:

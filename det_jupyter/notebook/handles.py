@@ -11,7 +11,7 @@ from typing import Any
 
 from det_jupyter.autostart import connect, connect_to_watch
 from det_jupyter.client import Client, Experiment
-from det_jupyter.errors import DetError
+from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.live import LiveView
 from det_jupyter.notebook.progress import WaitProgress
 from det_jupyter.wire import ExperimentView, State
@@ -29,6 +29,8 @@ def experiment(experiment_id: int) -> NotebookExperiment:
     Raises:
         NotFound: There is no such experiment.
     """
+    if not isinstance(experiment_id, int):
+        raise NotFound(f"experiment: got {experiment_id!r}, expected the number of an experiment")
     return experiment_of(client().experiment(experiment_id))
 
 
@@ -64,11 +66,11 @@ class NotebookExperiment(Experiment):
         Raises:
             RankFailed: It ended with an error; the message has the rank's traceback.
             Conflict: It was paused, so it would not end by itself.
-            TimeoutError: It has not ended after `timeout_s`.
+            WaitTimeout: It has not ended after `timeout_s`.
         """
         progress = WaitProgress(self.id)
         try:
-            return super().wait(timeout_s, on_tick=progress.tick, **kwargs)
+            state = super().wait(timeout_s, on_tick=progress.tick, **kwargs)
         except KeyboardInterrupt:
             print(
                 f"Stopped waiting. Experiment {self.id} goes on; "
@@ -77,6 +79,9 @@ class NotebookExperiment(Experiment):
             return self.state
         finally:
             progress.close()
+        if message := self.view.message:  # such as why its hyperparameters cannot work
+            print(message)
+        return state
 
     def show(self) -> None:
         """Display its live view here."""

@@ -28,7 +28,7 @@ from det_jupyter.notebook.view import (
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView
 
 _PUSH_PERIOD_S = 0.25
-_FIRST_LOOK_S = 0.2  # how long the first display waits for the copy, so that it shows something
+_FIRST_LOOK_S = 0.1  # how long the first display waits for the copy, so that it shows something
 
 
 class LiveView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -31,7 +32,7 @@ class DetMagics(Magics):
         shell = self.shell
         assert shell is not None, "magics are registered by a shell"
         options = parse(cell_parser(), line)
-        if not options.var.isidentifier():
+        if not options.var.isidentifier() or keyword.iskeyword(options.var):
             raise UsageError(f"%%det_experiment: --var: got {options.var!r}, expected a name")
         if options.dry_run:
             return dry_run(cell, options, shell)

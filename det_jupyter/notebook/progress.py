@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from det_jupyter.client import LiveExperiment
 from det_jupyter.notebook.live import display_forms
+from det_jupyter.wire import TrialView
 
 _BAR = (
     "{desc}: {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} batches "
@@ -65,11 +66,21 @@ class WaitProgress:
 def _fields(live: LiveExperiment) -> dict[str, Any]:
     view = live.experiment
     steps = sum(trial.steps_completed for trial in view.trials)
-    total = round(steps / view.progress) if view.progress > 0 else None
+    totals = [_total(trial, view.config) for trial in view.trials]
+    known = [total for total in totals if total is not None]
+    total = sum(known) if known and len(known) == len(totals) else None
     latest = [t.latest_metric for t in view.trials if t.latest_metric is not None]
     metric = f"{view.config['searcher']['metric']}={latest[-1]:.4g}" if latest else ""
     state = "" if view.state == "ACTIVE" and steps else f" ({_phase(live)})"
     return {"n": steps, "total": total, "prefix": f"{view.name}{state}", "postfix": metric}
+
+
+def _total(trial: TrialView, config: dict[str, Any]) -> int | None:
+    """Return how many batches a trial will have, None while nobody can tell."""
+    if trial.progress > 0:
+        return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
+    total: int | None = config["searcher"]["max_length"].get("batches")
+    return total
 
 
 def _phase(live: LiveExperiment) -> str:

@@ -82,6 +82,10 @@ _REFUSED = {
     "multiprocessing.synchronize.Event": _PROCESS,
     "multiprocessing.synchronize.Condition": _PROCESS,
     "multiprocessing.synchronize.SemLock": _PROCESS,
+    "torch.utils.data.dataloader._BaseDataLoaderIter": Refusal(
+        "an iterator over a DataLoader is tied to its workers in this process",
+        "leave it out, and return the DataLoader from build_training_data_loader",
+    ),
     "torch.Stream": _STREAM,
     "torch.Event": _STREAM,
     "torch.cuda.streams.Stream": _STREAM,

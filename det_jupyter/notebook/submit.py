@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.config import ExperimentConfig, lines_of_paths, parse_config, parse_yaml
-from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable
 from det_jupyter.notebook import handles
-from det_jupyter.notebook.capture import capture
+from det_jupyter.notebook.capture import capture, find_entrypoint_problem
 from det_jupyter.notebook.handles import NotebookExperiment
-from det_jupyter.wire import Capsule, CreateExperiment
+from det_jupyter.wire import AgentView, Capsule, CreateExperiment
 
 
 def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
@@ -33,7 +34,7 @@ def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperi
         config=document,
         capsule=capsule,
         python=sys.executable,
-        cwd=os.getcwd(),
+        cwd=str(_folder()),
         notebook=_notebook_path(shell),
     )
     try:
@@ -59,7 +60,7 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
 
 
 def _prepare(cell: str, options: argparse.Namespace, shell: Any) -> tuple[dict[str, Any], Capsule]:
-    document = _with_options(parse_yaml(cell), options)
+    document = _with_options(parse_yaml(_numbered(cell)), options)
     problems: list[str] = []
     config: ExperimentConfig | None = None
     try:
@@ -68,11 +69,14 @@ def _prepare(cell: str, options: argparse.Namespace, shell: Any) -> tuple[dict[s
         problems += error.problems
     # The class is looked at even when the configuration is wrong: all problems are told at once.
     entrypoint = document.get("entrypoint")
-    if isinstance(entrypoint, str):
+    if isinstance(entrypoint, str) and entrypoint.isidentifier():
         class_problems = find_class_problems(entrypoint, shell.user_ns)
         if config is not None and not class_problems:
             problems += _find_metric_problems(config, shell.user_ns)
         problems += class_problems
+    if problems or options.dry_run:  # what is submitted, the master itself looks at
+        with suppress(MasterUnreachable):
+            problems += find_slot_problems(document, handles.client().agents())
     if problems or config is None:
         raise _located(problems, cell)
     client = handles.client()
@@ -80,7 +84,7 @@ def _prepare(cell: str, options: argparse.Namespace, shell: Any) -> tuple[dict[s
         config.entrypoint,
         shell.user_ns,
         blobs=BlobStore(Path(client.session.info.data_dir) / "blobs"),
-        cwd=Path.cwd(),
+        cwd=_folder(),
         shell=shell,
         allow_large=options.allow_large,
     )
@@ -98,19 +102,42 @@ def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict
     return document
 
 
+def _folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise CaptureError(
+            [
+                "the folder that this notebook runs in is not there any more; "
+                "os.chdir() into one that is, or restart the kernel"
+            ]
+        ) from None
+
+
+def find_slot_problems(document: dict[str, Any], agents: Iterable[AgentView]) -> list[str]:
+    """Return a problem if no computer has as many slots as the document asks for."""
+    resources = document.get("resources")
+    slots = resources.get("slots_per_trial", 1) if isinstance(resources, dict) else 1
+    connected = [agent for agent in agents if agent.connected]
+    if not isinstance(slots, int) or not connected:
+        return []
+    largest = max(connected, key=lambda agent: len(agent.slots))
+    most = len(largest.slots)
+    if slots <= most:
+        return []
+    return [
+        f"resources.slots_per_trial: got {slots}, but {largest.id} has {most} "
+        f"slot{'' if most == 1 else 's'}; expected at most {most}"
+    ]
+
+
 def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:
     """Return what is wrong with the trial class, as far as looking at it tells."""
     library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
-    known = _trial_classes(namespace, library)
-    if entrypoint not in namespace:
-        remedy = f"trial classes here: {', '.join(known)}" if known else "none is defined here yet"
-        return [
-            f"entrypoint: {entrypoint!r} is not defined in this notebook; "
-            f"run the cell that defines it ({remedy})"
-        ]
+    base = library.PyTorchTrial if library is not None else object
+    if problem := find_entrypoint_problem(entrypoint, namespace, base):
+        return [problem]
     value = namespace[entrypoint]
-    if not isinstance(value, type):
-        return [f"entrypoint: {entrypoint!r} is a {type(value).__name__}, expected a class"]
     if library is None or not issubclass(value, library.PyTorchTrial):
         return [
             f"entrypoint: {entrypoint} does not derive from PyTorchTrial; "
@@ -127,31 +154,26 @@ def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -
     return problems
 
 
-def _trial_classes(namespace: dict[str, Any], library: Any) -> list[str]:
-    if library is None:
-        return []
-    base = library.PyTorchTrial
-    return sorted(
-        name
-        for name, value in list(namespace.items())
-        if isinstance(value, type) and value is not base and issubclass(value, base)
-    )
+def _numbered(cell: str) -> str:
+    """Return the YAML with its lines where the user sees them: the magic's is line 1."""
+    return f"\n{cell}"
 
 
 def _located(problems: Iterable[str], cell: str) -> ConfigError:
-    """Put before each problem the line of the cell (the magic's is line 1) that it is about."""
-    lines = lines_of_paths(cell)
-    return ConfigError([_with_line(problem, lines) for problem in problems])
+    """Put before each problem the line that it is about, in the order of the lines."""
+    lines = lines_of_paths(_numbered(cell))
+    placed = sorted(
+        ((_line_of(problem, lines), problem) for problem in problems), key=itemgetter(0)
+    )
+    return ConfigError([f"line {line}: {text}" if line else text for line, text in placed])
 
 
-def _with_line(problem: str, lines: dict[str, int]) -> str:
-    match = re.match(r"line (\d+): ", problem)
-    if match:
-        return f"line {int(match[1]) + 1}: {problem[match.end() :]}"
+def _line_of(problem: str, lines: dict[str, int]) -> int:
+    """Return the line that the problem's path is in, 0 if it is about the whole."""
     path = problem.split(":", 1)[0]
     while path and path not in lines:  # a missing key is about the section it is missing from
         path = path.rpartition(".")[0]
-    return f"line {lines[path] + 1}: {problem}" if path else problem
+    return lines.get(path, 0)
 
 
 def _notebook_path(shell: Any) -> str | None:
@@ -160,4 +182,4 @@ def _notebook_path(shell: Any) -> str | None:
     return str(path) if path else None
 
 
-__all__ = ["CaptureError", "dry_run", "find_class_problems", "submit"]
+__all__ = ["CaptureError", "dry_run", "find_class_problems", "find_slot_problems", "submit"]

@@ -65,6 +65,10 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _print_logs(experiment_id: int, rank: int | None, tail: int) -> None:
-    for trial in handles.experiment(experiment_id).trials:
-        for line in trial.logs(rank=rank, tail=tail):
-            print(f"[rank={line.rank}] {line.text}")
+    trials = handles.experiment(experiment_id).trials
+    lines = [line for trial in trials for line in trial.logs(rank=rank, tail=tail)]
+    for line in lines:
+        print(f"[rank={line.rank}] {line.text}")
+    if not lines:
+        who = "its ranks have" if rank is None else f"rank {rank} has"
+        print(f"Experiment {experiment_id}: {who} printed nothing yet.")

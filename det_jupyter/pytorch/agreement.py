@@ -8,7 +8,7 @@ would cost more than a small batch does. So the ranks agree, each time, when the
     batch     0   1     3         7                         107                      209
     exchange  x   x     x         x         ...              x                        x
               each is one all-reduce (maximum) of four integers:
-                  leave     the control page asks to preempt or stop     from the chief
+                  leave     the control page asks to preempt             from the chief
                   stop      the trial asked to stop                      from any rank
                   flush     it is time to gather metrics                 from the chief
                   batches   until the next exchange                      from the chief

@@ -15,7 +15,7 @@ or when it began.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from typing import Any
 
@@ -278,7 +278,9 @@ def to_device(data: Any, device: torch.device, warn: Callable[[type], None]) -> 
     """
     if isinstance(data, torch.Tensor):  # `to` costs 1 us even if there is nothing to do
         return data if data.device == device else data.to(device, non_blocking=True)
-    if isinstance(data, Mapping):
+    if callable(getattr(data, "to", None)):  # first: it may be a mapping or a tuple as well
+        return data.to(device)
+    if isinstance(data, dict):
         return {name: to_device(item, device, warn) for name, item in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         return type(data)(*(to_device(item, device, warn) for item in data))
@@ -286,8 +288,6 @@ def to_device(data: Any, device: torch.device, warn: Callable[[type], None]) -> 
         return type(data)(to_device(item, device, warn) for item in data)
     if isinstance(data, numpy.ndarray) and data.dtype.kind in "fciub":
         return torch.from_numpy(data).to(device, non_blocking=True)
-    if callable(getattr(data, "to", None)):
-        return data.to(device)
     if not isinstance(data, (str, int, float)):
         warn(type(data))
     return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,7 +82,7 @@ def _captured_class(
         loaded: type[PyTorchTrial] = load_capsule(
             capsule,
             BlobStore(data_dir / "blobs"),
-            data_dir / "code" / capsule.payload,
+            data_dir / "code" / _code_key(capsule),
             as_main=False,
         )
     except NotFound as error:
@@ -90,3 +91,9 @@ def _captured_class(
             "give the class as trial_class="
         ) from None
     return loaded
+
+
+def _code_key(capsule: Capsule) -> str:
+    """Return a name for the folder of the code: the same class may use other modules by now."""
+    code = json.dumps([capsule.payload, sorted(capsule.modules.items())])
+    return hashlib.sha256(code.encode()).hexdigest()

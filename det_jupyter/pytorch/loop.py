@@ -2,13 +2,19 @@
 
     build     seed, trial, data, callbacks          restore   models, optimizers, ..., generators
     train     per batch:     to the device, train_batch, schedulers, keep the metrics
-              at an event:   1. at a boundary: report, then validate, then save (schedule.py)
+              at an event:   1. at a boundary: report, save if it is due, validate (schedule.py)
                              2. exchange between the ranks (agreement.py)
                              3. flush metrics, or save and leave
 
 Between events a batch costs nothing but the trial's own code: no collective besides DDP's, no wait
-for the device, no write. A checkpoint is never saved twice for the same batch. Leaving always
-saves, after what a boundary at this batch asks for, so whoever goes on begins with the next batch.
+for the device, no write. Leaving always saves, after what a boundary at this batch asks for, so
+whoever goes on begins with the next batch.
+
+A validation that fails must not cost the training before it. So what is due anyway is saved first,
+with a note that its validation was still to come: whoever goes on from there validates, and then
+begins with the next batch. The validation may change generators, callbacks and schedulers; so a
+run that leaves at such a batch to be continued saves once more. Else there is one checkpoint for a
+batch.
 """
 
 from __future__ import annotations
@@ -30,8 +36,9 @@ from det_jupyter.pytorch.building import build_recipe, build_trial
 from det_jupyter.pytorch.callbacks import PyTorchCallback
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import DataLoader
-from det_jupyter.pytorch.metrics import TrainingMetrics, as_metrics
+from det_jupyter.pytorch.metrics import as_metrics
 from det_jupyter.pytorch.position import Position
+from det_jupyter.pytorch.reporting import Reporter
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.schedule import Schedule, training_units
 from det_jupyter.pytorch.state import (
@@ -43,7 +50,7 @@ from det_jupyter.pytorch.state import (
 )
 from det_jupyter.pytorch.trial import PyTorchTrial, describe_missing_metric
 from det_jupyter.pytorch.validation import set_training, validate
-from det_jupyter.records import BatchMetrics, FirstStep
+from det_jupyter.records import FirstStep
 from det_jupyter.wire import GangPlan
 
 Reason = Literal["completed", "preempted", "stopped"]
@@ -96,10 +103,12 @@ class Trainer:
         self._on_first_step = on_first_step
         self._best_metric = plan.best_metric
         self._saved_at = -1
-        self._flushed_at = 0
+        self._precedes_validation = False  # the last checkpoint, its batch's validation
         self._has_stepped = False
-        self._recorder = TrainingMetrics(
-            core.distributed, average=self.config.optimizations.average_training_metrics
+        self._reporter = Reporter(
+            core,
+            average=self.config.optimizations.average_training_metrics,
+            first=plan.checkpoint.steps_completed if plan.checkpoint else 0,
         )
 
     def run(self) -> Reason:
@@ -141,7 +150,7 @@ class Trainer:
     def _run_trial(self, trial: PyTorchTrial) -> Reason:
         checkpoint = self.plan.checkpoint
         first = checkpoint.steps_completed if checkpoint else 0
-        self.steps_completed = self._flushed_at = first
+        self.steps_completed = first
         self._saved_at = first if checkpoint else -1
         self.position.first_batch_idx = first
         for callback in self.callbacks.values():
@@ -192,13 +201,16 @@ class Trainer:
             callback.on_training_start()
         if state:
             restore_generators(self.context, state)  # last: nothing above may draw from them
+            is_due = state.get("validation_due", False)
+            if is_due and self._schedule.validates_at(self.steps_completed):
+                self._validate()
         elif self.config.perform_initial_validation:
             self._validate()
 
     def _train(self, trial: PyTorchTrial, batches: Iterator[Any]) -> Reason:
         end = self._schedule.end
         if self.steps_completed >= end:
-            return "completed"  # it was paused after its last batch
+            return "completed"  # it ended after its last checkpoint
         units = self._schedule.units
         self._epoch = units.epoch_of(self.steps_completed)
         self._epoch_start = units.epoch_end(self._epoch)
@@ -228,7 +240,7 @@ class Trainer:
         self.metrics = metrics = as_metrics("train_batch", returned)
         if self.position.is_step:
             self._after_step()
-        self._recorder.add(metrics, index)
+        self._reporter.add(metrics, index)
         self.steps_completed = index + 1
         self.trained += 1
         if self.steps_completed == self._epoch_end:
@@ -261,10 +273,11 @@ class Trainer:
         self._agreement.measure(steps)
         if is_boundary:
             self._report()
-            if self._schedule.validates_at(steps):
-                self._validate()
+            is_due = self._schedule.validates_at(steps)
             if self._schedule.saves_at(steps):
-                self._save()
+                self._save(validation_due=is_due)
+            if is_due:
+                self._validate()
         verdict = self._agreement.exchange(steps, wants_stop=self.context.get_stop_requested())
         reason: Reason | None = None
         if steps == self._schedule.end:
@@ -278,30 +291,15 @@ class Trainer:
         elif not is_boundary and verdict.flush:
             self._flush()
         if reason:
-            self._save()
+            self._save(after_validation=reason == "preempted")  # the others are not continued
         return reason
 
     def _flush(self) -> None:
-        """Journal the metrics of each batch since the last flush. Waits for the device."""
-        values = self._recorder.flush()
-        if self._distributed.is_chief:
-            steps = self.steps_completed
-            record = BatchMetrics(at=time.time(), first=self._flushed_at + 1, values=values)
-            self._core.sink.write(record)
-            self._core.train.report_progress(steps / self._schedule.end, steps)
-        self._flushed_at = self.steps_completed
+        self._reporter.flush(self.steps_completed, self._schedule.end)
 
     def _report(self) -> None:
-        """Journal the training metrics' averages over the batches since the last report."""
-        self._flush()
-        averages, matrix = self._recorder.report()
-        if self._distributed.is_chief:
-            self._core.train.report_training_metrics(self.steps_completed, averages)
-        if self.callbacks:
-            rows = matrix.T.tolist()
-            by_batch = [dict(zip(averages, row, strict=True)) for row in rows]
-            for callback in self.callbacks.values():
-                callback.on_training_workload_end(averages, by_batch)
+        callbacks = self.callbacks.values()
+        self._reporter.report(self.steps_completed, self._schedule.end, callbacks)
 
     def _validate(self) -> None:
         assert self.trial is not None
@@ -327,12 +325,18 @@ class Trainer:
         self._best_metric = metric
         return True
 
-    def _save(self) -> None:
-        """Save a checkpoint, unless this batch has one. Collective."""
+    def _save(self, *, validation_due: bool = False, after_validation: bool = False) -> None:
+        """Save a checkpoint, unless this batch has one. Collective.
+
+        Args:
+            validation_due: The validation of this batch follows.
+            after_validation: What was saved before this batch's validation is not enough.
+        """
         steps = self.steps_completed
-        if self._saved_at == steps:
+        is_outdated = after_validation and self._precedes_validation
+        if self._saved_at == steps and not is_outdated:
             return
-        self._saved_at = steps
+        self._saved_at, self._precedes_validation = steps, validation_due
         save_checkpoint(
             self._core.checkpoint,
             self.context,
@@ -340,6 +344,7 @@ class Trainer:
             self.plan,
             steps_completed=steps,
             in_window=not self.position.is_step,
+            validation_due=validation_due,
         )
 
 

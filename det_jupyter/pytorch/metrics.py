@@ -13,6 +13,7 @@ import numpy
 import torch
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.mistakes import TrialMistake
 
 
 class MetricSeries:
@@ -31,8 +32,7 @@ class MetricSeries:
         """Take the metrics of one batch; a value that is not a scalar counts as its mean.
 
         Raises:
-            TypeError: Something is no number.
-            ValueError: The names are not those of the batches before.
+            TrialMistake: Something is no number, or the names are not those of the batches before.
         """
         if metrics.keys() != self._values.keys():
             self._set_names(metrics, batch_idx)
@@ -57,13 +57,17 @@ class MetricSeries:
             added = sorted(map(str, metrics.keys() - set(self.names)))
             what = [f"lacks {', '.join(missing)}"] * bool(missing)
             what += [f"adds {', '.join(added)}"] * bool(added)
-            raise ValueError(
+            raise TrialMistake(
+                self.source,
                 f"{self.source}: batch {batch_idx} {' and '.join(what)}; "
-                f"every batch has to return the same metrics, here {', '.join(self.names)}"
+                f"every batch has to return the same metrics, here {', '.join(self.names)}",
             )
         for name in metrics:
             if not isinstance(name, str):
-                raise TypeError(f"{self.source}: got the metric name {name!r}, expected a string")
+                raise TrialMistake(
+                    self.source,
+                    f"{self.source}: got the metric name {name!r}, expected a string",
+                )
         self.names = sorted(metrics)
         self._values = {name: [] for name in self.names}
 
@@ -77,9 +81,10 @@ class MetricSeries:
             return float(value)
         if isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":
             return float(value.mean())
-        raise TypeError(
+        raise TrialMistake(
+            self.source,
             f"{self.source}: metric {name!r} is a {type(value).__name__}, "
-            "expected a number or a tensor"
+            "expected a number or a tensor",
         )
 
 
@@ -90,9 +95,10 @@ def as_metrics(source: str, returned: Any) -> dict[str, Any]:
     if isinstance(returned, torch.Tensor) and source == "train_batch":
         return {"loss": returned}
     either = ", or the loss" if source == "train_batch" else ""
-    raise TypeError(
+    raise TrialMistake(
+        source,
         f"{source} returned {_described(returned)}, expected a dict of metrics "
-        f"such as {{'loss': loss}}{either}"
+        f"such as {{'loss': loss}}{either}",
     )
 
 
@@ -133,9 +139,10 @@ class TrainingMetrics:
         chiefs, *others = self._distributed.allgather(self._series.names)
         for rank, names in enumerate(others, start=1):
             if names != chiefs:
-                raise ValueError(
+                raise TrialMistake(
+                    "train_batch",
                     f"train_batch: rank {rank} returns {', '.join(names)}, "
-                    f"rank 0 {', '.join(chiefs)}; all ranks have to return the same metrics"
+                    f"rank 0 {', '.join(chiefs)}; all ranks have to return the same metrics",
                 )
         self._names_agreed = True
 

@@ -2,6 +2,7 @@
 
     state_dict.pt      models, optimizers, lr_schedulers, scaler, callbacks: the same on every rank
                        rng_states, gradients: one for each rank
+                       validation_due: the validation after the last batch is still to come
     load_data.json     what it takes to build the trial again: capsule, configuration, hparams
 
 `state_dict.pt` holds tensors and plain values only, so that `torch.load(weights_only=True)` reads
@@ -42,6 +43,7 @@ def save_checkpoint(
     *,
     steps_completed: int,
     in_window: bool,
+    validation_due: bool,
 ) -> None:
     """Save the state of all ranks as one checkpoint, written by the chief. Collective.
 
@@ -52,8 +54,11 @@ def save_checkpoint(
         plan: Says what it takes to build the trial again.
         steps_completed: Batches trained.
         in_window: Gradients of a part of an aggregation window are waiting for the rest of it.
+        validation_due: The validation after these batches is still to come.
     """
     state = collect_state(context, callbacks, in_window=in_window)
+    if context.distributed.is_chief:
+        state["validation_due"] = validation_due
     for callback in callbacks.values():
         callback.on_checkpoint_save_start(state)
     uuid = ""

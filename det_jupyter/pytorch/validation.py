@@ -19,6 +19,7 @@ from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import DataLoader
 from det_jupyter.pytorch.distributed_model import share_buffers
 from det_jupyter.pytorch.metrics import MetricSeries, as_metrics
+from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.reducers import Reducer, reduce_batches, reduce_ranks
 from det_jupyter.pytorch.trial import PyTorchTrial, overrides
 
@@ -40,7 +41,8 @@ def validate(
     """Return the validation metrics, over all ranks' data. Collective.
 
     Raises:
-        ConfigError: There is no validation data, or the reducers do not fit the metrics.
+        ConfigError: There is no validation data, or the reducers do not fit the metrics, or the
+            metrics are none (a TrialMistake).
     """
     share_buffers(context.models)
     for model in context.models:
@@ -128,10 +130,11 @@ def _combine(
     first_rank, first = next(iter(by_rank.items()))
     for rank, share in by_rank.items():
         if share.metrics.keys() != first.metrics.keys():
-            raise ValueError(
+            raise TrialMistake(
+                "evaluate_batch",
                 f"evaluate_batch: rank {rank} returns {', '.join(share.metrics)}, "
                 f"rank {first_rank} {', '.join(first.metrics)}; "
-                "all ranks have to return the same metrics"
+                "all ranks have to return the same metrics",
             )
     chosen = _reducers_by_name(reducers, list(first.metrics))
     batches = [share.batches for share in by_rank.values()]

@@ -10,16 +10,22 @@ leftover can be told from work in progress, and the next writer removes it.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from det_jupyter.errors import CheckpointError
 
 _SCRATCH = ".part-"
+_ATTEMPTS = 100  # to lock a folder of our own, which another writer can only hold for a moment
+_PAUSE_S = 0.01
+
+_log = logging.getLogger(__name__)
 
 
 class CheckpointStorage(Protocol):
@@ -93,7 +99,9 @@ class LocalStorage:
 
     def _remove_leftovers(self) -> None:
         for scratch in self.root.glob(f"{_SCRATCH}*"):
-            lock = _try_lock(scratch)
+            lock = None
+            with suppress(OSError):  # it cannot be told whether someone is still writing there
+                lock = _try_lock(scratch)
             if lock is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
                 os.close(lock)
@@ -105,29 +113,47 @@ def default_root(host_path: str | None, data_dir: Path) -> Path:
 
 
 def _try_lock(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock; None if it is gone or taken."""
+    """Return a descriptor that holds the folder's lock; None if it is gone or taken.
+
+    Raises:
+        OSError: This file system locks no folders, as some network file systems do not.
+    """
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
+        descriptor = _open_folder(folder)
+    except FileNotFoundError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(descriptor)
         return None
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
 def _make_locked(folder: Path) -> int:
-    """Make the folder and return a descriptor that holds its lock."""
-    while True:
+    """Make the folder and return a descriptor that holds its lock, where there are locks."""
+    for _ in range(_ATTEMPTS):
         folder.mkdir(mode=0o700, exist_ok=True)
-        lock = _try_lock(folder)
+        try:
+            lock = _try_lock(folder)
+        except OSError as error:
+            # Nobody else can lock it either, so nobody will take it for a leftover.
+            _log.warning("%s: cannot be locked (%s); writing without a lock", folder, error)
+            return _open_folder(folder)
         # Another writer may have taken it for a leftover before it was locked, and removed it.
         if lock is not None and folder.is_dir():
             return lock
         if lock is not None:
             os.close(lock)
+        time.sleep(_PAUSE_S)
+    raise CheckpointError(f"{folder}: another process holds its lock; it is writing the same one")
+
+
+def _open_folder(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _sync_tree(folder: Path) -> None:

@@ -13,19 +13,17 @@ The working directory is `run_rank`'s to set: a missing one is a failure that th
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from det_jupyter.pdeathsig import die_with
 from det_jupyter.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec
 
-_PR_SET_PDEATHSIG = 1
 _STREAMS = ("stdin", "stdout", "stderr")
 
 
@@ -38,7 +36,7 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    _die_with(parent_pid)
+    die_with(parent_pid)
     _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
     os.environ.update(environment(spec.plan, spec.place))
 
@@ -77,16 +75,6 @@ def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
             slot.uuid or str(slot.index) for slot in slots if slot.kind == "cuda"
         ),
     }
-
-
-def _die_with(parent_pid: int) -> None:
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent_pid:  # it died before the kernel was told
-        os._exit(1)
 
 
 def _redirect_streams(output: Path) -> None:

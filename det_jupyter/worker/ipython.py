@@ -7,8 +7,10 @@ thread's import waits for that import for ever. Knows nothing of ranks.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,9 @@ for _late in ("IPython.core.completerlib", "IPython.core.oinspect", "tornado.pla
     importlib.import_module(_late)
 
 
+_RUN_CODE = ZMQInteractiveShell.run_code.__code__  # below it on the stack there is a cell
+
+
 class _GuestShell(ZMQInteractiveShell):
     def init_sys_modules(self) -> None:
         """Leave `__main__` to the trainer, whose classes are pickled by that name."""
@@ -46,6 +51,10 @@ class _GuestShell(ZMQInteractiveShell):
 class _GuestKernel(IPythonKernel):
     shell_class = _GuestShell
 
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)  # type: ignore[no-untyped-call]
+        self._thread = threading.get_ident()  # where cells run
+
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Let the client go, and stay."""
         content = {"status": "ok", "restart": parent["content"].get("restart", False)}
@@ -53,9 +62,24 @@ class _GuestKernel(IPythonKernel):
         self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Interrupt nothing: SIGINT would reach the trainer and its data-loader workers."""
+        """Interrupt the cell, if one runs. Not by SIGINT: that is the trainer's, and its workers'.
+
+        Called in the control channel's thread, while the kernel's is busy with the cell.
+        """
+        _interrupt_cell(self._thread)
         assert self.session is not None
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+
+def _interrupt_cell(thread: int) -> None:
+    """Raise KeyboardInterrupt in the code of a cell; between cells it would end the kernel."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not _RUN_CODE:
+        frame = frame.f_back
+    if frame is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt)
+        )
 
 
 class _GuestApp(IPKernelApp):

@@ -2,7 +2,7 @@
 
     kernel             a daemon thread, started after the first step or when that takes long
     connection file    written just before, so that nobody waits for a kernel that is not coming
-    clients            execute, complete, inspect; may neither end nor interrupt the rank
+    clients            execute, complete, inspect, interrupt a cell; never the training
 
 Signals, standard streams and `__main__` stay the trainer's. The kernel's namespace is filled with
 what is live before each execution; what is executed there runs between two of the trainer's

@@ -14,6 +14,7 @@ meanwhile, and the one failure that is told is the first.
 
 from __future__ import annotations
 
+import builtins
 import faulthandler
 import multiprocessing
 import os
@@ -23,9 +24,10 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
 
 from det_jupyter import core, pytorch
@@ -34,6 +36,7 @@ from det_jupyter.capsule import cell_labels, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP
+from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.rundir import RunDir
 from det_jupyter.storage import LocalStorage, default_root
@@ -41,7 +44,7 @@ from det_jupyter.wire import RankSpec
 from det_jupyter.worker import lifeline, rendezvous
 from det_jupyter.worker.journal import Journal
 from det_jupyter.worker.kernel import RankKernel
-from det_jupyter.worker.tracebacks import CodeNames
+from det_jupyter.worker.tracebacks import CodeNames, Explanation
 
 _KERNEL_AFTER_S = 2.0  # without a first step: whoever is stuck before it can be looked into
 _SECONDARY_DELAY_S = 0.5
@@ -50,6 +53,7 @@ _LOST_PEER = re.compile(
     r"|wait timeout|timed out waiting|gloo/transport",
     re.IGNORECASE,
 )
+_TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
 def run_rank(spec: RankSpec) -> NoReturn:
@@ -60,6 +64,15 @@ def run_rank(spec: RankSpec) -> NoReturn:
     except BaseException as error:  # the boundary of the process: exits of user code too
         code = rank.fail(error)
     _leave(code)
+
+
+def _explain(names: CodeNames, error: BaseException, code: CodeType | None) -> Explanation:
+    """Explain the error, whatever objects of the user's it is made of."""
+    try:
+        return names.explain(error, code)
+    except BaseException as unspeakable:  # a failure that is not told would be the worst
+        line = f"{type(error).__name__} (telling more failed: {type(unspeakable).__name__})"
+        return Explanation(error=line, traceback=f"{line}\n", where="")
 
 
 class Rank:
@@ -94,6 +107,7 @@ class Rank:
         self.journal.write(started)
         os.chdir(plan.cwd)
         sys.path.insert(0, plan.cwd)  # as in the notebook
+        builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
         trial_class = self._load_class()
         config = parse_config(plan.config)
         distributed = rendezvous.join(place, backend, self.device)
@@ -110,16 +124,19 @@ class Rank:
     def fail(self, error: BaseException) -> int:
         """Journal why this rank ends, and return the exit code."""
         trained = self.trainer.trained if self.trainer else 0
+        trial = self.trainer.trial if self.trainer else None
+        code = error.code_in(trial) if isinstance(error, TrialMistake) else None
+        explanation = _explain(self.names, error, code)
+        message = explanation.error
         if isinstance(error, InvalidHP):
             steps = self.trainer.steps_completed if self.trainer else 0
             ended = RunEnded(
-                at=time.time(), reason="invalid_hp", steps_completed=steps, message=str(error)
+                at=time.time(), reason="invalid_hp", steps_completed=steps, message=message
             )
             self.journal.write(ended)
             return 1
-        explanation = self.names.explain(error)
-        sys.stderr.write(explanation.traceback)
-        message = explanation.error
+        with suppress(Exception):  # the user's code may have closed or replaced the stream
+            sys.stderr.write(explanation.traceback)
         is_secondary = self.spec.place.world_size > 1 and is_lost_peer(error)
         if is_secondary:
             message = f"another rank is gone: {message}"
@@ -161,6 +178,7 @@ class Rank:
 
     def _namespace(self) -> dict[str, Any]:
         """Return what an execution in the rank's kernel finds."""
+        rendezvous.use_device(self.device)
         live = self.trainer.live() if self.trainer else {}
         return live | {
             "rank": self.spec.place.rank,
@@ -174,7 +192,23 @@ def is_lost_peer(error: BaseException) -> bool:
     """Return whether the error is the echo of another rank's end."""
     if isinstance(error, (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)):
         return True
-    return isinstance(error, RuntimeError) and _LOST_PEER.search(str(error)) is not None
+    if type(error) is not RuntimeError or not _came_out_of_torch(error):
+        return False
+    return _LOST_PEER.search(str(error)) is not None
+
+
+def _came_out_of_torch(error: BaseException) -> bool:
+    """Return whether torch raised it: what the user's own code raises is the user's."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_TORCH)
+
+
+def _display(*objects: object, **options: object) -> None:
+    """Print what a notebook would show."""
+    for shown in objects:
+        print(repr(shown))
 
 
 def _stay(number: int, frame: FrameType | None) -> None:

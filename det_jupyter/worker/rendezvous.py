@@ -11,10 +11,11 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's stubs omit it
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.errors import LaunchError
 from det_jupyter.wire import GangPlan, RankPlace
 
-# A rank that is half an hour late for an all-reduce is not coming; one that died is noticed at
-# once.
+# A rank that is half an hour late for an all-reduce is not coming. Of one that died gloo learns at
+# once; NCCL does not, and waits for it that long unless the agent ends the gang first, as it does.
 _GRADIENT_TIMEOUT = timedelta(minutes=30)
 _STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
 
@@ -45,6 +46,7 @@ def limit_threads(place: RankPlace) -> None:
 def join(place: RankPlace, backend: str, device: torch.device) -> DistributedContext:
     """Return this rank's place among all ranks, once they are all there. Collective."""
     if device.type == "cuda":
+        _check_cuda_is_fresh()
         torch.cuda.set_device(device)
     if place.world_size == 1:
         return DistributedContext()
@@ -58,6 +60,7 @@ def join(place: RankPlace, backend: str, device: torch.device) -> DistributedCon
         is_master=is_chief,
         timeout=_STORE_TIMEOUT,
         master_listen_fd=place.listen_fd if is_chief else None,
+        use_libuv=False,  # with libuv, torch 2.4 to 2.7 never answers on a socket it was given
     )
     dist.init_process_group(
         backend,
@@ -70,9 +73,29 @@ def join(place: RankPlace, backend: str, device: torch.device) -> DistributedCon
     return DistributedContext.from_torch_distributed()
 
 
+def use_device(device: torch.device) -> None:
+    """Make a CUDA device this thread's: each thread has its own, and begins with device 0."""
+    if device.type == "cuda" and torch.cuda.is_initialized():
+        torch.cuda.set_device(device)
+
+
+def _check_cuda_is_fresh() -> None:
+    """Say what torch's own "cannot re-initialize CUDA in forked subprocess" leaves to guess."""
+    if torch.cuda._is_in_bad_fork():
+        raise LaunchError(
+            "CUDA was in use already in the process that ranks are forked from, so this rank "
+            "cannot use its GPU: something touched CUDA while Python started or torch was "
+            "imported (a sitecustomize, a .pth file, a plug-in of torch); remove it"
+        )
+
+
 def _stay_on_loopback() -> None:
-    """Let gloo use the loopback interface: the computer's name may resolve to nothing usable."""
+    """Let gloo and NCCL meet on the loopback interface, unless the user has said where.
+
+    The computer's name may resolve to nothing usable, and other interfaces may be firewalled.
+    """
     names = {name for _, name in socket.if_nameindex()}
     for loopback in ("lo", "lo0"):
         if loopback in names:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)

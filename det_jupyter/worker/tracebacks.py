@@ -12,16 +12,27 @@ Our own frames, through which every call of the user's code goes, are left out.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 
-from det_jupyter.errors import DetError
+from det_jupyter.errors import ConfigError, DetError
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
+_MAX_ERROR = 500  # characters
+_MAX_TRACEBACK = 50_000
+# How torch hands on what a data-loader worker or pinning thread raised: the traceback that counts
+# is in the message.
+_IN_WORKER = re.compile(r"Caught \S+ in [^\n]+\.\nOriginal Traceback ")
+_FRAME = re.compile(
+    r'^ +File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>.+)\n(?:    .*\n)*',
+    re.MULTILINE,
+)
 
 Labels = Mapping[str, str]  # file name, as code objects have it -> what to call it
 
@@ -53,16 +64,33 @@ class CodeNames:
         self._labels = labels
         self._folders = tuple(str(folder) + os.sep for folder in folders)
 
-    def explain(self, error: BaseException) -> Explanation:
-        """Return the error with its traceback, and those of the errors that led to it."""
+    def explain(self, error: BaseException, code: CodeType | None = None) -> Explanation:
+        """Return the error with its traceback, and those of the errors that led to it.
+
+        Args:
+            error: What was raised.
+            code: What is to blame when no frame of it is on the stack.
+        """
         summary = traceback.TracebackException.from_exception(error)
+        message = _message(error)
         where = self._innermost(summary.stack)
-        if isinstance(error, DetError) and not where:  # our message says it all
-            text = f"{error}\n"
+        if code is not None:
+            where = self._place(code.co_filename, code.co_firstlineno, code.co_name)
+        if isinstance(error, ConfigError) or (isinstance(error, DetError) and not where):
+            text = f"{message}\n"  # it says it all
         else:
             self._trim(summary)
-            text = self._with_labels(summary.format())
-        return Explanation(error=_one_line(error), traceback=text, where=where)
+            text = "".join(summary.format())
+        line = _one_line(error, message)
+        if _IN_WORKER.match(message):
+            where = self._innermost_in(message) or where
+            line = _last_error_in(message)
+            text = _FRAME.sub(lambda m: "" if m["file"].startswith(_OURS) else m[0], text)
+        return Explanation(
+            error=line if len(line) <= _MAX_ERROR else f"{line[: _MAX_ERROR - 1]}…",
+            traceback=_shortened(self._with_labels(text)),
+            where=where,
+        )
 
     def main_stack(self) -> str:
         """Return where the main thread is now, the innermost frame last."""
@@ -71,7 +99,7 @@ class CodeNames:
         # Ahead of our first frame there is only how the interpreter was started.
         start = next((i for i, frame in enumerate(stack) if _is_ours(frame)), 0)
         kept = self._kept(traceback.StackSummary.from_list(stack[start:]))
-        return self._with_labels(traceback.format_list(kept))
+        return self._with_labels("".join(traceback.format_list(kept)))
 
     def _trim(self, summary: traceback.TracebackException) -> None:
         summary.stack = traceback.StackSummary.from_list(self._kept(summary.stack))
@@ -86,17 +114,25 @@ class CodeNames:
     def _innermost(self, stack: traceback.StackSummary) -> str:
         for frame in reversed(stack):
             if self._is_the_users(frame.filename):
-                name = self._labels.get(frame.filename, Path(frame.filename).name)
-                return f"{name}, line {frame.lineno}, in {frame.name}"
+                return self._place(frame.filename, frame.lineno, frame.name)
         return ""
+
+    def _innermost_in(self, text: str) -> str:
+        """Return the innermost frame of the user's code in a traceback that is text already."""
+        frames = [frame for frame in _FRAME.finditer(text) if self._is_the_users(frame["file"])]
+        last = frames[-1] if frames else None
+        return self._place(last["file"], last["line"], last["name"]) if last else ""
+
+    def _place(self, filename: str, line: int | str | None, name: str) -> str:
+        label = self._labels.get(filename, Path(filename).name)
+        return f"{label}, line {line}, in {name}"
 
     def _is_the_users(self, filename: str) -> bool:
         if filename in self._labels:
             return True
         return filename.startswith(self._folders) and "site-packages" not in Path(filename).parts
 
-    def _with_labels(self, lines: Iterable[str]) -> str:
-        text = "".join(lines)
+    def _with_labels(self, text: str) -> str:
         for filename, label in self._labels.items():
             text = text.replace(f'File "{filename}", line', f"{label}, line")
         return text
@@ -106,8 +142,30 @@ def _is_ours(frame: traceback.FrameSummary) -> bool:
     return frame.filename.startswith(_OURS)
 
 
-def _one_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as unspeakable:  # the user's own __str__
+        return f"<its __str__ raised {type(unspeakable).__name__}>"
+
+
+def _last_error_in(message: str) -> str:
+    """Return the line of a worker's traceback that tells the error."""
+    ends = [frame.end() for frame in _FRAME.finditer(message)]
+    after = message[max(ends, default=0) :].strip().splitlines()
+    return after[0] if after else message.splitlines()[0]
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _MAX_TRACEBACK:
+        return text
+    half = _MAX_TRACEBACK // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"
+
+
+def _one_line(error: BaseException, message: str) -> str:
+    lines = message.strip().splitlines()
     if isinstance(error, DetError):
         return "; ".join(lines)
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

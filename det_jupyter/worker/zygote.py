@@ -7,7 +7,9 @@
 
 Rules:
  1. It has one thread and never initialises CUDA. Both are checked before each gang, because a
-    forked copy of anything else would hang or fail later: then it refuses, with the reason.
+    forked copy of anything else would hang or fail later: then it refuses, with the reason. A
+    module that merely asks whether there is CUDA spoils forks, too, where torch asks the driver:
+    so it is told to ask NVML, and after the preload a probe is forked to see whether all is well.
  2. Nothing of the user's is ever imported here: every rank starts from the same clean state.
  3. A rank that ends takes its process group along. The zygote kills the group before it reaps the
     leader: until then the pid cannot belong to anybody else.
@@ -32,8 +34,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import NoReturn
 
 from det_jupyter._version import __version__
@@ -64,7 +66,10 @@ _HELPFUL = (
     "ipykernel.ipkernel",
     "det_jupyter.pytorch",
 )
-_THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"  # OpenBLAS starts its threads when it is loaded
+_WHILE_PRELOADING = {
+    "OPENBLAS_NUM_THREADS": "1",  # OpenBLAS starts its threads when it is loaded
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() without the driver
+}
 _TASKS = "/proc/self/task"
 
 
@@ -86,7 +91,8 @@ def main() -> int:
         protocol=PROTOCOL,
         version=__version__,
         warmup_s=time.monotonic() - began,
-        unsafe=unsafe or why_unsafe(),
+        unsafe=unsafe or why_unsafe() or _why_forks_are_spoiled(),
+        torch_cuda=_torch_cuda(),
     )
     _tell(connection, ready)
     ForkServer(connection, run_rank).serve()
@@ -103,24 +109,34 @@ def _parser() -> argparse.ArgumentParser:
 def _preload(target: str) -> RankTarget:
     """Import everything, with the collector off: it would walk all of it again and again."""
     gc.disable()
-    before = os.environ.get(_THREADS_VARIABLE)
-    os.environ[_THREADS_VARIABLE] = "1"
-    for name in _NEEDED:
-        importlib.import_module(name)
-    for name in _HELPFUL:
-        try:
+    with _environment(_WHILE_PRELOADING):
+        for name in _NEEDED:
             importlib.import_module(name)
-        except Exception as error:  # a rank can do without, or says itself that it cannot
-            logger.warning("not preloaded: %s: %s: %s", name, type(error).__name__, error)
-    run_rank = _load_target(target)
-    if before is None:
-        del os.environ[_THREADS_VARIABLE]
-    else:
-        os.environ[_THREADS_VARIABLE] = before
+        for name in _HELPFUL:
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # a rank can do without, or says itself that it cannot
+                logger.warning("not preloaded: %s: %s: %s", name, type(error).__name__, error)
+        run_rank = _load_target(target)
     gc.collect()
     gc.freeze()  # a collection in a rank must not write to, and so copy, the shared pages
     gc.enable()
     return run_rank
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while: ranks shall find them as the user has them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _load_target(target: str) -> RankTarget:
@@ -144,6 +160,39 @@ def why_unsafe() -> str:
     if torch is not None and torch.cuda.is_initialized():
         return "the zygote has initialised CUDA"
     return ""
+
+
+def _why_forks_are_spoiled() -> str:
+    """Return why a forked process could not use CUDA, or "".
+
+    Only a forked process can know, so one is: a few ms, once. Nothing is imported after this.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return ""
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return f"the zygote cannot fork: {error}"
+    if pid == 0:
+        is_bad = True
+        try:
+            is_bad = torch.cuda._is_in_bad_fork()
+        finally:
+            os._exit(is_bad)
+    _, status = os.waitpid(pid, 0)
+    if status == 0:
+        return ""
+    return "a module that was preloaded has asked the CUDA driver something, which spoils forks"
+
+
+def _torch_cuda() -> str | None:
+    """Return the version of CUDA, or of HIP, that torch was built for. Initialises neither."""
+    torch = sys.modules.get("torch")
+    if torch is None:  # on macOS, which has neither
+        return None
+    version: str | None = torch.version.cuda or torch.version.hip
+    return version
 
 
 def _thread_names() -> list[str]:
@@ -207,23 +256,23 @@ class ForkServer:
 
     def _fork_gang(self, specs: list[RankSpec]) -> GangForked | ForkRefused:
         allocation_id = specs[0].plan.allocation_id
-        if reason := why_unsafe():
+        pids: list[int] = []
+        try:
+            reason = why_unsafe()
+            if not reason:
+                with _listener(len(specs)) as listener:
+                    for spec in specs:
+                        pids.append(self._fork_rank(spec, listener))
+        except OSError as error:
+            _undo(pids)
+            reason = f"rank {len(pids)} could not be forked: {error}"
+        if reason:
             logger.warning("allocation=%s refused: %s", allocation_id, reason)
             return ForkRefused(allocation_id=allocation_id, reason=reason)
-        pids: list[int] = []
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            try:
-                for spec in specs:
-                    pids.append(self._fork_rank(spec, listener))
-            except OSError as error:
-                _undo(pids)
-                reason = f"rank {len(pids)} could not be forked: {error}"
-                logger.warning("allocation=%s refused: %s", allocation_id, reason)
-                return ForkRefused(allocation_id=allocation_id, reason=reason)
         self._living.update(pids)
         return GangForked(allocation_id=allocation_id, pids=pids)
 
-    def _fork_rank(self, spec: RankSpec, listener: socket.socket) -> int:
+    def _fork_rank(self, spec: RankSpec, listener: socket.socket | None) -> int:
         pid = os.fork()
         if pid == 0:
             self._become_rank(spec, listener)
@@ -231,20 +280,15 @@ class ForkServer:
             os.setpgid(pid, pid)  # the rank does it too: whoever comes first
         return pid
 
-    def _become_rank(self, spec: RankSpec, listener: socket.socket) -> NoReturn:
+    def _become_rank(self, spec: RankSpec, listener: socket.socket | None) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(self._woken)
             os.close(self._waker)
             self._connection.close()
-            is_chief = spec.place.rank == 0
-            port = listener.getsockname()[1]
-            listen_fd = listener.detach() if is_chief else None
-            if not is_chief:
-                listener.close()
-            place = spec.place.model_copy(update={"master_port": port, "listen_fd": listen_fd})
-            spec = spec.model_copy(update={"place": place})
+            if listener is not None:
+                spec = _with_port(spec, listener)
             prepare_process(spec, self._pid)
             self._run_rank(spec)
         except BaseException:
@@ -266,6 +310,20 @@ class ForkServer:
             is_killed = ended.si_code != os.CLD_EXITED
             exit_code = -ended.si_status if is_killed else ended.si_status
             _tell(self._connection, RankExited(pid=pid, exit_code=exit_code))
+
+
+def _listener(world_size: int) -> socket.socket | nullcontext[None]:
+    """Return what the chief listens on; nobody would come to a rank that is alone."""
+    return socket.create_server(("127.0.0.1", 0)) if world_size > 1 else nullcontext()
+
+
+def _with_port(spec: RankSpec, listener: socket.socket) -> RankSpec:
+    """Hand the listener over to the chief; the others only learn where it is."""
+    port = listener.getsockname()[1]
+    listen_fd = listener.detach() if spec.place.rank == 0 else None
+    listener.close()  # once detached, this does nothing
+    place = spec.place.model_copy(update={"master_port": port, "listen_fd": listen_fd})
+    return spec.model_copy(update={"place": place})
 
 
 def _kill_group(pid: int) -> None:

@@ -70,7 +70,12 @@ def variant(old: str = "", new: str = "") -> str:
         ("SmallTrial", "SmalTrial",
          ["line 2: entrypoint: 'SmalTrial' is not defined in this notebook", "SmallTrial"]),
         ("SmallTrial", "dataset", ["entrypoint: 'dataset' is a TensorDataset, expected a class"]),
-        ("{batches: 4}", "{batches: 4", ["line ", "this is not YAML"]),
+        ("{batches: 4}", "{batches: 4", ["line 5: this is not YAML"]),
+        ("resources:", "entrypoint: SmallTrial\nresources:",
+         ["entrypoint: given twice, in lines 2 and 5"]),
+        ("resources: {slots_per_trial: 2}", "resources:\n\tslots_per_trial: 2",
+         ["line 6: this is not YAML", "indent with spaces"]),
+        ("resources: {slots_per_trial: 2}", "data: &x {y: *x}", ["line 5: ", "itself"]),
     ],
 )  # fmt: skip
 def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[str]) -> None:
@@ -88,12 +93,63 @@ def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[s
         ("%det_experiment kill seven", "got 'seven', expected the number of an experiment"),
         ("%det_experiment kill 9999", "9999"),
         ("%%det_experiment --slotz 2\nname: x", "unrecognized arguments: --slotz"),
+        ("%%det_experiment --var class\nname: x", "--var: got 'class', expected a name"),
+        ("%det_experiment logs 9999", "9999"),
+        ("import det_jupyter; det_jupyter.experiment('x')",
+         "NotFound: experiment: got 'x', expected the number of an experiment"),
+        (GOOD.replace("SmallTrial", "Not A Name"), "line 2: entrypoint: got 'Not A Name'"),
+        (GOOD.replace("%%det_experiment", "%%det_experiment --dry-run --slots 10"),
+         "line 5: resources.slots_per_trial: got 10, but "),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_line(book: Notebook, line: str, part: str) -> None:
     shown = message_of(book, line)
     assert part in shown
     assert len(shown.strip().splitlines()) == 1
+
+
+def test_too_many_slots_are_told_with_all_other_problems(book: Notebook) -> None:
+    cell = variant().replace("%%det_experiment", "%%det_experiment --slots 99")
+    first, second = message_of(book, cell.replace("metric: error", "metric: ''")).splitlines()[:2]
+    assert "line 3: hyperparameters.global_batch_size: got 16" in first
+    assert "line 4: searcher.metric" in second
+    assert "line 5: resources.slots_per_trial: got 99" in message_of(book, cell)
+
+
+def test_waiting_too_short_a_time(book: Notebook) -> None:
+    book.check(variant("pause_s: 0", "pause_s: 0.5"))
+    shown = message_of(book, "experiment.wait(timeout_s=0.1)")
+    assert "WaitTimeout: experiment " in shown
+    assert "it goes on" in shown
+    assert len(shown.strip().splitlines()) <= 2  # the bar, the error
+    book.check("experiment.kill()")
+
+
+def test_logs_of_a_trial_that_printed_nothing(book: Notebook) -> None:
+    book.check(GOOD)
+    book.check("experiment.wait(60)")
+    shown = book.check("get_ipython().run_line_magic('det_experiment', f'logs {experiment.id}')")
+    assert "its ranks have printed nothing yet" in shown.text
+
+
+def test_a_folder_that_is_gone(book: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    book.check(f"import os; here = os.getcwd(); os.chdir({str(tmp_path / 'gone')!r})")
+    (tmp_path / "gone").rmdir()
+    shown = message_of(book, GOOD)
+    assert "CaptureError: the folder that this notebook runs in is not there any more" in shown
+    book.check("os.chdir(here)")
+
+
+def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    with notebook(tmp_path) as other:
+        other.check("import os; os.environ['DET_JUPYTER_HOME'] = '/proc/det'")
+        assert "/proc/det" in other.check("%load_ext det_jupyter").text
+        other.check(TRIAL_SOURCE)
+        shown = message_of(other, GOOD)
+        assert "DetError: " in shown
+        assert "/proc/det" in shown
+        assert len(shown.strip().splitlines()) == 1
 
 
 def test_a_class_without_its_methods(book: Notebook) -> None:
@@ -180,7 +236,11 @@ def test_a_metric_that_only_the_run_can_tell_is_missing(book: Notebook) -> None:
 
 
 def test_help_and_completion(book: Notebook) -> None:
-    assert "logs" in book.check("%det_experiment --help").text
+    line_help = book.check("%det_experiment --help").text
+    assert "logs" in line_help
+    assert "--allow-large" in line_help
+    assert "  %%det_experiment --slots 2 " in line_help
+    assert "%%%" not in line_help
     assert "--dry-run" in book.check("%%det_experiment --help\nx").text
     assert set(book.complete("%det_experiment pa")) == {"pause"}
     assert "--allow-large" in book.complete("%%det_experiment --al")

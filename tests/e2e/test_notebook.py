@@ -14,6 +14,7 @@ import pytest
 from nbclient import NotebookClient
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import Conflict
 from tests.notebook_kernel import Notebook, notebook
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
@@ -140,6 +141,16 @@ def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
     assert isinstance(rank.execute("loss"), float)
     assert rank.execute("rank, world_size") == (1, 2)
     wait_until(lambda: rank.execute("batch_idx") > before, "it goes on training")
+    started = time.monotonic()
+    for _ in range(5):
+        rank.execute("batch_idx")
+    assert time.monotonic() - started < 0.75, "an answer takes some milliseconds"
+    with pytest.raises(TypeError, match="execute: got 5, expected Python code as a string"):
+        rank.execute(5)  # type: ignore[arg-type]
+    with pytest.raises(Conflict, match=r"no result within 0\.5 s and was told to interrupt"):
+        rank.execute("import time; time.sleep(2)", timeout_s=0.5)
+    with pytest.raises(Conflict, match="it is still busy with an earlier execute"):
+        rank.execute("1", timeout_s=0.5)
     stacks = experiment.trial.stacks()
     assert set(stacks) == {0, 1}
     assert all("train_batch" in text or "loop" in text for text in stacks.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -25,6 +26,13 @@ from det_jupyter.wire import RankSpec
 if os.environ.get("DET_TEST_SECOND_THREAD"):
     threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
 
+if os.environ.get("DET_TEST_SPOILED"):  # as if a module had asked the driver, then forked
+    import torch
+
+    birthplace = os.getpid()
+    torch.cuda._is_in_bad_fork = lambda: os.getpid() != birthplace
+
+ENVIRON_AT_IMPORT = dict(os.environ)
 
 if limit := os.environ.get("DET_TEST_NUM_FORKS"):
     forks, real_fork = iter(range(int(limit))), os.fork
@@ -145,6 +153,8 @@ def do_tell(spec: RankSpec, path: str) -> None:
         "place": spec.place.model_dump(),
         "listener": listener,
         "environ": dict(os.environ),
+        "environ_at_import": ENVIRON_AT_IMPORT,
+        "file_limits": resource.getrlimit(resource.RLIMIT_NOFILE),
         "socket_dir": spec.socket_dir,
         "python": sys.executable,
     }

@@ -47,10 +47,15 @@ from tests.processes import processes_of, wait_until
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = "tests.integration.agent_stand_in:run_rank"
+TORCH_FILES = ("__init__.py", "distributed.py")  # all that a zygote cannot do without
 
 
-def make_plan(allocation_id: str, acts: Any, *, slots: int = 2, **changes: Any) -> GangPlan:
+def make_plan(
+    allocation_id: str, acts: Any, *, slots: int | list[SlotView] = 2, **changes: Any
+) -> GangPlan:
     """Return the plan of a gang whose ranks do `acts` (see agent_stand_in)."""
+    if isinstance(slots, int):
+        slots = [SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(slots)]
     plan = GangPlan(
         allocation_id=allocation_id,
         experiment_id=1,
@@ -58,7 +63,7 @@ def make_plan(allocation_id: str, acts: Any, *, slots: int = 2, **changes: Any) 
         run=1,
         python=sys.executable,
         cwd=str(ROOT),
-        slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(slots)],
+        slots=slots,
         config={},
         hparams={"acts": acts},
         seed=0,
@@ -255,9 +260,12 @@ class AgentProcess:
         environ[paths.HOME_VARIABLE] = str(home)
         self.log = home / "agent.out"
         home.mkdir(exist_ok=True)
+        # A low limit of files, to see that it is raised.
+        argv = ["sh", "-c", 'ulimit -S -n 256; exec "$@"', "sh"]
+        argv += [sys.executable, "-m", "det_jupyter.agent", "--target", STAND_IN, *options]
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "det_jupyter.agent", "--target", STAND_IN, *options],
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -330,10 +338,10 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def make_interpreter(folder: Path, *, borrows: bool = True, broken_torch: bool = False) -> str:
+def make_interpreter(folder: Path, *, borrows: bool = True, torch: str | None = None) -> str:
     """Make a small virtual environment, with the packages of ours or without; return its python.
 
-    Its kernel spec starts the stand-in for ranks.
+    Its kernel spec starts the stand-in for ranks. `torch` is the code of a torch of its own.
     """
     (folder / "bin").mkdir(parents=True)
     python = folder / "bin" / "python"
@@ -345,13 +353,24 @@ def make_interpreter(folder: Path, *, borrows: bool = True, broken_torch: bool =
     packages.mkdir(parents=True)
     if borrows:
         (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    if broken_torch:
-        (packages / "torch.py").write_text("raise ImportError('libtorch.so is damaged')\n")
+    if torch is not None:
+        (packages / "torch").mkdir()
+        for name, code in zip(TORCH_FILES, (torch, ""), strict=True):
+            (packages / "torch" / name).write_text(code)
     kernel = folder / "share" / "jupyter" / "kernels" / "det-worker"
     kernel.mkdir(parents=True)
     argv = ["python", "-m", "tests.integration.agent_stand_in", "-f", "{connection_file}"]
     (kernel / "kernel.json").write_text(json.dumps({"argv": argv}))
     return str(python)
+
+
+def torch_built_for(cuda: str | None) -> str:
+    """Return the code of a torch that can do nothing but say what it was built for."""
+    return f"""
+from types import SimpleNamespace
+version = SimpleNamespace(cuda={cuda!r}, hip=None)
+cuda = SimpleNamespace(is_initialized=lambda: False, _is_in_bad_fork=lambda: False)
+"""
 
 
 def await_ends(pids: Iterable[int], timeout_s: float = 2.0) -> None:

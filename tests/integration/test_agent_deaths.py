@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.wire import KillGang, Leave
+from det_jupyter.wire import KillGang, Leave, StartGang
 from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,
@@ -195,21 +195,47 @@ def test_agent_without_a_master_stays_only_as_long_as_a_gang_lives(tmp_path: Pat
         }
 
 
-def test_idle_agent_uses_no_processor_time(tmp_path: Path) -> None:
+def test_idle_agent_rests(tmp_path: Path) -> None:
+    """Counted by how often its processes go to sleep: whoever polls does so all the time."""
     with agent_with_master(tmp_path / "home") as (agent, master):
         master.begin(make_plan("1.1.1", []))
         master.end_of("1.1.1")
         master.close("1.1.1")
         wait_until(files_of(agent.home, "1.1.1").closed.exists, "the run is closed")
         processes = [psutil.Process(agent.process.pid), *agent.zygotes()]
-        before = [sum(process.cpu_times()[:2]) for process in processes]
-        requests = master.num_requests
-        time.sleep(3)
-        after = [sum(process.cpu_times()[:2]) for process in processes]
-        assert master.num_requests == requests
-        assert [end - begin for begin, end in zip(before, after, strict=True)] == pytest.approx(
-            [0, 0], abs=0.03
-        )
+
+        def activity() -> int:
+            sleeps = sum(process.num_ctx_switches().voluntary for process in processes)
+            return sleeps + master.num_requests
+
+        def rests() -> bool:
+            before = activity()
+            time.sleep(1)
+            return activity() - before < 10  # the master's signs of life come each 5 s
+
+        wait_until(rests, "agent and zygote rest")
+
+
+def test_agent_without_a_free_descriptor_keeps_its_gangs_and_tells_later(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with agent_with_master(home) as (agent, master):
+        started = master.begin(make_plan("1.1.1", [["tick", 0.01]]))
+        process = psutil.Process(agent.process.pid)
+        limits = process.rlimit(psutil.RLIMIT_NOFILE)
+        assert limits is not None
+        process.rlimit(psutil.RLIMIT_NOFILE, (3, limits[1]))
+        wait_until(lambda: "cannot be read" in agent.log.read_text(), "it cannot read")
+        master.order(StartGang(plan=make_plan("2.1.1", FOREVER)))
+        ended = master.end_of("2.1.1")
+        assert "Too many open files" in ended.error
+        assert not ended.error_is_final
+        had = master.text("1.1.1", "journal-0")
+        process.rlimit(psutil.RLIMIT_NOFILE, limits)
+        wait_until(lambda: len(master.text("1.1.1", "journal-0")) > len(had), "records come")
+        assert not any(is_gone(rank.pid) for rank in started.ranks)
+        master.kill("1.1.1")
+        told = numbers(master.text("1.1.1", "journal-0"))
+        assert told == list(range(len(told)))
 
 
 def test_survivors_of_a_dead_agent_are_ended_before_the_next_one_registers(

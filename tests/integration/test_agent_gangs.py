@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from det_jupyter.wire import StartGang
+from det_jupyter.wire import SlotView, StartGang
 from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,
@@ -24,6 +24,7 @@ from tests.integration.agent_support import (
     is_gone,
     make_interpreter,
     make_plan,
+    torch_built_for,
 )
 from tests.processes import wait_until
 
@@ -78,7 +79,10 @@ def test_forked_rank_is_a_clean_process_of_its_own(
         assert fact["threads"] == 1
         assert fact["has_torch"]
         assert fact["sigchld"]
-        assert "OPENBLAS_NUM_THREADS" not in fact["environ"]
+        for variable in ("OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK"):
+            assert variable not in fact["environ"]
+            assert fact["environ_at_import"][variable] == "1"
+        assert fact["file_limits"][0] == fact["file_limits"][1]  # it began with 256
         assert (fact["place"]["rank"], fact["place"]["world_size"]) == (rank, 2)
         # the last one is the listing itself
         expected = {"0", "1", "2", lifeline} | ({chief_only} if rank == 0 else set())
@@ -228,9 +232,11 @@ def test_interpreter_that_does_not_exist_is_named(master: FakeMaster) -> None:
 def test_interpreter_without_torch_is_told_what_is_missing(
     master: FakeMaster, tmp_path: Path
 ) -> None:
-    python = make_interpreter(tmp_path / "env", broken_torch=True)
+    torch = "raise ImportError('libtorch.so is damaged')"
+    python = make_interpreter(tmp_path / "env", torch=torch)
     master.order(StartGang(plan=make_plan("torchless", [], python=python)))
     ended = master.end_of("torchless")
+    assert ended.error_is_final
     assert ended.error.startswith(
         f"the interpreter {python} cannot run ranks: ImportError: libtorch.so is damaged; "
         f"install det_jupyter there: {python} -m pip install det-jupyter=="
@@ -244,6 +250,45 @@ def test_interpreter_without_our_dependencies_is_told_what_is_missing(
     master.order(StartGang(plan=make_plan("bare", [], python=python)))
     error = master.end_of("bare").error
     assert f"{python} cannot run ranks: ModuleNotFoundError: No module named 'pydantic'" in error
+
+
+GPUS = [SlotView(id=i, kind="cuda", index=i, name="H100", uuid=f"GPU-{i}") for i in range(2)]
+
+
+def test_torch_without_cuda_is_not_given_gpus(master: FakeMaster, tmp_path: Path) -> None:
+    python = make_interpreter(tmp_path / "env", torch=torch_built_for(None))
+    master.order(StartGang(plan=make_plan("cpu-build", [], python=python, slots=GPUS)))
+    ended = master.end_of("cpu-build")
+    assert ended.error == (
+        f"the torch of {python} is a CPU build but the slots are GPUs; install a CUDA build of "
+        "torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
+    )
+    assert ended.error_is_final
+
+
+def test_torch_with_cuda_is_given_gpus(master: FakeMaster, tmp_path: Path) -> None:
+    python = make_interpreter(tmp_path / "env", torch=torch_built_for("12.6"))
+    started = master.begin(make_plan("cuda-build", [], python=python, slots=GPUS))
+    assert started.note == "forked from the zygote"
+    assert master.end_of("cuda-build").exit_codes == {0: 0, 1: 0}
+
+
+def test_zygote_killed_while_it_loads_torch_is_worth_another_try(
+    agent: AgentProcess, master: FakeMaster, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "env", torch="import time; time.sleep(3600)")
+    master.order(StartGang(plan=make_plan("oom", [], python=python)))
+    zygote = wait_until(
+        lambda: next((z for z in agent.zygotes() if z.cmdline()[:1] == [python]), None),
+        "its zygote is there",
+    )
+    zygote.kill()
+    ended = master.end_of("oom")
+    assert ended.error == (
+        f"the fork server of {python} was killed by signal 9 while it loaded torch; the machine "
+        "may be out of memory"
+    )
+    assert not ended.error_is_final
 
 
 def test_two_interpreters_work_side_by_side(
@@ -279,7 +324,9 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
         "0": [["tell", str(note)], ["journal", 2], ["print", "hello"], *FOREVER],
         "1": [["tell", str(note)], *FOREVER],
     }
-    with agent_with_master(tmp_path / "home", {"DET_TEST_SECOND_THREAD": "1"}) as (agent, master):
+    kernel = Path(python).parents[1] / "share" / "jupyter" / "kernels" / "det-worker"
+    variables = {"DET_TEST_SECOND_THREAD": "1", "DET_JUPYTER_CPU_SLOTS": "1"}
+    with agent_with_master(tmp_path / "home", variables) as (agent, master):
         started = master.begin(make_plan("afresh", acts, python=python))
         assert started.note.startswith("started afresh: the zygote has 2 threads: ")
         facts = [facts_of(note, rank) for rank in (0, 1)]
@@ -287,12 +334,22 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
             assert fact["pid"] == fact["group"] == started.ranks[rank].pid
             assert fact["parent"] == agent.process.pid
             assert fact["python"] == python
+            assert fact["place"]["num_threads"] == len(os.sched_getaffinity(0))
         assert facts[0]["listener"] == facts[1]["place"]["master_port"]
         os.kill(started.ranks[1].pid, signal.SIGTERM)
         ended = master.end_of("afresh")
         assert (ended.exit_codes, ended.first_failed) == ({0: -9, 1: -15}, 1)
         assert master.text("afresh", "output-0") == "hello\n"
         assert master.text("afresh", "journal-0").count("\n") == 2
+
+        spec = (kernel / "kernel.json").read_text()
+        (kernel / "kernel.json").write_text("{")
+        master.order(StartGang(plan=make_plan("surprise", FOREVER, python=python)))
+        ended = master.end_of("surprise")
+        assert ended.error.startswith("the agent could not carry the ranks: JSONDecodeError: ")
+        assert not ended.error_is_final
+        assert "Traceback" in agent.log.read_text()
+        (kernel / "kernel.json").write_text(spec)
 
         started = master.begin(make_plan("orphans", FOREVER, python=python))
         agent.crash()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels, load_capsule
-from det_jupyter.errors import CaptureError, ConfigError
+from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.wire import CapturedName
 from tests.integration.capture_notebook import Notebook, open_notebook
 
@@ -235,6 +237,22 @@ def test_an_entrypoint_that_is_no_class_is_refused(notebook: Notebook) -> None:
     notebook.run("class Trial: ...\ntrial = Trial()")
     with pytest.raises(ConfigError, match="entrypoint: 'trial' is a Trial, expected a class"):
         notebook.capture("trial")
+
+
+def test_a_full_disk_is_told_as_such(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook.run("import numpy as np\ntable = np.zeros(100_000)")
+    notebook.run("class Trial:\n    def use(self): return table")
+
+    def no_room(self: BlobStore, data: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(BlobStore, "put", no_room)
+    with pytest.raises(DetError) as refused:
+        notebook.capture()
+    assert not isinstance(refused.value, CaptureError)
+    assert str(notebook.blobs.root) in str(refused.value)
+    assert "No space left on device; " in str(refused.value)
+    assert "are free there" in str(refused.value)
 
 
 # ---- tracebacks ----------------------------------------------------------------------------

@@ -251,3 +251,13 @@ def test_names_that_the_trial_does_not_use_may_be_anything(notebook: Notebook) -
         "class Trial:\n    def f(self, lock): return lock",
     )
     assert notebook.problems() == []
+
+
+def test_an_iterator_over_a_data_loader_is_named_with_its_remedy(notebook: Notebook) -> None:
+    notebook.run(
+        "import torch\nbatches = iter(torch.utils.data.DataLoader([1]))",
+        "class Trial:\n    def train_batch(self, batch):\n        return next(batches)",
+    )
+    (problem,) = notebook.problems()
+    assert problem.startswith("batches (_SingleProcessDataLoaderIter, from In [2]) cannot travel")
+    assert "leave it out, and return the DataLoader from build_training_data_loader" in problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -71,6 +72,26 @@ def test_a_block_that_raises_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         fill()
     assert names(tmp_path) == []
+
+
+def test_a_file_system_without_locks_holds_checkpoints_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    (tmp_path / ".part-another").mkdir()
+    storage = LocalStorage(tmp_path)
+    store(storage, "first", "whole")
+    assert names(tmp_path) == [".part-another", "first"]  # that may be someone's work
+    assert (storage.find("first") / "weights").read_text() == "whole"
+
+
+def test_a_scratch_folder_that_stays_locked_is_told(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    with storage.store("first"), pytest.raises(CheckpointError, match="holds its lock"):
+        store(storage, "first", "whole")
 
 
 def test_a_deleted_checkpoint_is_gone_and_deleting_it_again_is_fine(tmp_path: Path) -> None:

@@ -128,6 +128,17 @@ def test_progress_alone_does_not_make_the_feed_grow(bench: Bench) -> None:
     assert bench.service.experiment(1).trials[0].steps_completed == 5
 
 
+def test_steps_and_fraction_always_give_the_same_length(bench: Bench) -> None:
+    offset = 0
+    for record in (progress(10), batches(11, [0.5] * 12), progress(20), batches(23, [0.5] * 8)):
+        chunk = make_chunk([record], offset=offset)
+        bench.report(chunk)
+        offset += chunk.size_bytes
+        (trial,) = bench.service.experiment(1).trials
+        assert trial.steps_completed / trial.progress == pytest.approx(100)
+    assert trial.steps_completed == 30
+
+
 def test_nothing_is_stored_when_anything_fails(bench: Bench) -> None:
     saboteur = sqlite3.connect(bench.store.path)
     saboteur.execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.master.serve import PrivateLog, idle_hours
 from det_jupyter.records import Record
 from det_jupyter.wire import MasterInfo, RunReport
 from tests.integration.master_support import (
@@ -179,6 +181,49 @@ def test_people_can_ask_how_it_is(master: MasterProcess) -> None:
 def test_a_master_that_nobody_needs_leaves(master: MasterProcess) -> None:
     master.start(DET_JUPYTER_IDLE_HOURS=str(0.5 / 3600))
     assert master.wait() == 0
+
+
+def test_a_master_whose_experiments_are_all_paused_leaves(master: MasterProcess) -> None:
+    info = master.start(DET_JUPYTER_IDLE_HOURS=str(0.5 / 3600))
+    agent = master.agent(info)
+    submit(info)
+    assert agent.next_command()["kind"] == "start_gang"
+    with make_client(info) as http:
+        assert http.post("/experiments/1/pause").status_code == 200
+    assert agent.next_command()["kind"] == "signal_gang"
+    agent.report(gang_started(), gang_exited(killed=True))
+    assert agent.next_command()["kind"] == "close_run"
+    assert agent.next_command()["kind"] == "leave"
+    assert master.wait() == 0
+    with make_client(master.start()) as http:
+        assert http.get("/experiments/1").json()["state"] == "PAUSED"
+
+
+@pytest.mark.parametrize("given", ["twelve", "", "0", "-1", "nan"])
+def test_bad_idle_time_is_an_error_in_the_log_and_the_default_is_used(
+    given: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert idle_hours({"DET_JUPYTER_IDLE_HOURS": given}) == 12
+    assert caplog.messages == [
+        f"DET_JUPYTER_IDLE_HOURS: got {given!r}, expected a number of hours above 0; staying for "
+        "12 hours"
+    ]
+
+
+def test_idle_time_is_what_is_asked_for() -> None:
+    assert idle_hours({}) == 12
+    assert idle_hours({"DET_JUPYTER_IDLE_HOURS": " 0.5 "}) == 0.5
+
+
+def test_log_that_follows_a_full_one_is_the_user_s_alone_too(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        log = PrivateLog(tmp_path / "master.log", maxBytes=1, backupCount=1)
+        log.doRollover()
+        log.close()
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_master_with_an_active_experiment_stays(master: MasterProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,31 @@ def test_mistakes_in_a_trial_are_told_with_their_remedy(
     assert source != FRAIL
     failure = only_failure(lab, source, frail("", ""))
     assert message in failure.error
+    assert failure.final is True
+    assert failure.traceback.strip().replace("\n", "; ") == failure.error
+    method = re.match(r"(train_batch|evaluate_batch)\b", failure.error)
+    if method:
+        assert re.fullmatch(rf"Cell In\[5\], line \d+, in {method[1]}", failure.where)
+
+
+def test_a_failure_that_cannot_be_put_into_words_is_told_all_the_same(lab: Lab) -> None:
+    act = """
+class Mute(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+import sys
+sys.stderr = None
+raise Mute
+"""
+    failure = only_failure(lab, FRAIL, frail(act, "train_batch"))
+    assert "Mute" in failure.error
+    assert failure.rank == 1
+
+
+def test_what_a_notebook_displays_is_printed_by_its_ranks(lab: Lab) -> None:
+    gang = lab.start(FRAIL, frail("display([1], 'two')", "train_batch", on_ranks=(0,)), ranks=1)
+    gang.ended()
+    assert "[1]\n'two'\n" in gang.output()
 
 
 def test_a_missing_folder_is_a_failure_that_can_be_read(lab: Lab) -> None:

@@ -84,6 +84,20 @@ def test_a_client_can_neither_end_nor_interrupt_a_rank(lab: Lab) -> None:
     assert gang.ended().reason == "completed"
 
 
+def test_a_cell_that_runs_for_ever_can_be_interrupted_and_the_training_goes_on(lab: Lab) -> None:
+    gang = lab.start(FRAIL, slow_steps(4))
+    gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
+    with client_of(gang, 0) as client:
+        client.execute("print('running')\nwhile True: pass")
+        while client.get_iopub_msg(timeout=20)["msg_type"] != "stream":
+            pass
+        client.control_channel.send(client.session.msg("interrupt_request", {}))
+        reply = client.get_shell_msg(timeout=20)
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
+        assert execute(client, "1 + 1")[0] == "2"
+    assert gang.ended().reason == "completed"
+
+
 def test_a_rank_that_is_stuck_before_its_first_step_can_be_looked_into(lab: Lab) -> None:
     gang = lab.start(FRAIL, frail(SLEEP.format(60), "__init__", on_ranks=(1,)))
     with client_of(gang, 1) as client:

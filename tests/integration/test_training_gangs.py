@@ -132,19 +132,6 @@ def test_a_stop_that_was_taken_back_in_time_is_none(lab: Lab) -> None:
     assert gang.ended().reason == "completed"
 
 
-def test_the_stop_word_of_the_control_page_ends_the_run_with_a_checkpoint(lab: Lab) -> None:
-    source = EXACT.replace("inputs, targets = batch", "import time; time.sleep(0.02)\n        "
-                           "inputs, targets = batch", 1)  # fmt: skip
-    config = exact()
-    config["searcher"] = config["searcher"] | {"max_length": {"batches": 10_000}}
-    gang = lab.start(source, config)
-    gang.wait_until(lambda: gang.steps_completed() > 0, "training has begun")
-    gang.page.raise_signal("stop")
-    ended = gang.ended()
-    assert ended.reason == "preempted"
-    assert gang.last_checkpoint().steps_completed == ended.steps_completed
-
-
 def test_evaluate_full_dataset_runs_on_the_chief_alone(lab: Lab) -> None:
     source = EXACT.replace(
         "    def evaluate_batch(self, batch):\n        inputs, targets = batch\n",

@@ -157,3 +157,49 @@ def test_a_resumed_run_reports_the_rest_and_nothing_twice(lab: Lab) -> None:
     training = [r.steps_completed for r in both if r.group == "training"]
     assert training == sorted({10, 15, 20, 30, 40, 45, 50, at})
     assert second.of(CheckpointSaved)[-1].steps_completed == 50
+
+
+def judged(act: str) -> str:
+    """Return RestlessTrial with something happening in its evaluation, which draws numbers."""
+    parts = RESTLESS.rpartition("        x, y = batch\n")
+    return f"{parts[0]}        random.random(), torch.rand(3)\n{act}{parts[1]}{parts[2]}"
+
+
+def test_a_run_killed_in_its_last_validation_needs_only_that(lab: Lab) -> None:
+    undisturbed = lab.start(judged(""), config())
+    undisturbed.ended()
+    stuck = """
+        import pathlib
+        if self.context._position.batch_idx == 49:
+            pathlib.Path("stuck").touch()
+            time.sleep(60)
+"""
+    first = lab.start(judged(stuck), config())
+    first.wait_until((lab.cwd / "stuck").exists, "the last validation runs")
+    first.kill()
+    first.wait_for_all()
+    assert first.last_checkpoint().steps_completed == 50
+    assert [v.steps_completed for v in first.validations()] == [15, 30, 45]
+    second = lab.start(judged(""), config(), checkpoint=first.last_checkpoint())
+    assert second.ended().steps_completed == 50
+    assert [v.steps_completed for v in second.validations()] == [50]
+    assert second.validations()[0].metrics == undisturbed.validations()[-1].metrics
+    assert not second.of(CheckpointSaved)
+    assert_same_weights(undisturbed, first)
+
+
+def test_a_run_whose_validation_fails_goes_on_bit_identical_from_the_batch_before_it(
+    lab: Lab,
+) -> None:
+    periods: dict[str, Any] = {"min_checkpoint_period": {"batches": 15}}
+    undisturbed = lab.start(judged(""), config(**periods))
+    undisturbed.ended()
+    fails = "        if self.context._position.batch_idx == 29: raise OSError('disk')\n"
+    first = lab.start(judged(fails), config(**periods))
+    first.wait()
+    assert first.last_checkpoint().steps_completed == 30
+    second = lab.start(judged(""), config(**periods), checkpoint=first.last_checkpoint())
+    second.ended()
+    assert [v.steps_completed for v in second.validations()] == [30, 45, 50]
+    assert [c.steps_completed for c in second.of(CheckpointSaved)] == [45, 50]
+    assert_same_weights(undisturbed, second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ class Zygote:
         plan = make_plan(allocation_id, acts, slots=slots)
         run = new_run(plan, sockets=self._folder / allocation_id)
         run.prepare()
-        request = ForkGang(specs=run.specs(lifeline_fd=self.lifeline))
+        request = ForkGang(specs=run.specs(lifeline_fd=self.lifeline, num_threads=1))
         self.started.connection.sendall(request.model_dump_json().encode() + b"\n")
         return self.hear()
 
@@ -85,13 +86,59 @@ def test_zygote_forks_gangs_and_reports_each_end(tmp_path: Path) -> None:
 def test_gang_whose_last_rank_cannot_be_forked_has_no_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DET_TEST_NUM_FORKS", "2")
+    monkeypatch.setenv("DET_TEST_NUM_FORKS", "3")  # the first one is the probe
     with running(tmp_path) as server:
         assert server.hear()["kind"] == "ready"
         refused = server.fork("1.1.1", [["sleep", 3600]], slots=3)
         assert refused["kind"] == "refused"
         assert refused["reason"] == "rank 2 could not be forked: [Errno 11] no more processes"
         assert server.process.children() == []
+
+
+def test_zygote_without_a_free_descriptor_refuses_and_lives(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.hear()
+        pids = server.fork("1.1.1", [["sleep", 3600]])["pids"]
+        limits = server.process.rlimit(psutil.RLIMIT_NOFILE)
+        assert limits is not None
+        server.process.rlimit(psutil.RLIMIT_NOFILE, (3, limits[1]))
+        refused = server.fork("2.1.1", [["sleep", 3600]])
+        assert refused["kind"] == "refused"
+        assert refused["reason"].startswith("rank 0 could not be forked: [Errno 24]")
+        server.process.rlimit(psutil.RLIMIT_NOFILE, limits)
+        assert server.fork("3.1.1", [["sleep", 3600]])["kind"] == "forked"
+        assert set(pids) <= {child.pid for child in server.process.children()}
+
+
+def test_single_rank_has_nobody_to_listen_for(tmp_path: Path) -> None:
+    note = tmp_path / "facts"
+    with running(tmp_path) as server:
+        server.hear()
+        server.fork("1.1.1", [["tell", str(note)]], slots=1)
+        assert server.hear()["exit_code"] == 0
+    place = json.loads(Path(f"{note}-0").read_text())["place"]
+    assert (place["listen_fd"], place["master_port"]) == (None, 0)
+
+
+def test_forks_that_could_not_use_cuda_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_TEST_SPOILED", "1")
+    with running(tmp_path) as server:
+        assert server.hear()["unsafe"] == (
+            "a module that was preloaded has asked the CUDA driver something, which spoils forks"
+        )
+        assert server.process.children() == []
+
+
+def test_what_a_zygote_prints_is_the_user_s_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with running(tmp_path) as server:
+            server.hear()
+            assert stat.S_IMODE(server.started.log.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
 
 
 def test_zygote_and_its_ranks_leave_when_the_socket_closes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.agent.devices import discover_slots
+from det_jupyter.agent.devices import discover_slots, threads_per_slot
 
 
 class FakeNvmlError(Exception):
@@ -80,12 +80,52 @@ def test_cuda_visible_devices_chooses_and_orders(
 @pytest.mark.parametrize("variable", ["", "-1", "0,0", "GPU-a0,0", "9"])
 def test_hidden_devices_leave_cpu_slots(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
-    slots = discover_slots({"CUDA_VISIBLE_DEVICES": variable, "DET_JUPYTER_CPU_SLOTS": "3"})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    slots = discover_slots({"CUDA_VISIBLE_DEVICES": variable})
     assert [(slot.id, slot.kind, slot.index) for slot in slots] == [
         (0, "cpu", 0),
         (1, "cpu", 1),
         (2, "cpu", 2),
     ]
+
+
+def test_wanted_cpu_slots_win_over_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
+    slots = discover_slots({"DET_JUPYTER_CPU_SLOTS": "3"})
+    assert [slot.kind for slot in slots] == ["cpu", "cpu", "cpu"]
+
+
+def test_device_without_memory_of_its_own_is_a_slot_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nvml = fake_nvml(2, broken="nvmlDeviceGetMemoryInfo")
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert [(slot.kind, slot.memory_bytes) for slot in discover_slots({})] == [
+        ("cuda", 0),
+        ("cuda", 0),
+    ]
+
+
+def test_part_of_a_gpu_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
+    slots = discover_slots({"CUDA_VISIBLE_DEVICES": "MIG-a0-1"})
+    assert {slot.kind for slot in slots} == {"cpu"}
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.getMessage() == (
+        "CUDA_VISIBLE_DEVICES: 'MIG-a0-1' is a part of a GPU (MIG), which is not supported; it "
+        "and what follows are hidden. Name whole GPUs, by index or GPU-…, and switch MIG off for "
+        "them: nvidia-smi -mig 0"
+    )
+
+
+@pytest.mark.parametrize(("num_slots", "num_threads"), [(1, 5), (2, 2), (5, 1), (8, 1)])
+def test_slots_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch, num_slots: int, num_threads: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(5)))
+    assert threads_per_slot(num_slots) == num_threads
 
 
 @pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetUUID"])
@@ -110,7 +150,7 @@ def test_cpu_places_are_one_per_core_that_we_may_use(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("given", ["0", "-2", "two", "", "1.5"])
-def test_bad_number_of_cpu_slots_is_an_error_in_the_log_and_the_default_is_used(
+def test_bad_number_of_cpu_slots_is_an_error_in_the_log_and_ignored(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, given: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(0))
@@ -119,5 +159,5 @@ def test_bad_number_of_cpu_slots_is_an_error_in_the_log_and_the_default_is_used(
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.getMessage() == (
         f"DET_JUPYTER_CPU_SLOTS: got {given!r}, expected a whole number of at least 1; "
-        "offering one slot per core (2)"
+        "it is ignored"
     )

@@ -77,10 +77,21 @@ def test_gang_that_was_killed_before_it_started_is_ended_as_soon_as_it_exists() 
 
 def test_gang_that_could_not_be_started_is_over_and_says_why() -> None:
     gang, _ = make_gang(2, started=False)
-    gang.not_started("no such interpreter")
+    gang.not_started("no such interpreter", is_final=True)
     report = gang.to_report(at=5.0)
     assert gang.is_over
     assert (report.error, report.exit_codes) == ("no such interpreter", {0: None, 1: None})
+    assert report.error_is_final
+
+
+def test_gang_that_is_broken_off_is_killed_over_and_worth_another_try() -> None:
+    gang, kills = make_gang(3)
+    gang.rank_exited(RankExit(1, 0))
+    gang.broken_off("OSError: too many open files")
+    assert (kills.pids, gang.living) == ([100, 102], [100, 102])
+    report = gang.to_report(at=5.0)
+    assert gang.is_over
+    assert (report.error, report.error_is_final) == ("OSError: too many open files", False)
 
 
 def test_rank_whose_end_nobody_saw_makes_the_gang_lost() -> None:

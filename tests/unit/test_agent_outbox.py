@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from det_jupyter.agent.outbox import BATCH_BYTES, Outbox
+import pytest
+
+from det_jupyter.agent.outbox import BATCH_BYTES, UNREADABLE_S, Outbox
 from det_jupyter.agent.runs import Run
 from det_jupyter.agent.streams import CHUNK_BYTES
 from det_jupyter.rundir import RunDir
@@ -146,3 +149,41 @@ def test_chatty_rank_delays_no_journal_and_takes_turns_with_the_others(tmp_path:
         told += outline(batch.reports)
     assert told[0] == "2.1.1 journal-1"
     assert "2.1.1 output-0" in told
+
+
+def test_exit_waits_for_a_file_that_cannot_be_read_now_but_not_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    run.dir.output(1).mkdir()  # can be opened by nobody, root included
+    run.exited = make_exit(run)
+    outbox = Outbox({run.id: run})
+    for now in (0.0, 1.0, UNREADABLE_S - 1):
+        batch = outbox.next_batch(now=now)
+        assert outline(batch.reports) == ["1.1.1 journal-0"]
+        assert batch.is_last
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert outline(outbox.next_batch(now=UNREADABLE_S).reports)[-1] == "gang_exited"
+
+
+def test_file_that_can_be_read_again_is_sent_before_the_exit(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.output(0).mkdir()
+    run.exited = make_exit(run)
+    outbox = Outbox({run.id: run})
+    assert outbox.next_batch(now=0.0).reports == []
+    run.dir.output(0).rmdir()
+    run.dir.output(0).write_text("last words\n")
+    assert outline(outbox.next_batch(now=1.0).reports) == ["1.1.1 output-0", "gang_exited"]
+
+
+def test_offsets_of_a_run_that_was_closed_meanwhile_are_not_waited_for(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    runs = {run.id: run}
+    outbox = Outbox(runs)
+    batch = outbox.next_batch(now=0.0)
+    assert outbox.waits_for(batch)
+    del runs[run.id]
+    assert not outbox.waits_for(batch)

@@ -162,6 +162,53 @@ def test_yaml_mistakes_name_the_line() -> None:
         parse_yaml("- a\n")
 
 
+def test_a_tab_in_yaml_is_told_with_its_remedy() -> None:
+    with pytest.raises(ConfigError, match=r"line 2: .*indent with spaces, not tabs"):
+        parse_yaml("a:\n\tb: 1\n")
+
+
+@pytest.mark.parametrize("text", ["a: &x [*x]", "a: &x {b: {c: *x}}", "a: &x {<<: *x}"])
+def test_a_value_that_holds_itself_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"line 1: .* refers to itself"):
+        parse_yaml(text)
+    assert lines_of_paths(text) == {}
+
+
+def test_a_value_may_be_named_once_and_used_twice() -> None:
+    assert parse_yaml("a: &x {c: [1]}\nb: *x\nd: {<<: *x, e: 2}") == {
+        "a": {"c": [1]}, "b": {"c": [1]}, "d": {"c": [1], "e": 2},
+    }  # fmt: skip
+
+
+def test_endless_nesting_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        parse_yaml("a: " + "[" * 5000)
+
+
+@pytest.mark.parametrize("name", ["", "  ", "two\nlines", "x" * 201])
+def test_a_name_is_one_line_of_reasonable_length(name: str) -> None:
+    (problem,) = problems_of(minimal(name=name))
+    assert problem.startswith("name: got ")
+
+
+def test_the_searchers_metric_has_a_name() -> None:
+    searcher = {"name": "single", "metric": "", "max_length": 10}
+    (problem,) = problems_of(minimal(searcher=searcher))
+    assert problem.startswith("searcher.metric: got '', expected one line of text")
+
+
+def test_an_entrypoint_that_is_no_name_is_one_problem() -> None:
+    (problem,) = problems_of(minimal(entrypoint="not\na name"))
+    assert problem.startswith("entrypoint: ")
+
+
+@pytest.mark.parametrize("length", [2**53 + 1, {"epochs": 1e300}])
+def test_a_length_can_be_counted(length: Any) -> None:
+    searcher = {"name": "single", "metric": "loss", "max_length": length}
+    (problem,) = problems_of(minimal(searcher=searcher))
+    assert "expected at most 9007199254740992" in problem
+
+
 def test_exponents_without_a_dot_are_numbers() -> None:
     assert parse_yaml("lr: 1e-3")["lr"] == 0.001
 

@@ -61,6 +61,7 @@ EXITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
         {"first_failed": 0, "codes": {0: 1}},
         {"first_failed": 0, "codes": {0: -9}},
         {"error": "could not be started"},
+        {"error": "could not be started", "error_is_final": False},
     ]
 )
 

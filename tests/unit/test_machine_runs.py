@@ -266,6 +266,48 @@ def test_a_lost_run_is_tried_again_and_not_counted(world: World) -> None:
     assert world.trial().failure is None
 
 
+def lose(world: World, run: int) -> None:
+    world.tell(exited(f"1.1.{run}", codes={0: None, 1: None}, lost=True))
+
+
+def test_a_trial_whose_runs_are_lost_again_and_again_before_they_train_has_failed(
+    world: World,
+) -> None:
+    for run in range(1, 5):
+        lose(world, run)
+        assert world.trial().state is State.ACTIVE
+    lose(world, 5)
+    assert world.trial().state is State.ERROR
+    assert world.trial().restarts == 0
+    assert world.experiment().message == (
+        "trial 1: the fork server or agent died 5 times in a row before the first step; the "
+        "machine may be out of memory; see agent.log"
+    )
+
+
+def test_losses_with_training_in_between_are_never_too_many(world: World) -> None:
+    for run in range(1, 5):
+        lose(world, run)
+    for run in range(5, 12):
+        id = f"1.1.{run}"
+        world.tell(*running(id), first_step(allocation_id=id))
+        lose(world, run)
+    assert world.trial().state is State.ACTIVE
+    for run in range(12, 16):
+        lose(world, run)
+    assert world.trial().state is State.ACTIVE
+
+
+def test_a_start_that_failed_for_a_passing_reason_is_tried_again_and_counted(
+    world: World,
+) -> None:
+    commands = world.tell(
+        exited(codes={0: None, 1: None}, error="too many open files", error_is_final=False)
+    )
+    assert plan_in(commands).allocation_id == "1.1.2"
+    assert world.trial().restarts == 1
+
+
 def test_a_run_killed_at_the_deadline_counts_as_preempted(world: World) -> None:
     world.tell(*running(), saved(20), PauseRequested(experiment_id=1))
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from det_jupyter.pytorch import (
     check_searcher_metric,
     check_trial_class,
 )
+from det_jupyter.pytorch.load import _code_key
 from det_jupyter.pytorch.position import Position
+from det_jupyter.wire import Capsule
 
 
 class Whole(PyTorchTrial):
@@ -173,6 +176,28 @@ def test_data_is_moved_in_whatever_it_is_packed() -> None:
     assert moved["x"][0].device == moved["x"][1][0].device == meta
     assert (moved["name"], moved["none"]) == ("text", 3)
     assert isinstance(moved["x"][1], tuple)
+
+
+class Encoding(UserDict[str, torch.Tensor]):
+    """A mapping that moves itself, like transformers' BatchEncoding."""
+
+    def to(self, device: torch.device) -> Encoding:
+        return Encoding({name: item.to(device) for name, item in self.data.items()})
+
+
+def test_what_moves_itself_stays_what_it_is() -> None:
+    moved = context(device=torch.device("meta")).to_device([Encoding(ids=torch.ones(2))])[0]
+    assert isinstance(moved, Encoding)
+    assert moved["ids"].is_meta
+    packed = nn.utils.rnn.pack_sequence([torch.ones(3, 1), torch.ones(2, 1)])
+    assert context(device=torch.device("meta")).to_device(packed).data.is_meta
+
+
+def test_captured_code_with_another_module_lies_elsewhere() -> None:
+    one = Capsule(entrypoint="T", payload="1" * 64, sources="2" * 64, modules={"a.py": "3" * 64})
+    other = one.model_copy(update={"modules": {"a.py": "4" * 64}})
+    assert _code_key(one) != _code_key(other)
+    assert _code_key(one) == _code_key(one.model_copy())
 
 
 def test_data_that_cannot_be_moved_is_named_once() -> None:

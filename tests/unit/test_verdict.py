@@ -115,6 +115,13 @@ def test_a_killed_rank_comes_before_the_failures_of_the_ranks_that_lost_it() -> 
     assert view.error == "rank 1 was killed by SIGKILL (by hand, or out of memory)"
 
 
+def test_a_start_that_failed_for_a_passing_reason_is_not_final() -> None:
+    facts = exited({0: None}, error="[Errno 12] Cannot allocate memory", error_is_final=False)
+    view, is_final = find_failure(make_allocation(), facts)
+    assert view.error == "[Errno 12] Cannot allocate memory"
+    assert not is_final
+
+
 def test_a_gang_that_could_not_be_started_will_not_start_the_next_time_either() -> None:
     facts = exited({0: None, 1: None}, error="ModuleNotFoundError: No module named 'torch'")
     view, is_final = find_failure(make_allocation(), facts)

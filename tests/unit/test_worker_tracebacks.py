@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from det_jupyter import core
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import DataLoader
+from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.worker.rank import is_lost_peer
 from det_jupyter.worker.tracebacks import CodeNames, Explanation
 
@@ -79,6 +82,67 @@ def test_our_own_refusals_are_their_message() -> None:
     assert explanation.traceback == "searcher.metric: got 'a'\nentrypoint: missing\n"
 
 
+def test_a_configuration_error_in_a_users_frame_is_its_message_too(cell: dict[str, Any]) -> None:
+    cell["inner"] = lambda x: _raise(ConfigError(["context: got 1"]))
+    explanation = explain(cell["outer"], 0)
+    assert explanation.traceback == "context: got 1\n"
+    assert explanation.where == "Cell In[3], line 7, in outer"
+
+
+def test_a_method_is_named_whose_frame_is_gone(cell: dict[str, Any]) -> None:
+    error = TrialMistake("inner", "inner returned None")
+    code = error.code_in(type("Trial", (), cell)())
+    explanation = names().explain(error, code)
+    assert explanation.where == "Cell In[3], line 2, in inner"
+    assert explanation.traceback == "inner returned None\n"
+    assert TrialMistake("absent", "").code_in(object()) is None
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no words")
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_an_error_that_cannot_be_printed_is_told_by_its_name() -> None:
+    explanation = explain(_raise, Unspeakable())
+    assert explanation.error == "Unspeakable: <its __str__ raised KeyError>"
+    assert "in _raise" in explanation.traceback
+
+
+def test_endless_messages_are_cut() -> None:
+    explanation = explain(_raise, ValueError("x" * 200_000 + "end"))
+    assert len(explanation.error) == 500
+    assert explanation.error.startswith("ValueError: xxx")
+    assert 49_000 < len(explanation.traceback) < 51_000
+    assert explanation.traceback.endswith("xend\n")
+
+
+class Broken(torch.utils.data.Dataset[int]):
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.function(0))
+
+
+def test_an_error_in_a_loaders_worker_is_told_as_if_it_were_raised_here(
+    cell: dict[str, Any],
+) -> None:
+    loader = DataLoader(Broken(cell["outer"]), num_workers=1)
+    explanation = explain(list, loader)
+    assert explanation.error == "ValueError: no such x"
+    assert explanation.where == "Cell In[3], line 9, in outer"
+    assert "  Cell In[3], line 3, in inner\n    return 1 / x\n" in explanation.traceback
+    assert "det_jupyter/pytorch/data.py" not in explanation.traceback
+
+
 def test_an_error_without_words_is_its_name() -> None:
     assert names().explain(KeyboardInterrupt()).error == "KeyboardInterrupt"
 
@@ -107,4 +171,15 @@ def test_the_main_threads_stack_can_be_read_from_another_thread() -> None:
     ],
 )
 def test_the_echo_of_another_ranks_end_is_recognised(error: Exception, expected: bool) -> None:
-    assert is_lost_peer(error) is expected
+    torch_file = f"{Path(torch.__file__).parent}/distributed/distributed_c10d.py"
+    raises: dict[str, Any] = {"error": error}
+    exec(compile("def all_reduce(): raise error", torch_file, "exec"), raises)
+    with pytest.raises(type(error)) as caught:
+        raises["all_reduce"]()
+    assert is_lost_peer(caught.value) is expected
+
+
+def test_what_the_trial_itself_raises_is_no_echo() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        _raise(RuntimeError("broken pipe"))
+    assert not is_lost_peer(caught.value)

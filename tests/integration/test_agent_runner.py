@@ -1,0 +1,125 @@
+"""What an agent does when something fails that nobody has thought of: runs end, the link stays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from det_jupyter import paths
+from det_jupyter.agent import service
+from det_jupyter.agent.link import Link
+from det_jupyter.agent.processes import RankProcesses, has_ended
+from det_jupyter.agent.runner import Runner
+from det_jupyter.agent.runs import Run
+from det_jupyter.agent.service import Service
+from det_jupyter.agent.spawn import Spawner
+from det_jupyter.agent.zygotes import Zygotes
+from det_jupyter.wire import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
+from tests.integration.agent_support import make_plan
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+
+
+class SleepingRanks:
+    """A zygote, and all zygotes: its ranks are `sleep` processes."""
+
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    async def get(self, python: str) -> SleepingRanks:
+        return self
+
+    async def ready(self) -> ZygoteReady:
+        return ZygoteReady(protocol=PROTOCOL, version="", warmup_s=0.0)
+
+    async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses:
+        self.processes = [subprocess.Popen(["sleep", "3600"], process_group=0) for _ in specs]
+        pids = [process.pid for process in self.processes]
+        return RankProcesses(pids=pids, exits=asyncio.Queue(), note="")
+
+
+class NoZygotes:
+    """As if no descriptor were free for the log of another zygote."""
+
+    async def get(self, python: str) -> None:
+        raise OSError(24, "Too many open files")
+
+
+def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
+    folder.mkdir()
+    return Runner(
+        adopted=[],
+        zygotes=cast(Zygotes, zygotes),
+        spawner=Spawner(),
+        lifeline_fd=0,
+        socket_dir=folder,
+        num_threads=1,
+    )
+
+
+async def end_of_a_gang(runner: Runner) -> GangExited:
+    runner.obey(StartGang(plan=make_plan("1.1.1", [])))
+    async with asyncio.timeout(20):
+        while (ended := runner.runs["1.1.1"].exited) is None:
+            await asyncio.sleep(0.01)
+    assert not runner.has_living_gangs
+    return ended
+
+
+def test_gang_that_cannot_be_started_for_whatever_reason_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = make_runner(NoZygotes(), tmp_path / "sockets")
+    ended = asyncio.run(end_of_a_gang(runner))
+    assert ended.error == (
+        "the agent could not carry the ranks: OSError: [Errno 24] Too many open files; "
+        "see agent.log"
+    )
+    assert not ended.error_is_final
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_ranks_that_nobody_can_follow_are_ended_before_the_gang_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Run, "note_started", fail)
+    ranks = SleepingRanks()
+    ended = asyncio.run(end_of_a_gang(make_runner(ranks, tmp_path / "sockets")))
+    assert "RuntimeError: a fault of ours" in ended.error
+    assert len(ranks.processes) == 2
+    assert all(has_ended(process.pid) for process in ranks.processes)
+    assert [process.wait() for process in ranks.processes] == [-9, -9]
+
+
+def test_link_that_breaks_unexpectedly_is_tried_again_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[float] = []
+
+    @asynccontextmanager
+    async def open_link(**_: str) -> AsyncIterator[Link]:
+        tries.append(time.monotonic())
+        raise OSError(24, "Too many open files")
+        yield
+
+    monkeypatch.setattr(service, "open_link", open_link)
+    runner = make_runner(NoZygotes(), tmp_path / "sockets")
+    agent = Service(agent_id="here", session="1", slots=[], runner=runner, leave_after_s=0.5)
+    asyncio.run(agent.run())
+    assert len(tries) > 1
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.getMessage() == "the link to the master broke; it is tried again"

@@ -1,0 +1,105 @@
+"""Ranks that are started afresh, as far as no interpreter is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from det_jupyter.agent import spawn
+from det_jupyter.agent.processes import RankExit, StartFailed, has_ended, kill_group
+from det_jupyter.agent.runs import Run
+from det_jupyter.agent.spawn import Spawner
+from tests.processes import wait_until
+from tests.unit.test_agent_outbox import make_run
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a run of two ranks that are `sleep` processes."""
+    monkeypatch.setattr(spawn, "kernel_argv", lambda python: ["sleep", "3600"])
+    run = make_run(tmp_path)
+    run.sockets = tmp_path
+    return run
+
+
+def spawn_gang(spawner: Spawner, run: Run) -> list[int]:
+    lifeline, write_end = os.pipe()
+    try:
+        specs = run.specs(lifeline_fd=lifeline, num_threads=1)
+        return spawner.spawn_gang(specs, note="").pids
+    finally:
+        os.close(lifeline)
+        os.close(write_end)
+
+
+def test_group_is_killed_while_its_pid_is_still_the_rank_s(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawner = Spawner()
+    pids = spawn_gang(spawner, run)
+    states = []
+    monkeypatch.setattr(
+        spawn, "kill_group", lambda pid: states.append(psutil.Process(pid).status())
+    )
+    for pid in pids:
+        psutil.Process(pid).kill()
+    wait_until(lambda: all(map(has_ended, pids)), "the ranks have ended")
+    spawner.reap()
+    assert states == [psutil.STATUS_ZOMBIE] * 2
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_living_ranks_are_not_reaped(run: Run) -> None:
+    spawner = Spawner()
+    pids = spawn_gang(spawner, run)
+    spawner.reap()
+    assert not any(map(has_ended, pids))
+    for pid in pids:
+        kill_group(pid)
+    wait_until(lambda: all(map(has_ended, pids)), "the ranks have ended")
+    spawner.reap()
+
+
+def test_gang_of_which_a_rank_cannot_be_started_has_none_and_is_worth_another_try(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    real = spawn._spawn
+
+    def spawn_once(*arguments: object) -> subprocess.Popen[bytes]:
+        if started:
+            raise subprocess.SubprocessError("Exception occurred in preexec_fn.")
+        started.append(real(*arguments))  # type: ignore[arg-type]  # passed on as they are
+        return started[0]
+
+    monkeypatch.setattr(spawn, "_spawn", spawn_once)
+    with pytest.raises(StartFailed, match=r"rank 1 could not be started: Exception occurred"):
+        spawn_gang(Spawner(), run)
+    assert started[0].returncode == -9
+
+
+def test_single_rank_has_nobody_to_listen_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    specs = []
+
+    def note(spec: object, argv: object) -> subprocess.Popen[bytes]:
+        specs.append(spec)
+        return subprocess.Popen([sys.executable, "-S", "-c", ""])
+
+    monkeypatch.setattr(spawn, "_spawn", note)
+    alone = run.plan.model_copy(update={"slots": run.plan.slots[:1]})
+    single = Run(plan=alone, dir=run.dir, sockets=tmp_path)
+    (spec,) = single.specs(lifeline_fd=0, num_threads=3)
+    spawner = Spawner()
+    processes = spawner.spawn_gang([spec], note="")
+    wait_until(lambda: has_ended(processes.pids[0]), "the rank has ended")
+    spawner.reap()
+    assert processes.exits.get_nowait() == RankExit(0, 0)
+    assert specs == [spec]
+    assert (spec.place.listen_fd, spec.place.num_threads) == (None, 3)
