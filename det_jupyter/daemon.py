@@ -10,14 +10,10 @@ import threading
 from det_jupyter import paths
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def spawn_master() -> subprocess.Popen[bytes]:
     """Start a master and return at once, before it is ready; if one runs, the new one leaves."""
     log = paths.log_dir() / "master.out"
-    with open(os.devnull, "rb") as nothing, open(log, "ab", opener=_private) as out:
+    with open(os.devnull, "rb") as nothing, open(log, "ab", opener=paths.private_opener) as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "det_jupyter.master", "serve"],
             stdin=nothing,

@@ -37,6 +37,7 @@ from det_jupyter.wire import (
     CheckpointRef,
     CheckpointView,
     CloseRun,
+    FailureView,
     GangExited,
     GangStarted,
     RankView,
@@ -169,7 +170,8 @@ def _on_ended_as_asked(turn: Turn, trial: Trial) -> None:
 
 def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     assert allocation.run_end is not None
-    trial.message = allocation.run_end.message
+    prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""
+    trial.message = prefix + allocation.run_end.message
     move(trial, State.STOPPING_COMPLETED)
     finish_trial(turn, trial, ExitReason(allocation.run_end.reason))
 
@@ -185,13 +187,26 @@ def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
 
 
 def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    previous = trial.failure
     trial.failure, is_final = find_failure(allocation, event)
+    if not is_final and _is_repeated(trial, allocation, previous):
+        _give_up(turn, trial, f"{trial.failure.error} (twice, in the same way)")
+        return
     max_restarts = turn.experiment(trial.experiment_id).config["max_restarts"]
     if not is_final and trial.restarts < max_restarts:
         trial.restarts += 1
         _queue_if_active(turn, trial)
         return
     _give_up(turn, trial, trial.failure.error)
+
+
+def _is_repeated(trial: Trial, allocation: Allocation, previous: FailureView | None) -> bool:
+    """Whether user code failed as it did before, and came no checkpoint further in between."""
+    now = trial.failure
+    if previous is None or now is None or not now.where:
+        return False
+    same = (previous.error, previous.where) == (now.error, now.where)
+    return same and allocation.starts_from == trial.latest_checkpoint
 
 
 def _give_up(turn: Turn, trial: Trial, error: str) -> None:

@@ -189,7 +189,7 @@ def test_hyperparameters_that_cannot_work_end_the_trial_with_the_reason(world: W
     assert world.trial().state is State.COMPLETED
     assert world.trial().failure is None
     assert world.experiment().state is State.COMPLETED
-    assert world.experiment().message == why
+    assert world.experiment().message == f"invalid hyperparameters: {why}"
 
 
 def test_a_failed_run_is_tried_again_from_the_latest_checkpoint(world: World) -> None:
@@ -235,12 +235,29 @@ def test_after_the_last_restart_the_experiment_ends_with_the_trial_s_error(
     for run in range(1, restarts + 2):
         id = f"1.1.{run}"
         assert world.trial().state is State.ACTIVE
-        world.tell(*running(id), failed(allocation_id=id))
+        world.tell(*running(id), failed(f"ValueError: no {run}", allocation_id=id))
         world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0))
     assert world.trial().state is State.ERROR
     assert world.trial().restarts == restarts
     assert world.experiment().state is State.ERROR
-    assert world.experiment().message == f"trial 1: ValueError: no (after {counted})"
+    error = f"ValueError: no {restarts + 1}"
+    assert world.experiment().message == f"trial 1: {error} (after {counted})"
+
+
+def test_code_that_fails_twice_at_the_same_place_is_not_tried_again(world: World) -> None:
+    for id in ("1.1.1", "1.1.2"):
+        world.tell(*running(id), failed(allocation_id=id))
+        world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().state is State.ERROR
+    assert world.trial().restarts == 1
+    assert "ValueError: no (twice, in the same way)" in world.experiment().message
+
+
+def test_code_that_fails_again_after_a_checkpoint_is_tried_again(world: World) -> None:
+    for run, id in enumerate(("1.1.1", "1.1.2"), start=1):
+        world.tell(*running(id), saved(10 * run, allocation_id=id), failed(allocation_id=id))
+        world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().state is State.ACTIVE
 
 
 def test_a_failure_that_would_come_again_is_not_tried_again(world: World) -> None:
