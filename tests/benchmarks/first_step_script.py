@@ -21,4 +21,5 @@ loss.backward()
 optimizer.step()
 if dist.get_rank() == 0:
     print(f"first step at {time.time():.6f}", flush=True)
+dist.barrier()  # else rank 0 may take the store away while rank 1 still says goodbye
 dist.destroy_process_group()

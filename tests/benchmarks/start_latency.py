@@ -109,15 +109,16 @@ def torchrun() -> float:
     """Return seconds from starting torchrun to the first step of the same model."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     started_at = time.time()
-    output = subprocess.run(
+    ended = subprocess.run(
         [*command, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(RIVAL)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        check=True,
-    ).stdout
-    match = re.search(r"first step at ([\d.]+)", output)
-    assert match is not None, output
+        check=False,  # what counts is the step; torchrun now and then fails at its own ending
+    )
+    match = re.search(r"first step at ([\d.]+)", ended.stdout)
+    if match is None:
+        raise RuntimeError(f"torchrun took no step:\n{ended.stderr}")
     return float(match[1]) - started_at
 
 
