@@ -84,11 +84,11 @@ class NotebookExperiment(Experiment):
         return state
 
     def show(self) -> None:
-        """Display its live view here."""
+        """Display its live view here; interactive even when it has ended."""
         _live_view(self.id).show()
 
     def _ipython_display_(self) -> None:
         try:
-            self.show()
+            _live_view(self.id).show(interactive=False)
         except DetError as error:
             print(error)

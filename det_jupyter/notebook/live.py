@@ -25,9 +25,11 @@ from det_jupyter.notebook.view import (
     live_widget,
     metadata,
 )
+from det_jupyter.notebook.view.model import ENDED
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView
 
 _PUSH_PERIOD_S = 0.25
+_FETCH_S = 5.0
 _FIRST_LOOK_S = 0.1  # how long the first display waits for the copy, so that it shows something
 
 
@@ -43,19 +45,29 @@ class LiveView:
         self._widget: Any = None
         self._follower: Follower | None = None
 
-    def show(self) -> None:
-        """Display the experiment here, live until it ends."""
-        self._start()
-        state = self._state()
-        with self._lock:
-            if self._widget is None and _has_widgets():
-                self._widget = live_widget(state, self._on_command)
-            handle = display_forms(bundle(state, self._widget), metadata(self._widget))
-            self._displays.append(handle)
+    def show(self, *, interactive: bool = True) -> None:
+        """Display the experiment here, live until it ends.
 
-    def _start(self) -> None:
+        Args:
+            interactive: Whether one that has ended is shown as a widget too, not as a static card.
+        """
+        follower = self._start()
+        state = self._state()
+        has_ended = state["status"] in ENDED
+        if has_ended:
+            follower.thread.join(_FETCH_S)  # its curves are worth waiting for
+            state = self._state()
+        with self._lock:
+            if self._widget is None and _has_widgets() and (interactive or not has_ended):
+                self._widget = live_widget(state, self._on_command)
+            widget = self._widget if interactive or not has_ended else None
+            handle = display_forms(bundle(state, widget), metadata(widget))
+            if not has_ended:
+                self._displays.append(handle)
+
+    def _start(self) -> Follower:
         if self._follower is not None and self._follower.thread.is_alive():
-            return
+            return self._follower
         self._follower = Follower(
             self._client, self._experiment_id, lambda live: self._changed.set()
         ).start()
@@ -65,6 +77,7 @@ class LiveView:
             name=f"det-view-{self._experiment_id}",
             daemon=True,
         ).start()
+        return self._follower
 
     def _state(self) -> ViewState:
         self._changed.wait(_FIRST_LOOK_S)

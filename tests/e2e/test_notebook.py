@@ -80,6 +80,19 @@ def test_waiting_shows_progress_and_gives_the_trained_model(book: Notebook) -> N
     assert loaded.text == "SmallTrial\n"
 
 
+def test_an_ended_experiment_is_a_static_card_unless_shown(book: Notebook) -> None:
+    book.check(cell())
+    book.check("experiment.wait()")
+    widget = "application/vnd.jupyter.widget-view+json"
+    book.check("import time; time.sleep(1)")
+    (card,) = book.check("experiment").bundles
+    assert "<svg" in card["text/html"]
+    assert widget not in card
+    (shown,) = book.check("experiment.show()").bundles
+    assert widget in shown
+    assert book.check("import time; time.sleep(1)").bundles == []  # and it stays
+
+
 def test_interrupting_the_wait_leaves_the_trial_alone(book: Notebook, client: Client) -> None:
     book.check(cell(pause_s=0.02, batches=150))
     experiment = Experiment(client, client.experiments()[-1].id)
