@@ -119,7 +119,7 @@ def test_one_rank_killed_while_training(
     wait_for_steps(experiment, 25)
     pids = [r.view.pid for r in experiment.trial.ranks]
     os.kill(pids[rank], signal.SIGKILL)
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended", 2)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended", 5)
     assert experiment.wait(60) == "COMPLETED"
     view = experiment.view.trials[0]
     assert view.restarts == 1
