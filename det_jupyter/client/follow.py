@@ -112,7 +112,7 @@ def fetch(client: Client, experiment_id: int) -> LiveExperiment:
 class Follower:
     """A thread that keeps a copy of one experiment current until it is terminal.
 
-    Survives restarts of the master: it goes on from the last number it has seen.
+    Survives restarts of the master: it fetches the copy anew and follows on from there.
 
     Args:
         on_change: Called in that thread with the copy, at first and after every item.

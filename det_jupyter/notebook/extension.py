@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from det_jupyter.daemon import spawn_master
@@ -36,7 +37,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def _import_the_rest() -> None:
     """Import what the first submission needs, so that its cell returns at once."""
     for module in ("submit", "verbs", "view.widget"):
-        importlib.import_module(f"det_jupyter.notebook.{module}")
+        with suppress(ImportError):  # who needs it will say so; a thread has nowhere to
+            importlib.import_module(f"det_jupyter.notebook.{module}")
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:

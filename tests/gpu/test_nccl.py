@@ -54,7 +54,7 @@ def test_one_rank_trains_on_its_device(home: DetHome) -> None:
     assert rank.device == "cuda:0"
 
 
-@pytest.mark.skipif(NUM_DEVICES < 2, reason="there is one CUDA device")
+@pytest.mark.skipif(NUM_DEVICES < 2, reason="there are not two CUDA devices")
 def test_two_ranks_talk_over_nccl(home: DetHome) -> None:
     ranks = run(home.client(), slots=2)
     assert [rank.backend for rank in ranks] == ["nccl", "nccl"]
