@@ -101,30 +101,29 @@ class Session:
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.TransportError as error:
-            # Who could not even connect has asked for nothing yet.
-            unasked = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
-            if self._locate is None or not (unasked or repeatable):
+            if self._locate is None or not (repeatable or _is_unasked(error)):
                 raise self._unreachable(error) from None
-            response = self._ask_successor(method, path, **kwargs)
+            response = self._ask_successor(method, path, repeatable=repeatable, **kwargs)
         if response.status_code == httpx.codes.UNAUTHORIZED and self._locate is not None:
-            response = self._ask_successor(method, path, **kwargs)  # it took over the port
+            # Another one took over the port; it has not done what it was asked.
+            response = self._ask_successor(method, path, repeatable=repeatable, **kwargs)
         if response.is_error:
             raise _refusal(response)
         return response.json()
 
-    def _ask_successor(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+    def _ask_successor(
+        self, method: str, path: str, *, repeatable: bool, **kwargs: Any
+    ) -> httpx.Response:
         """Ask whoever is the master now; one that has just died may look alive for a moment."""
         deadline = time.monotonic() + _SUCCESSOR_S
         while True:
             self.relocate()
             try:
                 return self._http.request(method, path, **kwargs)
-            except httpx.ConnectError as error:
-                if time.monotonic() > deadline:
+            except httpx.TransportError as error:
+                if not (repeatable or _is_unasked(error)) or time.monotonic() > deadline:
                     raise self._unreachable(error) from None
                 time.sleep(0.05)
-            except httpx.TransportError as error:
-                raise self._unreachable(error) from None
 
     def relocate(self) -> None:
         """Look for the master again and talk to the one that is there now."""
@@ -149,6 +148,11 @@ def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
     for part in parts:
         *lines, rest = (rest + part).split(b"\n")
         yield from lines
+
+
+def _is_unasked(error: httpx.TransportError) -> bool:
+    """Who could not even connect has asked for nothing yet."""
+    return isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
 
 
 def _given(params: dict[str, Any]) -> dict[str, Any]:

@@ -73,3 +73,17 @@ def test_what_may_have_been_done_already_is_not_asked_twice() -> None:
         session(dead_then_alive(asked), successor=2).post("/experiments", {})
     assert asked == ["POST 1"]
     assert session(dead_then_alive(asked), successor=2).post("/pause", repeatable=True) == "fine"
+
+
+def test_a_dying_master_that_is_still_announced_is_asked_until_its_successor_answers() -> None:
+    asked: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.port or 0)
+        if len(asked) < 4:
+            raise httpx.ReadError("connection reset", request=request)
+        return httpx.Response(200, json="fine")
+
+    # What announces the dead one is its file: for a moment after SIGKILL it still looks alive.
+    assert session(answer, successor=1).get("/x") == "fine"
+    assert asked == [1, 1, 1, 1]
