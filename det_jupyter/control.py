@@ -1,11 +1,12 @@
 """The control page: signals from the agent to a running gang, as words in a shared file.
 
-    word    0        1
-            magic    preempt         little-endian unsigned 64-bit
+    word    0        1          2
+            magic    preempt    target      little-endian unsigned 64-bit
 
 Reading a word costs a memory access, so a training loop can afford to look after every batch.
 Only the chief looks; it tells the other ranks, so that all of them leave at the same batch.
-A word is only ever raised from 0 to 1 during a run; the next run has a page of its own.
+Words only grow during a run; the next run has a page of its own. The target is twice the amount of
+training in the unit of the run's plan, plus one if the trial ends there; 0: as the plan says.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Literal
 _WORD = struct.Struct("<Q")
 _MAGIC = 0x6465_7463_7472_6C31  # "detctrl1"
 _INDEX = {"preempt": 1}
+_TARGET = 2
 PAGE_BYTES = 4096
 
 Signal = Literal["preempt"]
@@ -48,6 +50,17 @@ class ControlPage:
     def is_raised(self, signal: Signal) -> bool:
         """Return whether the signal was raised."""
         return self._word(_INDEX[signal]) == 1
+
+    def extend(self, amount: int, *, is_last: bool) -> None:
+        """Set a farther target. One that is not farther changes nothing."""
+        word = 2 * amount + is_last
+        if word > self._word(_TARGET):
+            _WORD.pack_into(self._map, _TARGET * _WORD.size, word)
+
+    def target(self) -> tuple[int, bool] | None:
+        """Return amount and whether it is the last, if a target was set."""
+        word = self._word(_TARGET)
+        return (word >> 1, bool(word & 1)) if word else None
 
     def close(self) -> None:
         """Unmap the page."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -54,12 +54,16 @@ class BatchMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsReported:
-    """Metrics of one group ("training", "validation", or a name of the user's) at one step."""
+    """Metrics of one group ("training", "validation", or a name of the user's) at one step.
+
+    `trained` says how much training these steps are in every unit: batches, records, epochs.
+    """
 
     at: float
     group: str
     steps_completed: int
     metrics: Metrics
+    trained: dict[str, float] = field(default_factory=dict)
     kind: Literal["metrics"] = "metrics"
 
 
@@ -84,6 +88,16 @@ class CheckpointSaved:
     size_bytes: int
     metadata: dict[str, Any]
     kind: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetReached:
+    """The trial has trained as far as it was told to; its validation and checkpoint are done."""
+
+    at: float
+    steps_completed: int
+    target: dict[str, int]
+    kind: Literal["target_reached"] = "target_reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +143,7 @@ Record = Annotated[
     | MetricsReported
     | Progress
     | CheckpointSaved
+    | TargetReached
     | RunEnded
     | RankFailure,
     Field(discriminator="kind"),
@@ -187,6 +202,7 @@ __all__ = [
     "RankStarted",
     "Record",
     "RunEnded",
+    "TargetReached",
     "json_ready",
     "parse_line",
     "to_line",

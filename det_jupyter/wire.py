@@ -2,7 +2,7 @@
 
     client  ->  master     CreateExperiment                         answers: *View
     agent   ->  master     RegisterAgent, AgentReport               answers: Offsets
-    master  ->  agent      AgentCommand: StartGang, SignalGang, KillGang, CloseRun, Leave
+    master  ->  agent      AgentCommand: StartGang, SignalGang, ExtendGang, KillGang, ...
     agent   ->  rank       GangPlan + RankPlace = RankSpec (through the zygote, or a file)
     agent   ->  zygote     ForkGang                                 answers: ZygoteReport
 
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Wire(BaseModel):
@@ -104,6 +104,7 @@ class CreateExperiment(Wire):
     python: str  # interpreter of the ranks
     cwd: str  # the notebook's folder: working directory of the ranks
     notebook: str | None = None
+    template: str | None = None  # name of the template that `config` is laid over
 
 
 class Refusal(Wire):
@@ -190,9 +191,42 @@ class TrialView(Wire):
     latest_metric: float | None = None
     allocation: AllocationView | None = None  # the present one
     waiting_for: str | None = None  # one sentence: what it needs, who holds it
+    index: int = 0  # its place within the experiment, from 0
+    bracket: int | None = None  # of the search's brackets
+    rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
+    target: dict[str, int] = {}  # it trains until then, as a length: {"epochs": 4}
+    is_resting: bool = False  # reached its target and gave its slots back until it is promoted
+    was_stopped: bool = False  # the search ended it before its full length
     failure: FailureView | None = None  # of the last run that failed
     created_at: float
     ended_at: float | None = None
+
+
+class RungView(Wire):
+    """An amount of training at which trials are compared."""
+
+    length: dict[str, float]  # {"epochs": 4}; of a time metric {name: amount}
+    num_results: int = 0
+    num_promoted: int = 0
+
+
+class BracketView(Wire):
+    """A tournament of its own within a search."""
+
+    rungs: list[RungView]  # lowest first
+    max_trials: int
+    num_created: int = 0
+
+
+class SearchView(Wire):
+    """A search as a whole; which trial is where, the trials say."""
+
+    name: str
+    max_trials: int
+    num_created: int = 0
+    num_closed: int = 0
+    divisor: float | None = None
+    brackets: list[BracketView] = []
 
 
 class ExperimentView(Wire):
@@ -210,6 +244,8 @@ class ExperimentView(Wire):
     created_at: float
     ended_at: float | None = None
     message: str = ""  # why it ended as it did
+    template: str | None = None  # that its configuration was laid over
+    search: SearchView | None = None
     trials: list[TrialView] = []
     last_seq: int = 0  # number of the last feed item about it
 
@@ -302,7 +338,10 @@ class GangPlan(Wire):
     seed: int
     capsule: Capsule
     checkpoint: CheckpointRef | None = None
+    warm_start: CheckpointRef | None = None  # another trial's: take its weights, begin at step 0
     best_metric: float | None = None  # best validation of the experiment so far
+    target: dict[str, int]  # train until then, counted from the trial's beginning
+    target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
 
 
 class StartGang(Wire):
@@ -319,6 +358,15 @@ class SignalGang(Wire):
     allocation_id: str
     signal: Literal["preempt"]
     timeout_s: float
+
+
+class ExtendGang(Wire):
+    """Let the ranks train on to a farther target. Repeatable; a nearer one changes nothing."""
+
+    kind: Literal["extend_gang"] = "extend_gang"
+    allocation_id: str
+    target: dict[str, int]  # in the unit of the plan's
+    target_is_last: bool
 
 
 class KillGang(Wire):
@@ -342,7 +390,7 @@ class Leave(Wire):
 
 
 AgentCommand = Annotated[
-    StartGang | SignalGang | KillGang | CloseRun | Leave, Field(discriminator="kind")
+    StartGang | SignalGang | ExtendGang | KillGang | CloseRun | Leave, Field(discriminator="kind")
 ]
 
 
@@ -540,3 +588,124 @@ ZygoteReport = Annotated[
     ZygoteReady | ZygoteFailed | GangForked | ForkRefused | RankExited,
     Field(discriminator="kind"),
 ]
+
+
+# ---- templates and search requests ---------------------------------------------------------
+
+
+class SetTemplate(Wire):
+    """A request to keep a template under its name, instead of what was there."""
+
+    config: dict[str, Any]
+
+
+class TemplateView(Wire):
+    """A template: a part of a configuration that others are laid over."""
+
+    name: str
+    config: dict[str, Any]
+    created_at: float
+    updated_at: float
+
+
+class EffectiveConfig(Wire):
+    """An experiment's whole configuration, and where its values come from.
+
+    Args:
+        yaml: It as text, each value that is not the user's own with its origin as a comment.
+        config: It as a document.
+        origins: "you", "template" or "default", by path.
+        template: The template that it was laid over.
+        notices: What in it has no effect, each in a sentence.
+    """
+
+    yaml: str
+    config: dict[str, Any]
+    origins: dict[str, str]
+    template: str | None = None
+    notices: list[str] = []
+
+
+class PreviewRequest(Wire):
+    """A question what a search would train. `config` is as in CreateExperiment."""
+
+    config: dict[str, Any]
+    template: str | None = None
+    seconds_per_batch: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class PlannedTrials(Wire):
+    """So many trials are expected to end at this length."""
+
+    length: dict[str, float]  # {"epochs": 4}; of a time metric {name: amount}
+    num_trials: int
+
+
+class PlannedBracket(Wire):
+    """A bracket before it runs, lowest length first; a search without brackets is one."""
+
+    trials: list[PlannedTrials]
+    max_concurrent_trials: int | None = None
+
+
+class Pace(Wire):
+    """How long one unit of training takes, and how that is known."""
+
+    unit: str
+    seconds_per_unit: float
+    source: str  # "as given", or the experiment that it was measured in
+
+
+class PreviewView(Wire):
+    """What a search would train.
+
+    Args:
+        searcher: Its name.
+        unit: Of all amounts: batches, records, epochs or the time metric.
+        num_trials: How many trials there will be.
+        trials: How many end where, all brackets together.
+        brackets: The same for each bracket.
+        expected: Units of training, all trials together.
+        least: The same, if as few trials as possible are trained on.
+        most: The same, if as many as possible are.
+        full: The same, if every trial was trained to the full length.
+        concurrent: So many trials train at once on the slots that are there.
+        slots: Those slots.
+        pace: What the times are reckoned with; None: nobody knows.
+        no_pace: Why not.
+        seconds: How long the search would take on these slots.
+        least_seconds: The same, if as few trials as possible are trained on.
+    """
+
+    searcher: str
+    metric: str
+    unit: str
+    num_trials: int
+    trials: list[PlannedTrials]
+    brackets: list[PlannedBracket]
+    expected: float
+    least: float
+    most: float
+    full: float
+    concurrent: int = 0
+    slots: int = 0
+    pace: Pace | None = None
+    no_pace: str = ""
+    seconds: float | None = None
+    least_seconds: float | None = None
+    notices: list[str] = []
+
+
+class ChangeSearch(Wire):
+    """A request to give a running search other limits; None: as it is."""
+
+    max_trials: int | None = None
+    max_length: dict[str, int] | int | None = None
+    max_concurrent_trials: int | None = None
+    hyperparameters: dict[str, Any] | None = None
+
+
+class ContinueTrial(Wire):
+    """A request to train a trial on, as an experiment of its own."""
+
+    length: dict[str, int] | int | None = None  # since its beginning; None: its search's length

@@ -30,6 +30,7 @@ from det_jupyter.errors import LaunchError
 from det_jupyter.wire import (
     AgentCommand,
     CloseRun,
+    ExtendGang,
     GangPlan,
     KillGang,
     Leave,
@@ -125,6 +126,9 @@ class Runner:
                 self._start(command.plan)
             case SignalGang():
                 self._signal(command)
+            case ExtendGang():
+                if carried := self._carried.get(command.allocation_id):
+                    carried.run.extend(command.target, is_last=command.target_is_last)
             case KillGang():
                 if carried := self._carried.get(command.allocation_id):
                     carried.kill()

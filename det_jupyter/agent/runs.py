@@ -144,6 +144,12 @@ class Run:
         page.raise_signal(signal)
         page.close()
 
+    def extend(self, target: dict[str, int], *, is_last: bool) -> None:
+        """Set a farther target in the control page."""
+        page = control.ControlPage(self.dir.control)
+        page.extend(*target.values(), is_last=is_last)
+        page.close()
+
     def close(self) -> None:
         """Mark the folder as known to the master, and remove the sockets. The files stay."""
         if self.dir.path.is_dir():

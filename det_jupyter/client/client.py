@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import closing
+from typing import Any
+from urllib.parse import quote
 
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentView,
+    ChangeSearch,
     CheckpointView,
+    ContinueTrial,
     CreateExperiment,
     Curve,
+    EffectiveConfig,
     ExperimentView,
     FeedItem,
     LogLine,
+    PreviewRequest,
+    PreviewView,
+    SetTemplate,
+    TemplateView,
     TrialView,
 )
 
@@ -47,9 +56,39 @@ class Client:
             self.session.post(f"/experiments/{experiment_id}/{verb}", repeatable=True)
         )
 
+    def effective_config(self, experiment_id: int) -> EffectiveConfig:
+        """Return an experiment's whole configuration, and where its values come from."""
+        answer = self.session.get(f"/experiments/{experiment_id}/config")
+        return EffectiveConfig.model_validate(answer)
+
+    def preview(self, request: PreviewRequest) -> PreviewView:
+        """Return what a search would train; nothing is submitted."""
+        answer = self.session.post("/preview", request.model_dump(mode="json"), repeatable=True)
+        return PreviewView.model_validate(answer)
+
+    def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
+        """Give a running search other limits; safe to repeat."""
+        body = change.model_dump(mode="json")
+        path = f"/experiments/{experiment_id}/search"
+        return ExperimentView.model_validate(self.session.post(path, body, repeatable=True))
+
     def trial(self, trial_id: int) -> TrialView:
         """Return one trial."""
         return TrialView.model_validate(self.session.get(f"/trials/{trial_id}"))
+
+    def kill_trial(self, trial_id: int) -> TrialView:
+        """End one trial now; its experiment goes on. Safe to repeat."""
+        return TrialView.model_validate(
+            self.session.post(f"/trials/{trial_id}/kill", repeatable=True)
+        )
+
+    def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
+        """Train a trial on, as an experiment of its own."""
+        self.session.get("/master")  # as for `create`
+        body = request.model_dump(mode="json")
+        return ExperimentView.model_validate(
+            self.session.post(f"/trials/{trial_id}/continue", body)
+        )
 
     def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:
         """Return every metric of every trial of an experiment."""
@@ -77,6 +116,27 @@ class Client:
         """Return the agents and their slots."""
         return [AgentView.model_validate(item) for item in self.session.get("/agents")]
 
+    def templates(self) -> list[TemplateView]:
+        """Return all templates, sorted by name."""
+        return [TemplateView.model_validate(item) for item in self.session.get("/templates")]
+
+    def template(self, name: str) -> TemplateView:
+        """Return one template."""
+        return TemplateView.model_validate(self.session.get(_template_path(name)))
+
+    def set_template(self, name: str, config: Mapping[str, Any]) -> TemplateView:
+        """Keep a template, instead of what had its name."""
+        body = SetTemplate(config=dict(config)).model_dump(mode="json")
+        return self._on_template("PUT", name, json=body)
+
+    def delete_template(self, name: str) -> TemplateView:
+        """Forget a template; return it as it was."""
+        return self._on_template("DELETE", name)
+
+    def _on_template(self, method: str, name: str, **kwargs: Any) -> TemplateView:
+        answer = self.session._request(method, _template_path(name), repeatable=True, **kwargs)
+        return TemplateView.model_validate(answer)
+
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         """Yield what happens to an experiment, from number `after` on; None is a heartbeat."""
         with closing(
@@ -84,3 +144,8 @@ class Client:
         ) as lines:
             for line in lines:
                 yield None if line is None else FeedItem.model_validate(line)
+
+
+def _template_path(name: str) -> str:
+    # Dots too: httpx would take a name of dots for a step up.
+    return f"/templates/{quote(name, safe='').replace('.', '%2E')}"

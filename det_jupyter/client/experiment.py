@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower, LiveExperiment
+from det_jupyter.client.ranking import ranked, row_of, sortable
 from det_jupyter.client.trial import Trial
-from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
-from det_jupyter.wire import Curve, ExperimentView, State
+from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, RankFailed, WaitTimeout
+from det_jupyter.wire import (
+    ChangeSearch,
+    ContinueTrial,
+    Curve,
+    EffectiveConfig,
+    ExperimentView,
+    State,
+    TrialView,
+)
 
 _TICK_S = 0.2
+
+
+class ShownConfig(EffectiveConfig):
+    """An effective configuration that shows itself as YAML."""
+
+    def __repr__(self) -> str:
+        return self.yaml
 
 
 class Experiment:
@@ -49,10 +65,38 @@ class Experiment:
         """Its effective configuration, defaults filled in."""
         return self.view.config
 
+    def effective_config(self) -> EffectiveConfig:
+        """Return its effective configuration, with the origin of each value; prints as YAML."""
+        return ShownConfig(**dict(self._client.effective_config(self.id)))
+
     @property
     def trials(self) -> list[Trial]:
-        """Its trials."""
-        return [Trial(self._client, trial.id) for trial in self.view.trials]
+        """Its trials, in the order in which they were made."""
+        return self._trials(self.view.trials)
+
+    def ranking(self) -> list[Trial]:
+        """Return its trials, best value of the searcher's metric first, those without one last."""
+        return self._trials(ranked(self.view))
+
+    def best_trial(self) -> Trial:
+        """Return the trial with the best value of the searcher's metric.
+
+        Raises:
+            NotFound: None has reported it yet.
+        """
+        best = next(iter(ranked(self.view)), None)
+        if best is None or best.best_metric is None:
+            metric = self.config["searcher"]["metric"]
+            raise NotFound(f"experiment {self.id}: no trial has reported {metric} yet")
+        return self._trials([best])[0]
+
+    def trials_table(self) -> list[dict[str, Any]]:
+        """Return a row for each trial, best first: `pandas.DataFrame(experiment.trials_table())`.
+
+        Hyperparameters are columns of their own, nested ones as `optimizer.lr`.
+        """
+        view = self.view
+        return [row_of(trial, view) for trial in ranked(view)]
 
     @property
     def trial(self) -> Trial:
@@ -78,6 +122,54 @@ class Experiment:
         """End it now; what was not saved is lost."""
         self._client.command(self.id, "kill")
 
+    def change_search(
+        self,
+        *,
+        max_trials: int | None = None,
+        max_length: dict[str, int] | int | None = None,
+        max_concurrent_trials: int | None = None,
+        hyperparameters: dict[str, Any] | None = None,
+    ) -> None:
+        """Give a running search other limits; what is not given stays as it is.
+
+        Args:
+            max_trials: More trials than before.
+            max_length: A longer training, such as {"epochs": 12}.
+            max_concurrent_trials: So many train at once from now on.
+            hyperparameters: Narrower ranges for the trials that are still to come.
+
+        Raises:
+            ConfigError: All reasons why it cannot be changed so; nothing has changed.
+            Conflict: It is over.
+        """
+        change = ChangeSearch(
+            max_trials=max_trials,
+            max_length=max_length,
+            max_concurrent_trials=max_concurrent_trials,
+            hyperparameters=hyperparameters,
+        )
+        if change == ChangeSearch():
+            raise ConfigError(
+                ["nothing to change: give max_trials, max_length, max_concurrent_trials or "
+                 "hyperparameters"]
+            )  # fmt: skip
+        self._client.change_search(self.id, change)
+
+    def train_to_the_end(self) -> Self:
+        """Train its best trial to the search's full length, as an experiment of its own.
+
+        Raises:
+            NotFound: No trial has reported the metric yet.
+            Conflict: The search has no length to train to, or the trial trains now.
+        """
+        return self._handle(self._client.train_on(self.best_trial().id, ContinueTrial()).id)
+
+    def _handle(self, experiment_id: int) -> Self:
+        return type(self)(self._client, experiment_id)
+
+    def _trials(self, views: Iterable[TrialView]) -> list[Trial]:
+        return [Trial(self._client, view.id, self._handle) for view in views]
+
     def curves(self, *, max_points: int | None = None) -> list[Curve]:
         """Return every metric, each with its steps and values."""
         return self._client.curves(self.id, max_points=max_points)
@@ -101,7 +193,7 @@ class Experiment:
             )
         searcher = self.config["searcher"]
         sign = 1.0 if searcher["smaller_is_better"] else -1.0
-        return min(measured, key=lambda c: (_sortable(sign, c.searcher_metric), c.steps_completed))
+        return min(measured, key=lambda c: (sortable(c.searcher_metric, sign), c.steps_completed))
 
     def wait(
         self,
@@ -152,11 +244,6 @@ class Experiment:
         except DetError as error:
             return f"Experiment {self.id} ({error})"
         return f"Experiment {self.id} “{view.name}” ({view.state}, {view.progress:.0%})"
-
-
-def _sortable(sign: float, metric: float | None) -> float:
-    value = sign * (metric if metric is not None else float("inf"))
-    return float("inf") if value != value else value  # NaN is the worst metric there is
 
 
 def _is_at_rest(view: ExperimentView) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
@@ -63,8 +64,11 @@ class LiveExperiment:
                 self._truncate(item.trial_id or 0, int(item.data["steps_completed"]))
 
     def _replace_trial(self, trial: TrialView) -> None:
-        others = [t for t in self.experiment.trials if t.id != trial.id]
-        self.experiment.trials = sorted([*others, trial], key=lambda t: t.id)
+        trials = self.experiment.trials
+        place = bisect_left(trials, trial.id, key=lambda t: t.id)
+        is_known = place < len(trials) and trials[place].id == trial.id
+        # A new list, so that whoever reads the old one meanwhile reads it whole.
+        self.experiment.trials = [*trials[:place], trial, *trials[place + is_known :]]
 
     def _add_metrics(self, trial_id: int, record: dict[str, Any]) -> None:
         if record["kind"] == "batch_metrics":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import queue
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.wire import AllocationView, LogLine, RankView, State, TrialView
+from det_jupyter.wire import AllocationView, ContinueTrial, LogLine, RankView, State, TrialView
 
 if TYPE_CHECKING:  # loaded by who looks into a rank
     from jupyter_client.blocking.client import BlockingKernelClient
@@ -147,8 +148,11 @@ def _parsed(text: str) -> Any:
 class Trial:
     """One trial of an experiment."""
 
-    def __init__(self, client: Client, trial_id: int) -> None:
+    def __init__(
+        self, client: Client, trial_id: int, experiment_of: Callable[[int], Any] | None = None
+    ) -> None:
         self._client = client
+        self._experiment_of = experiment_of
         self.id = trial_id
 
     @property
@@ -191,6 +195,29 @@ class Trial:
         while page := self._client.logs(self.id, rank=rank, after=lines[-1].id if lines else 0):
             lines += page
         return lines if tail is None else lines[-tail:]
+
+    def kill(self) -> None:
+        """End it now; what was not saved is lost. Its experiment goes on."""
+        self._client.kill_trial(self.id)
+
+    def train_to(self, length: dict[str, int] | int) -> Any:
+        """Train it on as an experiment of its own, and return the handle on that.
+
+        It goes on from its latest checkpoint, with its hyperparameters and its seed.
+
+        Args:
+            length: Counted from its beginning, such as {"epochs": 12}.
+
+        Raises:
+            ConfigError: It has no checkpoint.
+            Conflict: It trains now.
+        """
+        view = self._client.train_on(self.id, ContinueTrial(length=length))
+        if self._experiment_of is not None:
+            return self._experiment_of(view.id)
+        from det_jupyter.client.experiment import Experiment
+
+        return Experiment(self._client, view.id)
 
     def _running_allocation(self) -> AllocationView:
         view = self.view

@@ -8,14 +8,19 @@
     act: {type: categorical, vals: [relu, gelu]}
     optimizer: {lr: ..., momentum: ...}                 an object without `type` nests
 
-Samples are drawn in the order of the sorted names, however the YAML is sorted.
+Samples are drawn in the order of the sorted names at every level, however the YAML is sorted, from
+the words of the experiment's generator (seeds.py): a constant draws nothing, an int or categorical
+as many words as it takes to fall into its range, a double or log two.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from det_jupyter.config.seeds import draw_below, draw_between
 
 TYPES = ("const", "int", "double", "log", "categorical")
 _KEYS = {
@@ -25,6 +30,8 @@ _KEYS = {
     "log": ({"base", "minval", "maxval"}, {"count"}),
     "categorical": ({"vals"}, set()),
 }
+_NUMBERS = ("minval", "maxval", "base", "count")
+_MOST_INTS = 2**63  # values of an int hyperparameter: what two words can tell apart, and less
 
 
 def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[str]:
@@ -46,58 +53,94 @@ def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     required, optional = _KEYS[kind]
     for key in sorted(required - spec.keys()):
         yield f"{path}.{key}: missing; a hyperparameter of type {kind} needs it"
-    for key in sorted(spec.keys() - required - optional - {"type"}):
+    for key in sorted(spec.keys() - required - optional - {"type"}, key=str):
         known = ", ".join(sorted(required | optional))
         yield f"{path}.{key}: unknown key; type {kind} has {known}"
-    numbers = {key: spec[key] for key in ("minval", "maxval", "base", "count") if key in spec}
-    whole = {"count"} | ({"minval", "maxval"} if kind == "int" else set())
-    for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            yield f"{path}.{key}: got {value!r}, expected a number"
-            return
-        if key in whole and not float(value).is_integer():
-            yield f"{path}.{key}: got {value!r}, expected a whole number"
-            return
-    if "minval" in numbers and "maxval" in numbers and not numbers["minval"] < numbers["maxval"]:
-        maxval = numbers["maxval"]
-        yield f"{path}.minval: got {numbers['minval']}, expected less than maxval ({maxval})"
-    if numbers.get("base", 1) <= 0:
-        yield f"{path}.base: got {numbers['base']}, expected a number above 0"
-    if numbers.get("count", 1) < 1:
-        yield f"{path}.count: got {numbers['count']}, expected at least 1"
     if kind == "categorical" and "vals" in spec and not _is_filled_list(spec["vals"]):
         yield f"{path}.vals: got {spec['vals']!r}, expected a list of at least one value"
+    numbers = {key: spec[key] for key in _NUMBERS if key in spec}
+    unfit = list(_find_unfit_numbers(numbers, kind, path))
+    yield from unfit or _find_empty_range(numbers, kind, path)
+
+
+def _find_unfit_numbers(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:
+    whole = {"count"} | ({"minval", "maxval"} if kind == "int" else set())
+    for key, value in numbers.items():
+        if not _is_finite(value):
+            yield f"{path}.{key}: got {value!r}, expected a number"
+        elif key in whole and value != int(value):
+            yield f"{path}.{key}: got {value!r}, expected a whole number"
+        elif key == "base" and value <= 0:
+            yield f"{path}.base: got {value!r}, expected a number above 0"
+        elif key == "count" and value < 1:
+            yield f"{path}.count: got {value!r}, expected at least 1"
+
+
+def _find_empty_range(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:
+    """Look at numbers that are fit by themselves."""
+    if not {"minval", "maxval"} <= numbers.keys():
+        return
+    low, high = numbers["minval"], numbers["maxval"]
+    if not low < high:
+        yield f"{path}.minval: got {low}, expected less than maxval ({high})"
+    elif not _is_finite(float(high) - float(low)) or (kind == "int" and high - low >= _MOST_INTS):
+        yield f"{path}.maxval: got {high}, expected a range that is less wide"
+    elif kind == "log" and "base" in numbers:
+        for key, exponent in (("minval", low), ("maxval", high)):
+            if not _is_representable(numbers["base"], exponent):
+                yield f"{path}.{key}: got {exponent}, an exponent too far from 0 for a number"
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond what a float can be
+        return False
+
+
+def _is_representable(base: float, exponent: float) -> bool:
+    try:
+        return math.pow(base, exponent) > 0
+    except OverflowError:
+        return False
 
 
 def _is_filled_list(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0
 
 
-def sample_hparams(hparams: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+def sample_hparams(hparams: Mapping[str, Any], generator: random.Random) -> dict[str, Any]:
     """Return one sample: constants as they are, every typed hyperparameter drawn.
 
-    >>> sample_hparams({"b": {"type": "int", "minval": 1, "maxval": 2}, "a": 3}, random.Random(0))
-    {'b': 2, 'a': 3}
+    >>> from det_jupyter.config.seeds import make_generator
+    >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}
+    >>> sample_hparams(space, make_generator(0))
+    {'lr': 0.004430375245218264, 'depth': 3}
     """
-    drawn = {name: _draw(hparams[name], rng) for name in sorted(hparams)}
+    drawn = {name: _draw(hparams[name], generator) for name in sorted(hparams)}
     return {name: drawn[name] for name in hparams}
 
 
-def _draw(spec: Any, rng: random.Random) -> Any:
+def _draw(spec: Any, generator: random.Random) -> Any:
     if not isinstance(spec, Mapping):
         return spec
     match spec.get("type"):
         case None:
-            return sample_hparams(spec, rng)
+            return sample_hparams(spec, generator)
         case "const":
             return spec["val"]
         case "int":
-            return rng.randint(int(spec["minval"]), int(spec["maxval"]))
+            low, high = int(spec["minval"]), int(spec["maxval"])
+            return low + draw_below(generator, high - low + 1)
         case "double":
-            return rng.uniform(spec["minval"], spec["maxval"])
+            return draw_between(generator, spec["minval"], spec["maxval"])
         case "log":
-            return float(spec["base"]) ** rng.uniform(spec["minval"], spec["maxval"])
+            exponent = draw_between(generator, spec["minval"], spec["maxval"])
+            return float(spec["base"]) ** exponent
         case "categorical":
-            return rng.choice(spec["vals"])
+            values = spec["vals"]
+            return values[draw_below(generator, len(values))]
         case other:
             raise AssertionError(f"hyperparameter type {other!r} passed validation")

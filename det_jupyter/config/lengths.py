@@ -99,6 +99,16 @@ class TrainingUnits:
             case "epochs":
                 return self.epoch_end(length.amount)
 
+    def trained(self, steps_completed: int) -> dict[str, float]:
+        """Return how much training so many batches are, in every unit that is known."""
+        epoch = self.epoch_of(steps_completed)
+        start, end = self.epoch_end(epoch), self.epoch_end(epoch + 1)
+        return {
+            "batches": steps_completed,
+            "records": steps_completed * self.global_batch_size,
+            "epochs": epoch + (steps_completed - start) / (end - start),
+        }
+
     def epoch_of(self, batch_idx: int) -> int:
         """Return the epoch that the batch with this index (from 0) belongs to."""
         if not self.records_per_epoch:

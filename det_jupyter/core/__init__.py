@@ -4,6 +4,7 @@ from det_jupyter.core.checkpoint import CheckpointContext, read_metadata
 from det_jupyter.core.context import Context, init
 from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
 from det_jupyter.core.preempt import PreemptContext
+from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "PreemptContext",
     "RecordList",
     "RecordSink",
+    "SearcherContext",
     "TrainContext",
     "init",
     "read_metadata",

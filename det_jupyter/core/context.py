@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_jupyter.config import Length
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.preempt import PreemptContext
+from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 from det_jupyter.paths import data_dir
 from det_jupyter.storage import LocalStorage, default_root
+
+
+_ANY_LENGTH = Length("batches", 1)  # off the cluster the script itself says how long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,7 @@ class Context:
         train: Reports of metrics and progress.
         checkpoint: Saving and restoring state.
         preempt: Being asked to leave.
+        searcher: How far to train.
         sink: Where the records of all of them go.
     """
 
@@ -29,6 +35,7 @@ class Context:
     train: TrainContext
     checkpoint: CheckpointContext
     preempt: PreemptContext
+    searcher: SearcherContext
     sink: RecordSink
 
 
@@ -37,6 +44,7 @@ def init(
     distributed: DistributedContext | None = None,
     checkpoint_storage: str | Path | None = None,
     sink: RecordSink | None = None,
+    length: Length = _ANY_LENGTH,
 ) -> Context:
     """Return a context for a plain script or notebook: nobody schedules it, or asks it to leave.
 
@@ -44,6 +52,7 @@ def init(
         distributed: The ranks, if a launcher started several; by default there is one.
         checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
         sink: Gets the records; by default they are kept in `context.sink.records`.
+        length: How far `context.searcher` asks to train.
     """
     distributed = distributed or DistributedContext()
     sink = sink or RecordList()
@@ -53,5 +62,8 @@ def init(
         train=TrainContext(sink, distributed),
         checkpoint=CheckpointContext(LocalStorage(root), sink, distributed, {}),
         preempt=PreemptContext(None, distributed),
+        searcher=SearcherContext(
+            length, is_last=True, page=None, distributed=distributed, sink=sink
+        ),
         sink=sink,
     )

@@ -57,12 +57,29 @@ class TrainContext:
             values = _by_name(batch_metrics)
             self._sink.write(BatchMetrics(at=time.time(), first=first, values=values))
 
-    def report_validation_metrics(self, steps_completed: int, metrics: Mapping[str, Any]) -> None:
-        """Report the metrics of a validation."""
-        self.report_metrics("validation", steps_completed, metrics)
+    def report_validation_metrics(
+        self,
+        steps_completed: int,
+        metrics: Mapping[str, Any],
+        trained: Mapping[str, float] | None = None,
+    ) -> None:
+        """Report the metrics of a validation; `trained` as in `report_metrics`."""
+        self.report_metrics("validation", steps_completed, metrics, trained)
 
-    def report_metrics(self, group: str, steps_completed: int, metrics: Mapping[str, Any]) -> None:
+    def report_metrics(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: Mapping[str, Any],
+        trained: Mapping[str, float] | None = None,
+    ) -> None:
         """Report metrics of any group: "training", "validation", or a name of your own.
+
+        Args:
+            group: The group.
+            steps_completed: Batches trained since the beginning of the trial.
+            metrics: The values.
+            trained: How much training these steps are, by unit: batches, records, epochs.
 
         Raises:
             ValueError: A name, the step or a value cannot be reported; the message says which.
@@ -74,7 +91,11 @@ class TrainContext:
         self._steps_completed = _checked_steps(steps_completed)
         ready = _checked_metrics(metrics)
         record = MetricsReported(
-            at=time.time(), group=group, steps_completed=steps_completed, metrics=ready
+            at=time.time(),
+            group=group,
+            steps_completed=steps_completed,
+            metrics=ready,
+            trained=dict(trained or {}),
         )
         self._sink.write(record)
 

@@ -5,7 +5,7 @@ STARTING            nothing             it missed the order: start again
 its ranks started   nothing             lost with an agent before this one: run again elsewhere
 STOPPING            nothing             it never started, and never shall
 STOPPING            alive               it may have missed the order: leave
-any                 alive               it goes on
+any                 alive               it goes on; it may have missed a farther target
 any                 not alive           wait: its journals and its exit will come
 nothing             alive               nobody wants it: kill
 """
@@ -13,7 +13,7 @@ nothing             alive               nobody wants it: kill
 from __future__ import annotations
 
 from det_jupyter.master.events import AgentRegistered
-from det_jupyter.master.placing import order_leave, order_start
+from det_jupyter.master.placing import order_extend, order_leave, order_start
 from det_jupyter.master.run_events import on_gang_exited
 from det_jupyter.master.state import Agent, Allocation, Trial
 from det_jupyter.master.turn import Turn
@@ -36,6 +36,8 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         elif lives[allocation.id] and allocation.state is AllocationState.STOPPING:
             at_once = trial.state is State.STOPPING_KILLED
             order_leave(turn, trial, allocation, at_once=at_once)
+        elif lives[allocation.id] and trial.target != allocation.planned_target:
+            order_extend(turn, trial, allocation)
     for allocation_id, is_alive in lives.items():
         if is_alive and turn.state.find_allocation(allocation_id) is None:
             turn.tell(event.agent_id, KillGang(allocation_id=allocation_id))
@@ -63,10 +65,8 @@ def on_agent_lost(turn: Turn, agent_id: str) -> None:
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
     return [
         (trial, trial.allocation)
-        for trial in turn.state.trials.values()
+        for trial in turn.roster.holding(agent_id)
         if trial.allocation is not None
-        and trial.allocation.holds_slots
-        and trial.allocation.agent_id == agent_id
     ]
 
 

@@ -11,6 +11,8 @@ from det_jupyter.master.door import Guard, add_refusals
 from det_jupyter.master.routes_agents import agent_routes
 from det_jupyter.master.routes_experiments import experiment_routes
 from det_jupyter.master.routes_master import master_routes
+from det_jupyter.master.routes_search import search_routes
+from det_jupyter.master.routes_templates import template_routes
 from det_jupyter.master.service import Service
 from det_jupyter.wire import MasterInfo, Refusal
 
@@ -38,6 +40,8 @@ def create_app(
     )
     add_refusals(app)
     app.include_router(master_routes(service, info, request_stop), prefix=API)
+    app.include_router(template_routes(service), prefix=API)
+    app.include_router(search_routes(service), prefix=API)  # before those with any verb
     app.include_router(experiment_routes(service), prefix=API)
     app.include_router(agent_routes(service), prefix=API)
     return Guard(app, info.token)

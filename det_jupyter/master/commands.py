@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from det_jupyter.wire import AgentCommand
 
@@ -26,4 +27,14 @@ class TruncateMetrics:
     cause: int
 
 
-Command = ToAgent | TruncateMetrics
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsultSampler:
+    """Ask the experiment's sampler or pruner about a trial; its answer comes as an event."""
+
+    experiment_id: int
+    index: int
+    question: Literal["sample", "judge"]
+    cause: int
+
+
+Command = ToAgent | TruncateMetrics | ConsultSampler

@@ -10,12 +10,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from det_jupyter.records import CheckpointSaved, FirstStep, RankFailure, RankStarted, RunEnded
+from det_jupyter.records import (
+    CheckpointSaved,
+    FirstStep,
+    RankFailure,
+    RankStarted,
+    RunEnded,
+    TargetReached,
+)
 from det_jupyter.wire import Capsule, GangExited, GangStarted, RunReport, SlotView, Wire
 
 
 class ExperimentSubmitted(Wire):
-    """A user asked for an experiment; `config` is the effective document."""
+    """A user asked for an experiment.
+
+    Args:
+        config: The effective document.
+        origins: Where its values come from, by path: "you" or "template"; the others are defaults.
+        continues: A trial to go on with: this experiment's one trial begins where that one is.
+    """
 
     kind: Literal["experiment_submitted"] = "experiment_submitted"
     config: dict[str, Any]
@@ -23,6 +36,9 @@ class ExperimentSubmitted(Wire):
     python: str
     cwd: str
     notebook: str | None = None
+    template: str | None = None
+    origins: dict[str, str] = {}
+    continues: int | None = None
 
 
 class PauseRequested(Wire):
@@ -53,6 +69,44 @@ class KillRequested(Wire):
     experiment_id: int
 
 
+class KillTrialRequested(Wire):
+    """One trial shall end now; its experiment goes on."""
+
+    kind: Literal["kill_trial_requested"] = "kill_trial_requested"
+    trial_id: int
+
+
+class SearchChangeRequested(Wire):
+    """A running search shall have other limits; None: as it is."""
+
+    kind: Literal["search_change_requested"] = "search_change_requested"
+    experiment_id: int
+    max_trials: int | None = None
+    max_length: dict[str, int] | None = None
+    max_concurrent_trials: int | None = None
+    hyperparameters: dict[str, Any] | None = None
+
+
+class HparamsSampled(Wire):
+    """The sampler has answered: what the trial to be made shall have, or why it cannot say."""
+
+    kind: Literal["hparams_sampled"] = "hparams_sampled"
+    experiment_id: int
+    index: int
+    hparams: dict[str, Any] | None = None
+    error: str = ""
+
+
+class TrialJudged(Wire):
+    """The pruner has answered, or failed."""
+
+    kind: Literal["trial_judged"] = "trial_judged"
+    experiment_id: int
+    index: int
+    is_pruned: bool
+    error: str = ""
+
+
 class AgentRegistered(Wire):
     """An agent process said who it is, what it has, and which runs it knows."""
 
@@ -73,12 +127,16 @@ class AgentLost(Wire):
 
 
 class ValidationReported(Wire):
-    """The searcher's metric of one validation; None when it was no number."""
+    """The searcher's metric of one validation; None when it was no number.
+
+    `time` is the searcher's time metric, if it has one.
+    """
 
     kind: Literal["validation_reported"] = "validation_reported"
     allocation_id: str
     steps_completed: int
     metric: float | None
+    time: float | None = None
 
 
 class RecordArrived(Wire):
@@ -88,7 +146,7 @@ class RecordArrived(Wire):
     allocation_id: str
     rank: int
     record: Annotated[
-        RankStarted | FirstStep | CheckpointSaved | RunEnded | RankFailure,
+        RankStarted | FirstStep | CheckpointSaved | TargetReached | RunEnded | RankFailure,
         Field(discriminator="kind"),
     ]
 
@@ -99,6 +157,10 @@ Event = Annotated[
     | ActivateRequested
     | CancelRequested
     | KillRequested
+    | KillTrialRequested
+    | SearchChangeRequested
+    | HparamsSampled
+    | TrialJudged
     | AgentRegistered
     | AgentLost
     | GangStarted

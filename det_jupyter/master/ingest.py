@@ -13,6 +13,7 @@ machine does not want to know (of a run that is over, say) is skipped, and the o
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -33,6 +34,7 @@ from det_jupyter.records import (
     RankStarted,
     Record,
     RunEnded,
+    TargetReached,
     parse_line,
     to_line,
     to_number,
@@ -54,6 +56,7 @@ class _Source:
     run: int
     rank: int
     metric: str  # the searcher's
+    time_metric: str | None
 
 
 def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offsets:
@@ -128,13 +131,15 @@ class _Intake:
         if found is None or kind not in ("journal", "output") or not rank.isdecimal():
             return None
         trial, allocation = found
+        searcher = state.experiments[trial.experiment_id].config["searcher"]
         return _Source(
             allocation_id=allocation.id,
             experiment_id=trial.experiment_id,
             trial_id=trial.id,
             run=allocation.run,
             rank=int(rank),
-            metric=state.experiments[trial.experiment_id].config["searcher"]["metric"],
+            metric=searcher["metric"],
+            time_metric=searcher.get("time_metric"),
         )
 
     def _take_journal(self, source: _Source, text: str) -> None:
@@ -165,7 +170,7 @@ class _Intake:
                     self._handle(_validation(source, record))
             case Progress():
                 self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
-            case FirstStep() | CheckpointSaved() | RunEnded():
+            case FirstStep() | CheckpointSaved() | TargetReached() | RunEnded():
                 self._work.note_progress(source.trial_id, record.steps_completed)
                 self._handle(_arrival(source, record))
             case RankStarted() | RankFailure():
@@ -196,11 +201,21 @@ def _validation(source: _Source, record: MetricsReported) -> ValidationReported:
         allocation_id=source.allocation_id,
         steps_completed=record.steps_completed,
         metric=to_number(record.metrics.get(source.metric)),
+        time=_time(record, source.time_metric),
     )
 
 
+def _time(record: MetricsReported, name: str | None) -> float | None:
+    """Return how far the trial is by the time metric: its own, or a unit of training."""
+    if name is None:
+        return None
+    time = to_number(record.metrics.get(name, record.trained.get(name)))
+    return time if time is not None and math.isfinite(time) else None
+
+
 def _arrival(
-    source: _Source, record: RankStarted | FirstStep | CheckpointSaved | RunEnded | RankFailure
+    source: _Source,
+    record: RankStarted | FirstStep | CheckpointSaved | TargetReached | RunEnded | RankFailure,
 ) -> RecordArrived:
     return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)
 

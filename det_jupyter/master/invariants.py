@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from det_jupyter.master.lifecycle import is_stopping
 from det_jupyter.master.queue import agents_as_they_are, find_request, to_request
+from det_jupyter.master.roster import Roster
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.scheduler import schedule
 from det_jupyter.wire import AllocationState, State
 
 
-def check(state: MachineState) -> None:
+def check(state: MachineState, roster: Roster) -> None:
     """Assert all of it; the message names the first thing that is wrong."""
+    assert roster == Roster(state), "the roster is not what the state says"
     for experiment in state.experiments.values():
         _check_experiment(state, experiment)
     for trial in state.trials.values():
         _check_trial(state, trial)
     _check_slots(state)
-    _check_queue(state)
+    _check_queue(state, roster)
 
 
 def _check_experiment(state: MachineState, experiment: Experiment) -> None:
@@ -27,9 +29,11 @@ def _check_experiment(state: MachineState, experiment: Experiment) -> None:
     if experiment.state.is_terminal:
         assert not living, f"{name} and left trials behind"
     elif experiment.state in (State.STOPPING_CANCELED, State.STOPPING_KILLED):
-        assert living == {experiment.state}, f"{name}, its trials are {living}"
+        assert living <= {experiment.state, State.STOPPING_KILLED}, f"{name}, trials: {living}"
+        assert living, f"{name} and waits for nothing"
     elif experiment.state in (State.ACTIVE, State.PAUSED):
-        assert living <= {experiment.state, State.STOPPING_COMPLETED}, f"{name}, trials: {living}"
+        ending = {State.STOPPING_COMPLETED, State.STOPPING_KILLED}
+        assert living <= {experiment.state, *ending}, f"{name}, trials: {living}"
 
 
 def _check_trial(state: MachineState, trial: Trial) -> None:
@@ -42,9 +46,11 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
     elif is_stopping(trial.state):
         assert trial.holds_slots, f"{name} and waits for nothing"
     elif trial.state is State.ACTIVE:
-        assert trial.holds_slots or waits, f"{name} and neither runs nor queues"
+        idle = not (trial.holds_slots or waits)
+        assert idle <= trial.is_resting, f"{name} and neither runs nor queues nor rests"
     assert not waits or trial.state is State.ACTIVE, f"{name} and queues"
-    assert waits == (trial.waiting_for is not None), f"{name}: sentence and queue differ"
+    assert waits <= (trial.waiting_for is not None), f"{name} and waits without a reason"
+    assert not (waits and trial.is_resting), f"{name}, rests and queues"
     if trial.holds_slots:
         _check_gang(state, trial)
 
@@ -55,7 +61,8 @@ def _check_gang(state: MachineState, trial: Trial) -> None:
     needed = state.experiments[trial.experiment_id].slots_per_trial
     assert len(allocation.slots) == needed, f"{allocation.id}: half a gang"
     assert allocation.agent_id is not None
-    if trial.state is not State.ACTIVE:
+    leaves_by_itself = trial.target_is_last and trial.is_resting
+    if trial.state is not State.ACTIVE and not leaves_by_itself:
         assert allocation.state is AllocationState.STOPPING, f"{allocation.id} was not told to go"
 
 
@@ -69,10 +76,12 @@ def _check_slots(state: MachineState) -> None:
                 taken.add(place)
 
 
-def _check_queue(state: MachineState) -> None:
+def _check_queue(state: MachineState, roster: Roster) -> None:
     waiting = [
         to_request(trial, state.experiments[trial.experiment_id])
         for trial in state.trials.values()
         if find_request(trial) is not None
     ]
-    assert not schedule(agents_as_they_are(state), waiting), "a trial waits although it fits"
+    assert not schedule(agents_as_they_are(state, roster), waiting), (
+        "a trial waits although it fits"
+    )

@@ -6,12 +6,14 @@ is the only way its state changes. It does no I/O, reads no clock, and draws onl
 that derive from an experiment's seed: the same events give the same state and commands, always.
 That is what makes a restart safe: snapshot, then the later events again.
 
-    user     Submitted, Pause-, Activate-, Cancel-, KillRequested ──► user_events  ─┐
-    agent    AgentRegistered, AgentLost                           ──► agent_events ─┼─► placing
-    rank     GangStarted, GangExited, RecordArrived,              ──► run_events   ─┘      │
+    user     Submitted, Pause-, Activate-, Cancel-, KillRequested ──► user_events   ─┐
+             SearchChangeRequested, KillTrialRequested            ──► search_events ─┤
+    sampler  HparamsSampled, TrialJudged                          ──► search_events ─┼─► placing
+    agent    AgentRegistered, AgentLost                           ──► agent_events  ─┤     │
+    rank     GangStarted, GangExited, RecordArrived,              ──► run_events    ─┘     │
              ValidationReported                                                            ▼
-                                              StartGang, SignalGang, KillGang, CloseRun (agents)
-                                              TruncateMetrics                           (store)
+                                  StartGang, ExtendGang, SignalGang, KillGang, CloseRun (agents)
+                                  TruncateMetrics (store)        ConsultSampler (sampling)
 
 Rules
  1. A handler checks first and changes after: an event that is refused has changed nothing.
@@ -21,6 +23,8 @@ Rules
     commanded again.
  4. A trial has one allocation at a time. News of another one is old news and changes nothing.
  5. After each event, nobody waits who fits (placing.py), and whoever waits knows why.
+ 6. What an event costs does not grow with the number of trials: who waits, runs or lives is in the
+    roster, and searches stay alive between events (searches.py).
 
 Knows nothing of HTTP, SQLite or processes. The idea is distributed's scheduler state machine; what
 that spreads over transition methods is here in tables and in handlers by who speaks.
@@ -37,12 +41,21 @@ from det_jupyter.master.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.events import Event
 from det_jupyter.master.invariants import check
 from det_jupyter.master.placing import place_waiting
+from det_jupyter.master.roster import Roster
 from det_jupyter.master.run_events import (
     on_gang_exited,
     on_gang_started,
     on_record_arrived,
     on_validation_reported,
 )
+from det_jupyter.master.search_events import (
+    on_hparams_sampled,
+    on_kill_trial_requested,
+    on_search_change_requested,
+    on_trial_judged,
+)
+from det_jupyter.master.searches import Searches
+from det_jupyter.master.searching import ask
 from det_jupyter.master.state import MachineState
 from det_jupyter.master.turn import Changes, Turn
 from det_jupyter.master.user_events import (
@@ -52,6 +65,8 @@ from det_jupyter.master.user_events import (
     on_submitted,
 )
 from det_jupyter.wire import GangExited, GangStarted, State
+
+_CHANGE_SLOTS = (events.AgentRegistered, events.AgentLost)
 
 
 class Machine:
@@ -63,6 +78,8 @@ class Machine:
 
     def __init__(self, state: MachineState | None = None) -> None:
         self.state = state or MachineState()
+        self.roster = Roster(self.state)
+        self.searches = Searches()
         self._changes = Changes()
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -74,14 +91,16 @@ class Machine:
             Conflict: The event does not fit the state.
         """
         self.state.seq += 1
-        turn = Turn(self.state, now)
+        turn = Turn(self.state, self.roster, self.searches, now)
+        version = self.roster.version
         self._changes = turn.changes
         try:
             _dispatch(turn, event)
         except DetError:
             self.state.seq -= 1
             raise
-        place_waiting(turn)
+        if self.roster.version != version or isinstance(event, _CHANGE_SLOTS):
+            place_waiting(turn)  # else nothing has changed for those who wait
         return turn.commands
 
     def changes(self) -> Changes:
@@ -90,7 +109,20 @@ class Machine:
 
     def check(self) -> None:
         """Assert every invariant of the state."""
-        check(self.state)
+        check(self.state, self.roster)
+
+    def dump(self) -> str:
+        """Return the whole state as JSON, from which another machine goes on as this one would."""
+        self.searches.write_into(self.state)
+        return self.state.model_dump_json()
+
+    def pending(self) -> list[Command]:
+        """Return the questions to samplers and pruners that were not answered yet."""
+        turn = Turn(self.state, self.roster, self.searches, now=0.0)
+        for experiment in self.state.experiments.values():
+            if not experiment.state.is_terminal:
+                ask(turn, experiment, self.searches.of(experiment).pending())
+        return turn.commands
 
     def story(self, trial_id: int) -> list[str]:
         """Return the last events of a trial, in words."""
@@ -109,6 +141,14 @@ def _dispatch(turn: Turn, event: Event) -> None:
             on_end_requested(turn, event.experiment_id, State.STOPPING_CANCELED)
         case events.KillRequested():
             on_end_requested(turn, event.experiment_id, State.STOPPING_KILLED)
+        case events.KillTrialRequested():
+            on_kill_trial_requested(turn, event.trial_id)
+        case events.SearchChangeRequested():
+            on_search_change_requested(turn, event)
+        case events.HparamsSampled():
+            on_hparams_sampled(turn, event)
+        case events.TrialJudged():
+            on_trial_judged(turn, event)
         case events.AgentRegistered():
             on_agent_registered(turn, event)
         case events.AgentLost():

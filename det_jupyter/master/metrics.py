@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from det_jupyter.master.state import Trial
+from det_jupyter.master.state import Experiment, Trial
+from det_jupyter.master.turn import Turn
 
 
 def best_of(values: Iterable[float | None], config: dict[str, Any]) -> float | None:
@@ -17,8 +18,29 @@ def best_of(values: Iterable[float | None], config: dict[str, Any]) -> float | N
     return min(numbers) if config["searcher"]["smaller_is_better"] else max(numbers)
 
 
-def note_metrics(trial: Trial, by_step: dict[int, float], config: dict[str, Any]) -> None:
-    """Take over what is known of the trial's metric, in place of what was."""
-    trial.metrics_by_step = by_step
-    trial.best_metric = best_of(by_step.values(), config)
-    trial.latest_metric = by_step[max(by_step)] if by_step else None
+def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
+    """Note the metric of a validation."""
+    experiment = turn.experiment(trial.experiment_id)
+    trial.metrics_by_step[steps_completed] = metric
+    trial.best_metric = best_of((trial.best_metric, metric), experiment.config)
+    if steps_completed >= max(trial.metrics_by_step):
+        trial.latest_metric = metric
+    _note_best(turn, experiment, best_of((experiment.best_metric, metric), experiment.config))
+
+
+def forget_metrics(turn: Turn, trial: Trial, kept: dict[int, float]) -> None:
+    """The trial starts again from a checkpoint: only these metrics hold."""
+    experiment = turn.experiment(trial.experiment_id)
+    was_best = trial.best_metric is not None and trial.best_metric == experiment.best_metric
+    trial.metrics_by_step = kept
+    trial.best_metric = best_of(kept.values(), experiment.config)
+    trial.latest_metric = kept[max(kept)] if kept else None
+    if was_best and trial.best_metric != experiment.best_metric:
+        values = (other.best_metric for other in turn.trials_of(experiment))
+        _note_best(turn, experiment, best_of(values, experiment.config))
+
+
+def _note_best(turn: Turn, experiment: Experiment, best: float | None) -> None:
+    if best != experiment.best_metric:
+        experiment.best_metric = best
+        turn.touch(experiment)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from det_jupyter.master.commands import TruncateMetrics
 from det_jupyter.master.lifecycle import move_allocation
-from det_jupyter.master.metrics import best_of, note_metrics
+from det_jupyter.master.metrics import forget_metrics
 from det_jupyter.master.plans import make_plan
-from det_jupyter.master.queue import agents_as_they_are, find_request, to_request
+from det_jupyter.master.queue import agents_as_they_are, to_request
 from det_jupyter.master.state import Allocation, Trial
 from det_jupyter.master.turn import Turn
 from det_jupyter.scheduler import Placement, explain, schedule
-from det_jupyter.wire import AllocationState, KillGang, SignalGang, StartGang
+from det_jupyter.wire import AllocationState, ExtendGang, KillGang, SignalGang, StartGang
 
 
 def queue(turn: Turn, trial: Trial) -> None:
@@ -28,37 +28,32 @@ def queue(turn: Turn, trial: Trial) -> None:
         run=trial.runs,
         queued_at=turn.now,
     )
+    trial.is_resting = False
     turn.touch(trial, f"run {trial.runs} queued")
 
 
 def place_waiting(turn: Turn) -> None:
     """Start whoever fits, and say anew why each of the others waits: it may lie in others."""
-    if waiting := _waiting(turn):
-        requests = [
-            to_request(trial, turn.experiment(trial.experiment_id)) for trial in waiting.values()
-        ]
-        for placement in schedule(agents_as_they_are(turn.state), requests):
-            _start(turn, waiting[placement.request_id], placement)
+    waiting = turn.roster.waiting()
+    if not waiting:
+        return
+    by_request = {trial.allocation.id: trial for trial in waiting if trial.allocation is not None}
+    requests = [to_request(trial, turn.experiment(trial.experiment_id)) for trial in waiting]
+    for placement in schedule(agents_as_they_are(turn.state, turn.roster), requests):
+        _start(turn, by_request[placement.request_id], placement)
     _explain_waiting(turn)
 
 
-def _waiting(turn: Turn) -> dict[str, Trial]:
-    return {
-        allocation.id: trial
-        for trial in turn.state.trials.values()
-        if (allocation := find_request(trial)) is not None
-    }
-
-
 def _explain_waiting(turn: Turn) -> None:
-    waiting = {trial.id for trial in _waiting(turn).values()}
-    agents = agents_as_they_are(turn.state) if waiting else []
-    for trial in turn.state.trials.values():
-        reason = None
-        if trial.id in waiting:
-            reason = explain(turn.experiment(trial.experiment_id).slots_per_trial, agents)
-        if reason != trial.waiting_for:
-            trial.waiting_for = reason
+    waiting = turn.roster.waiting()
+    agents = agents_as_they_are(turn.state, turn.roster) if waiting else []
+    reasons: dict[int, str] = {}  # by how many slots are asked for
+    for trial in waiting:
+        slots = turn.experiment(trial.experiment_id).slots_per_trial
+        if slots not in reasons:
+            reasons[slots] = explain(slots, agents)
+        if reasons[slots] != trial.waiting_for:
+            trial.waiting_for = reasons[slots]
             turn.touch(trial)
 
 
@@ -69,7 +64,9 @@ def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
     allocation.agent_id = placement.agent_id
     allocation.slots = [slots[slot_id] for slot_id in placement.slot_ids]
     allocation.starts_from = trial.latest_checkpoint
+    allocation.planned_target = trial.target
     allocation.started_at = turn.now
+    trial.waiting_for = None
     move_allocation(trial, AllocationState.STARTING)
     turn.touch(trial, f"run {allocation.run} starts on {placement.agent_id}")
     if trial.runs > 1:
@@ -81,8 +78,7 @@ def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Tell the agent to start the gang that holds its slots; safe to repeat."""
     assert allocation.agent_id is not None
     experiment = turn.experiment(trial.experiment_id)
-    best = best_of((t.best_metric for t in turn.trials_of(experiment)), experiment.config)
-    plan = make_plan(experiment, trial, allocation, best)
+    plan = make_plan(experiment, trial, allocation)
     turn.tell(allocation.agent_id, StartGang(plan=plan))
 
 
@@ -90,7 +86,7 @@ def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> N
     """What was reported after the checkpoint will be reported again."""
     steps = allocation.starts_from.steps_completed if allocation.starts_from is not None else 0
     kept = {step: value for step, value in trial.metrics_by_step.items() if step <= steps}
-    note_metrics(trial, kept, turn.experiment(trial.experiment_id).config)
+    forget_metrics(turn, trial, kept)
     turn.commands.append(
         TruncateMetrics(
             experiment_id=trial.experiment_id,
@@ -108,10 +104,22 @@ def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
         return
     if allocation.state is AllocationState.QUEUED:
         move_allocation(trial, AllocationState.ENDED)
+        trial.waiting_for = None
+        turn.touch(trial)
         return
     if allocation.state is not AllocationState.STOPPING:
         move_allocation(trial, AllocationState.STOPPING)
+        turn.touch(trial)
     order_leave(turn, trial, allocation, at_once=at_once)
+
+
+def order_extend(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Tell the gang how far its trial trains now; safe to repeat."""
+    assert allocation.agent_id is not None
+    command = ExtendGang(
+        allocation_id=allocation.id, target=trial.target, target_is_last=trial.target_is_last
+    )
+    turn.tell(allocation.agent_id, command)
 
 
 def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:

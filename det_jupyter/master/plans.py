@@ -6,10 +6,8 @@ from det_jupyter.master.state import Allocation, Experiment, Trial
 from det_jupyter.wire import GangPlan
 
 
-def make_plan(
-    experiment: Experiment, trial: Trial, allocation: Allocation, best_metric: float | None
-) -> GangPlan:
-    """Return the plan of a run; equal each time it is made, so that starting is safe to repeat."""
+def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
+    """Return the plan of a run; made again later, it may tell of a farther target."""
     return GangPlan(
         allocation_id=allocation.id,
         experiment_id=experiment.id,
@@ -23,5 +21,8 @@ def make_plan(
         seed=trial.seed,
         capsule=experiment.capsule,
         checkpoint=allocation.starts_from,
-        best_metric=best_metric,
+        warm_start=trial.warm_start,
+        best_metric=experiment.best_metric,
+        target=trial.target,
+        target_is_last=trial.target_is_last,
     )

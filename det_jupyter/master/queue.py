@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from det_jupyter.master.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.roster import Roster
+from det_jupyter.master.state import Agent, Allocation, Experiment, MachineState, Trial
 from det_jupyter.scheduler import AgentSlots, Holder, Request
 from det_jupyter.wire import AllocationState
 
@@ -24,50 +25,37 @@ def to_request(trial: Trial, experiment: Experiment) -> Request:
         slots=experiment.slots_per_trial,
         priority=int(experiment.config["resources"]["priority"]),
         queued_at=allocation.queued_at,
+        number=trial.id,
     )
 
 
-def agents_as_they_are(state: MachineState) -> list[AgentSlots]:
+def agents_as_they_are(state: MachineState, roster: Roster) -> list[AgentSlots]:
     """Return a snapshot of all agents: what is free, and who holds the rest."""
     return [
         AgentSlots(
             id=agent.id,
             kind=agent.slots[0].kind if agent.slots else "cpu",
             total=len(agent.slots),
-            free=tuple(sorted({s.id for s in agent.slots} - _taken(state, agent.id))),
-            holders=tuple(_holders(state, agent.id)),
+            free=tuple(sorted({s.id for s in agent.slots} - slots_in_use(agent, roster).keys())),
+            holders=tuple(_holders(state, roster.holding(agent.id))),
         )
         for agent in state.agents.values()
     ]
 
 
-def slots_in_use(state: MachineState, agent_id: str) -> dict[int, str]:
+def slots_in_use(agent: Agent, roster: Roster) -> dict[int, str]:
     """Return which slots of an agent are taken, and by which allocation."""
     return {
         slot.id: trial.allocation.id
-        for trial in _occupants(state, agent_id)
+        for trial in roster.holding(agent.id)
         if trial.allocation is not None
         for slot in trial.allocation.slots
     }
 
 
-def _occupants(state: MachineState, agent_id: str) -> list[Trial]:
-    return [
-        trial
-        for trial in state.trials.values()
-        if trial.allocation is not None
-        and trial.allocation.holds_slots
-        and trial.allocation.agent_id == agent_id
-    ]
-
-
-def _taken(state: MachineState, agent_id: str) -> set[int]:
-    return set(slots_in_use(state, agent_id))
-
-
-def _holders(state: MachineState, agent_id: str) -> list[Holder]:
+def _holders(state: MachineState, trials: list[Trial]) -> list[Holder]:
     holders = []
-    for trial in _occupants(state, agent_id):
+    for trial in trials:
         experiment = state.experiments[trial.experiment_id]
         assert trial.allocation is not None
         holders.append(

@@ -1,8 +1,9 @@
 """What agents and ranks say of a run. News of a run that holds no slots changes nothing.
 
 GangStarted, all RankStarted    RUNNING
-ValidationReported              the trial's metric; the search method may stop the trial
+ValidationReported              the trial's metric; the search may stop the trial
 CheckpointSaved                 where the next run will start from
+TargetReached                   the search says whether the trial goes on, rests or ends
 RunEnded, RankFailure           noted: they count when the gang has exited
 GangExited                      ENDED; verdict.py says what it means for the trial
 """
@@ -13,14 +14,9 @@ from typing import assert_never
 
 from det_jupyter.master.events import RecordArrived, ValidationReported
 from det_jupyter.master.lifecycle import is_stopping, move, move_allocation
-from det_jupyter.master.metrics import note_metrics
+from det_jupyter.master.metrics import note_metric
 from det_jupyter.master.placing import queue
-from det_jupyter.master.searching import (
-    conclude_if_drained,
-    end_trial,
-    finish_trial,
-    judge_validation,
-)
+from det_jupyter.master.searching import finish_trial, judge_validation, on_target_reached
 from det_jupyter.master.state import Allocation, Trial
 from det_jupyter.master.turn import Turn
 from det_jupyter.master.verdict import (
@@ -30,7 +26,14 @@ from det_jupyter.master.verdict import (
     judge,
     lost_too_often,
 )
-from det_jupyter.records import CheckpointSaved, FirstStep, RankFailure, RankStarted, RunEnded
+from det_jupyter.records import (
+    CheckpointSaved,
+    FirstStep,
+    RankFailure,
+    RankStarted,
+    RunEnded,
+    TargetReached,
+)
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
     AllocationState,
@@ -91,6 +94,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             trial.losses = 0
         case CheckpointSaved():
             _note_checkpoint(turn, trial, record)
+        case TargetReached():
+            on_target_reached(turn, trial, record)
         case RunEnded():
             allocation.run_end = allocation.run_end or record
         case RankFailure():
@@ -112,26 +117,35 @@ def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
         searcher_metric=trial.metrics_by_step.get(record.steps_completed),
     )
     turn.changes.checkpoints.add(record.uuid)
+    trial.checkpoints.append(record.uuid)
     trial.latest_checkpoint = CheckpointRef(
         uuid=record.uuid, path=record.path, steps_completed=record.steps_completed
     )
 
 
 def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
-    """Note the trial's metric, and let the search method judge it."""
+    """Note the trial's metric, and show it to the search."""
     found = turn.state.find_allocation(event.allocation_id)
-    if found is None or event.metric is None:
+    if found is None:
         return
     trial, _ = found
-    metrics = trial.metrics_by_step | {event.steps_completed: event.metric}
-    note_metrics(trial, metrics, turn.experiment(trial.experiment_id).config)
-    for checkpoint in turn.state.checkpoints.values():
-        if (checkpoint.trial_id, checkpoint.steps_completed) == (trial.id, event.steps_completed):
-            checkpoint.searcher_metric = event.metric
-            turn.changes.checkpoints.add(checkpoint.uuid)
+    if event.metric is not None:
+        note_metric(turn, trial, event.steps_completed, event.metric)
+        _note_in_checkpoints(turn, trial, event.steps_completed, event.metric)
     turn.touch(trial)
     if not is_stopping(trial.state):
-        judge_validation(turn, trial, event.steps_completed, event.metric)
+        judge_validation(turn, trial, time=event.time, metric=event.metric)
+
+
+def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
+    """A checkpoint that was saved before its validation gets the metric now."""
+    for uuid in reversed(trial.checkpoints):
+        checkpoint = turn.state.checkpoints[uuid]
+        if checkpoint.steps_completed < steps_completed:
+            return
+        if checkpoint.steps_completed == steps_completed:
+            checkpoint.searcher_metric = metric
+            turn.changes.checkpoints.add(uuid)
 
 
 def on_gang_exited(turn: Turn, event: GangExited) -> None:
@@ -147,7 +161,7 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
     match verdict:
         case Verdict.ENDED_AS_ASKED:
-            _on_ended_as_asked(turn, trial)
+            _on_ended_as_asked(turn, trial, allocation)
         case Verdict.COMPLETED | Verdict.INVALID:
             _on_completed(turn, trial, allocation)
         case Verdict.PREEMPTED:
@@ -160,16 +174,21 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
             assert_never(verdict)
 
 
-def _on_ended_as_asked(turn: Turn, trial: Trial) -> None:
-    if trial.state is State.STOPPING_COMPLETED:  # it was the search method that asked
-        finish_trial(turn, trial, ExitReason.COMPLETED)
+def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    if trial.state is not State.STOPPING_COMPLETED:
+        finish_trial(turn, trial, ExitReason.CANCELED)
         return
-    end_trial(turn, trial)
-    conclude_if_drained(turn, turn.experiment(trial.experiment_id))
+    if allocation.failures:  # all that counts is saved, but its last words should be heard
+        trial.message = f"failed after its last batch: {allocation.failures[0].error}"
+    finish_trial(turn, trial, ExitReason.COMPLETED)
 
 
 def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     assert allocation.run_end is not None
+    is_at_its_end = trial.is_resting and trial.target_is_last
+    if allocation.run_end.reason == "completed" and not is_at_its_end:
+        _queue_if_active(turn, trial)  # the search changed just as it left: on, or rest
+        return
     prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""
     trial.message = prefix + allocation.run_end.message
     move(trial, State.STOPPING_COMPLETED)
@@ -218,5 +237,5 @@ def _give_up(turn: Turn, trial: Trial, error: str) -> None:
 
 
 def _queue_if_active(turn: Turn, trial: Trial) -> None:
-    if trial.state is State.ACTIVE:
+    if trial.state is State.ACTIVE and not trial.is_resting:
         queue(turn, trial)

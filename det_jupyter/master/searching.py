@@ -1,126 +1,240 @@
-"""Trials made and ended, and the experiment with the last of them, as its search method says.
+"""Trials made, told how far to train, and ended, as the experiment's search says.
 
-    method says     Create      a trial is made and queues
-                    Stop        the trial shall leave; it will be COMPLETED
+    search says     Create      a trial is made; it rests until it is told how far to train
+                    TrainTo     it trains that far: it queues, or its ranks go on without a pause
+                    Close       it shall leave; it will be COMPLETED
                     Shutdown    no more will come: the experiment ends with its last trial
+                    Ask…        the sampler or pruner is consulted; the answer comes as an event
 
-An experiment ends in ERROR when every one of its trials did, else in COMPLETED.
+    rests ── TrainTo ──► queues, runs ── reaches the target ──► rests, and gives its slots back
+      ▲                                        │ TrainTo at once: goes on in its slots
+      └────────────────────────────────────────┘
+
+A trial that has reached its last target ends by itself. An experiment ends in ERROR when every one
+of its trials did, else in COMPLETED.
 """
 
 from __future__ import annotations
 
-import random
+from collections.abc import Iterable
 from typing import assert_never
 
-from det_jupyter.config import parse_config, sample_hparams, trial_seed
+from det_jupyter.config import Length
+from det_jupyter.master.commands import ConsultSampler
 from det_jupyter.master.lifecycle import ENDS_AS, is_stopping, move
-from det_jupyter.master.placing import make_leave, queue
+from det_jupyter.master.placing import make_leave, order_extend, queue
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
+from det_jupyter.records import TargetReached
 from det_jupyter.searcher import (
     Action,
+    AskPruner,
+    AskSampler,
+    Close,
     Create,
     ExitReason,
-    SearchMethod,
     Shutdown,
-    Stop,
-    make_search_method,
+    TrainTo,
 )
-from det_jupyter.wire import State
+from det_jupyter.wire import AllocationState, State
 
 
 def start_search(turn: Turn, experiment: Experiment) -> None:
     """Make an experiment's first trials."""
-    method = _method_of(experiment)
-    _carry_out(turn, experiment, method, method.start())
+    carry_out(turn, experiment, turn.searches.of(experiment).start())
 
 
-def judge_validation(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
-    """Show the search method a validation of a trial that goes on."""
+def judge_validation(
+    turn: Turn, trial: Trial, *, time: float | None, metric: float | None
+) -> None:
+    """Show the search a validation of a trial that trains."""
     experiment = turn.experiment(trial.experiment_id)
-    method = _method_of(experiment)
-    index = experiment.trial_ids.index(trial.id)
-    actions = method.on_validation(index, steps_completed, metric)
-    _carry_out(turn, experiment, method, actions)
+    actions = turn.searches.of(experiment).on_report(trial.index, time, metric)
+    _note_place(turn, experiment, trial)
+    carry_out(turn, experiment, actions)
+
+
+def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
+    """A trial has trained as far as it was told: on, rest, or end."""
+    is_old = trial.is_resting or is_stopping(trial.state) or record.target != trial.target
+    if is_old:
+        return
+    trial.is_resting = True
+    experiment = turn.experiment(trial.experiment_id)
+    metric = trial.metrics_by_step.get(record.steps_completed)
+    actions = turn.searches.of(experiment).on_target_reached(trial.index, metric)
+    _note_place(turn, experiment, trial)
+    turn.touch(trial, f"reached {_in_words(trial)}")
+    carry_out(turn, experiment, actions)
+    if trial.is_resting and not trial.target_is_last and not is_stopping(trial.state):
+        trial.waiting_for = _why_it_rests(experiment, trial)
+        turn.touch(trial, "rests")
+        make_leave(turn, trial, at_once=False)
+
+
+def _why_it_rests(experiment: Experiment, trial: Trial) -> str:
+    """Return what a resting trial waits for, in a sentence."""
+    divisor = experiment.search_view.divisor if experiment.search_view else None
+    share = f"the best 1 of {divisor:g}" if divisor else "the best"
+    return f"rests at {_in_words(trial)} and holds no slots; goes on if it is among {share} there"
+
+
+def _in_words(trial: Trial) -> str:
+    return " ".join(f"{amount} {unit}" for unit, amount in trial.target.items())
+
+
+def _note_place(turn: Turn, experiment: Experiment, trial: Trial) -> None:
+    """Note where the search has the trial, for those who look."""
+    search = turn.searches.of(experiment)
+    place = (search.bracket_of(trial.index), search.rung_metrics(trial.index))
+    if place != (trial.bracket, trial.rung_metrics):
+        trial.bracket, trial.rung_metrics = place
+        turn.touch(trial)
 
 
 def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
-    """End a stopping trial that no user has stopped, and tell the search method."""
+    """End a stopping trial, and tell the search."""
+    trial.exit_reason = reason
     end_trial(turn, trial)
     experiment = turn.experiment(trial.experiment_id)
-    method = _method_of(experiment)
-    index = experiment.trial_ids.index(trial.id)
-    _carry_out(turn, experiment, method, method.on_trial_exited(index, reason))
+    if is_stopping(experiment.state) and experiment.state is not State.STOPPING_COMPLETED:
+        conclude_if_drained(turn, experiment)  # a user ended it: the search has no more say
+        return
+    actions = turn.searches.of(experiment).on_exited(trial.index, reason)
+    _note_place(turn, experiment, trial)
+    carry_out(turn, experiment, actions)
 
 
 def end_trial(turn: Turn, trial: Trial) -> None:
-    """Take a stopping trial without ranks to its terminal state."""
+    """Take a stopping trial without ranks to its terminal state; what no one needs any more goes.
+
+    A search may have a million trials: what is kept of each is what people look at.
+    """
     move(trial, ENDS_AS[trial.state])
     trial.ended_at = turn.now
-    turn.touch(trial, str(trial.state))
+    trial.waiting_for = None
+    trial.allocation = None
+    turn.touch(trial)
+    trial.story = []
 
 
 def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     """Take a stopping experiment to its terminal state, if its last trial is there."""
-    trials = turn.trials_of(experiment)
-    if not all(trial.state.is_terminal for trial in trials):
+    if turn.roster.has_living(experiment.id):
         return
-    experiment.message = next((trial.message for trial in trials if trial.message), "")
+    trials = turn.trials_of(experiment)
+    messages = (trial.message for trial in trials if trial.message)
+    experiment.message = experiment.message or next(messages, "")
     completed = experiment.state is State.STOPPING_COMPLETED
-    if completed and all(trial.state is State.ERROR for trial in trials):
+    if completed and trials and all(trial.state is State.ERROR for trial in trials):
         experiment.message = f"trial {trials[0].id}: {trials[0].message}"
         move(experiment, State.STOPPING_ERROR)
     move(experiment, ENDS_AS[experiment.state])
     experiment.ended_at = turn.now
+    turn.searches.forget(experiment)
     turn.touch(experiment)
 
 
-def _method_of(experiment: Experiment) -> SearchMethod:
-    return make_search_method(parse_config(experiment.config).searcher, experiment.searcher)
-
-
-def _carry_out(
-    turn: Turn, experiment: Experiment, method: SearchMethod, actions: list[Action]
-) -> None:
-    experiment.searcher = method.snapshot()
+def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
+    """Do what the search says."""
+    if experiment.state.is_terminal:
+        return
     for action in actions:
         match action:
             case Create():
-                _create_trial(turn, experiment)
-            case Stop(index):
-                _stop_trial(turn, turn.trials_of(experiment)[index])
+                _create_trial(turn, experiment, action)
+            case TrainTo(index, length, is_last):
+                trial = turn.state.trial_at(experiment, index)
+                _train_to(turn, trial, length, is_last=is_last)
+            case Close(index):
+                _close(turn, turn.state.trial_at(experiment, index))
             case Shutdown():
                 if experiment.state in (State.ACTIVE, State.PAUSED):
                     move(experiment, State.STOPPING_COMPLETED)
                     turn.touch(experiment)
+            case AskSampler() | AskPruner():
+                ask(turn, experiment, [action])
             case _:
                 assert_never(action)
+    _note_search(turn, experiment)
     if is_stopping(experiment.state):
         conclude_if_drained(turn, experiment)
 
 
-def _stop_trial(turn: Turn, trial: Trial) -> None:
-    if trial.state.is_terminal or is_stopping(trial.state):
+def ask(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
+    """Have the sampler or pruner consulted."""
+    for action in actions:
+        assert isinstance(action, AskSampler | AskPruner)
+        turn.commands.append(
+            ConsultSampler(
+                experiment_id=experiment.id,
+                index=action.index,
+                question="sample" if isinstance(action, AskSampler) else "judge",
+                cause=turn.state.seq,
+            )
+        )
+
+
+def _note_search(turn: Turn, experiment: Experiment) -> None:
+    if experiment.state.is_terminal:
         return
-    move(trial, State.STOPPING_COMPLETED)
-    turn.touch(trial, "stopped by the searcher")
-    make_leave(turn, trial, at_once=False)
-    if not trial.holds_slots:
-        finish_trial(turn, trial, ExitReason.COMPLETED)
+    search = turn.searches.of(experiment)
+    seen = (search.view(), search.progress)
+    if seen != (experiment.search_view, experiment.search_progress):
+        experiment.search_view, experiment.search_progress = seen
+        turn.touch(experiment)
 
 
-def _create_trial(turn: Turn, experiment: Experiment) -> None:
-    config = parse_config(experiment.config)
-    seed = trial_seed(config.reproducibility.experiment_seed, len(experiment.trial_ids))
+def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
+    assert create.index == len(experiment.trial_ids), "searches count their trials"
     turn.state.last_trial_id += 1
     trial = Trial(
         id=turn.state.last_trial_id,
         experiment_id=experiment.id,
-        hparams=sample_hparams(config.hyperparameters, random.Random(seed)),
-        seed=seed,
+        index=create.index,
+        hparams=create.hparams,
+        seed=create.seed,
+        bracket=turn.searches.of(experiment).bracket_of(create.index),
+        state=State.PAUSED if experiment.state is State.PAUSED else State.ACTIVE,
+        warm_start=experiment.warm_start,
         created_at=turn.now,
     )
     turn.state.trials[trial.id] = trial
     experiment.trial_ids.append(trial.id)
+    if experiment.continues is not None:
+        _continue_from(trial, turn.state.trials[experiment.continues])
+    turn.touch(trial)
     turn.touch(experiment)
-    queue(turn, trial)
+
+
+def _continue_from(trial: Trial, source: Trial) -> None:
+    """Let a trial begin where another one is: same seed, same state, same batch."""
+    trial.seed = source.seed
+    trial.latest_checkpoint = source.latest_checkpoint
+
+
+def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> None:
+    trial.target, trial.target_is_last = length.to_document(), is_last
+    trial.is_resting = False
+    trial.waiting_for = None
+    allocation = trial.allocation
+    if allocation is None or allocation.state is AllocationState.ENDED:
+        if trial.state is State.ACTIVE:
+            queue(turn, trial)
+    elif allocation.state in (AllocationState.STARTING, AllocationState.RUNNING):
+        order_extend(turn, trial, allocation)
+    turn.touch(trial, f"to train to {_in_words(trial)}")
+
+
+def _close(turn: Turn, trial: Trial) -> None:
+    if trial.state.is_terminal or is_stopping(trial.state):
+        return
+    experiment = turn.experiment(trial.experiment_id)
+    leaves_by_itself = trial.is_resting and trial.target_is_last
+    trial.was_stopped = turn.searches.of(experiment).was_stopped(trial.index)
+    move(trial, State.STOPPING_COMPLETED)
+    turn.touch(trial, "closed by the search")
+    if not (leaves_by_itself and trial.holds_slots):
+        make_leave(turn, trial, at_once=False)
+    if not trial.holds_slots:
+        finish_trial(turn, trial, ExitReason.COMPLETED)

@@ -11,20 +11,21 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from det_jupyter.config import parse_config
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import Conflict, NotFound, ProtocolMismatch
+from det_jupyter.master.commands import ConsultSampler
 from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
 from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
-from det_jupyter.master.machine import Machine, ToAgent
+from det_jupyter.master.machine import Machine
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.master.store import Store
-from det_jupyter.master.views import agent_view, experiment_view, trial_view
+from det_jupyter.master.templates import complete, unknown_template
+from det_jupyter.master.views import Progress, agent_view, experiment_view, trial_view
 from det_jupyter.master.work import Work
 from det_jupyter.wire import (
     PROTOCOL,
@@ -34,6 +35,7 @@ from det_jupyter.wire import (
     ExperimentView,
     Offsets,
     RegisterAgent,
+    TemplateView,
     TrialView,
 )
 
@@ -54,6 +56,7 @@ class Service:
         self.store = store
         self.links = Links()
         self.bell = Bell()
+        self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # consult.py answers them
         self.machine = restore_machine(store)
         self.is_leaving = False  # takes no more experiments
         self._clock = clock
@@ -68,7 +71,7 @@ class Service:
         """
         with self._work() as work:
             work.handle(event)
-        self._act(work.commands)
+        self._act(work)
 
     @contextmanager
     def _work(self) -> Iterator[Work]:
@@ -83,8 +86,10 @@ class Service:
             raise
         self.bell.ring()
 
-    def _act(self, commands: Sequence[ToAgent]) -> None:
-        for order in commands:
+    def _act(self, work: Work) -> None:
+        for question in work.questions:
+            self.questions.put_nowait(question)
+        for order in work.commands:
             logger.info(
                 "event %d: %s to agent %s", order.cause, order.command.kind, order.agent_id
             )
@@ -97,7 +102,11 @@ class Service:
             ConfigError: Its configuration is wrong, or no agent can ever run it.
             Conflict: The master is about to leave.
         """
-        config = parse_config(request.config, default_seed=secrets.randbelow(MAX_SEED + 1))
+        config, origins = complete(
+            request.config,
+            self.find_template(request.template).config if request.template else None,
+            default_seed=secrets.randbelow(MAX_SEED + 1),
+        )
         with suppress(TimeoutError):
             # Whether it can ever run is known only when an agent has said what it has.
             async with asyncio.timeout(_FIRST_AGENT_S):
@@ -106,7 +115,9 @@ class Service:
             raise Conflict("the master is stopping; submit again in a moment")
         self.apply(
             ExperimentSubmitted(
-                config=config.to_document(),
+                config=config,
+                template=request.template,
+                origins=origins,
                 capsule=request.capsule,
                 python=request.python,
                 cwd=request.cwd,
@@ -114,6 +125,18 @@ class Service:
             )
         )
         return self.experiment(self.machine.state.last_experiment_id)
+
+    def find_template(self, name: str) -> TemplateView:
+        """Return a template.
+
+        Raises:
+            NotFound: There is none of that name; the message names those that there are.
+        """
+        template = self.store.template(name)
+        if template is None:
+            known = [template.name for template in self.store.templates()]
+            raise NotFound(unknown_template(name, known))
+        return template
 
     # agents
 
@@ -140,7 +163,7 @@ class Service:
                 )
             )
         self.links.open(agent_id, registration.session)
-        self._act(work.commands)
+        self._act(work)
         runs = (run.allocation_id for run in registration.runs)
         return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
 
@@ -153,7 +176,7 @@ class Service:
         self.links.get(agent_id, reports.session)
         with self._work() as work:
             offsets = take_in(work, agent_id, reports.reports)
-        self._act(work.commands)
+        self._act(work)
         return offsets
 
     # questions
@@ -161,15 +184,19 @@ class Service:
     def experiment(self, experiment_id: int) -> ExperimentView:
         """Return an experiment with its trials."""
         experiment = self.find_experiment(experiment_id)
-        return experiment_view(
-            self.machine.state, self.store.progress(), experiment, last_seq=self.store.last_seq
-        )
+        return self._view_of(experiment, self.store.progress(), self.store.last_seq)
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""
         state, progress, seq = self.machine.state, self.store.progress(), self.store.last_seq
         experiments = [state.experiments[i] for i in sorted(state.experiments)]
-        return [experiment_view(state, progress, e, last_seq=seq) for e in experiments]
+        return [self._view_of(experiment, progress, seq) for experiment in experiments]
+
+    def _view_of(self, experiment: Experiment, progress: Progress, seq: int) -> ExperimentView:
+        living = self.machine.roster.living(experiment.id)
+        return experiment_view(
+            self.machine.state, progress, experiment, living=living, last_seq=seq
+        )
 
     def trial(self, trial_id: int) -> TrialView:
         """Return a trial."""
@@ -179,7 +206,7 @@ class Service:
         """Return the agents and what their slots do."""
         state = self.machine.state
         return [
-            agent_view(state, agent, is_connected=self.links.is_connected(agent.id))
+            agent_view(agent, self.machine.roster, is_connected=self.links.is_connected(agent.id))
             for agent in state.agents.values()
         ]
 
@@ -203,8 +230,7 @@ class Service:
 
     def holds_slots(self) -> bool:
         """Return whether any gang is there, or about to be."""
-        allocations = (trial.allocation for trial in self.machine.state.trials.values())
-        return any(a is not None and a.holds_slots for a in allocations)
+        return self.machine.roster.has_holding
 
     # the end
 
@@ -215,9 +241,8 @@ class Service:
 
     def close(self) -> None:
         """Write down the present state, so that the next start has nothing to replay."""
-        state = self.machine.state
         with self.store.transaction():
-            self.store.add_snapshot(state.seq, state.model_dump_json())
+            self.store.add_snapshot(self.machine.state.seq, self.machine.dump())
         self.store.close()
 
 

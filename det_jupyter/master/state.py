@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
+from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
     AllocationState,
     Capsule,
@@ -17,6 +18,7 @@ from det_jupyter.wire import (
     CheckpointView,
     FailureView,
     RankView,
+    SearchView,
     SlotView,
     State,
 )
@@ -38,6 +40,7 @@ class Allocation(Part):
     agent_id: str | None = None
     slots: list[SlotView] = []  # in rank order, once it holds them
     starts_from: CheckpointRef | None = None
+    planned_target: dict[str, int] = {}  # the trial's may have moved since
     ranks: list[RankView] = []  # once the agent said that they exist
     ranks_up: dict[int, RankStarted] = {}  # which of them have journaled that they are up
     started_at: float | None = None
@@ -59,12 +62,22 @@ class Trial(Part):
     experiment_id: int
     hparams: dict[str, Any]
     seed: int
+    index: int = 0  # its place within the experiment, from 0
+    target: dict[str, int] = {}  # it trains until then; none yet: {}
+    target_is_last: bool = False
+    is_resting: bool = True  # has reached its target (or has none yet) and waits for another
+    bracket: int | None = None
+    rung_metrics: list[float | None] = []
+    was_stopped: bool = False  # the search ended it before its full length
+    warm_start: CheckpointRef | None = None  # whose weights its first run begins with
     state: State = State.ACTIVE
+    exit_reason: ExitReason | None = None
     runs: int = 0
     restarts: int = 0
     losses: int = 0  # of runs in a row that were lost before their first step
     allocation: Allocation | None = None
     latest_checkpoint: CheckpointRef | None = None
+    checkpoints: list[str] = []  # uuids, oldest first
     latest_metric: float | None = None
     best_metric: float | None = None
     metrics_by_step: dict[int, float] = {}  # of the searcher's metric
@@ -91,8 +104,15 @@ class Experiment(Part):
     cwd: str
     notebook: str | None
     state: State = State.ACTIVE
-    searcher: dict[str, Any] = {}  # snapshot of the search method
+    template: str | None = None  # that its configuration was laid over
+    origins: dict[str, str] = {}  # of the values in the configuration, by path
+    searcher: dict[str, Any] | None = None  # snapshot of the search; None: not started, or over
+    search_view: SearchView | None = None
+    search_progress: float = 0.0
+    warm_start: CheckpointRef | None = None  # whose weights its trials begin with
+    continues: int | None = None  # the trial whose training it goes on with
     trial_ids: list[int] = []
+    best_metric: float | None = None
     message: str = ""
     created_at: float
     ended_at: float | None = None
@@ -128,6 +148,10 @@ class MachineState(Part):
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
     checkpoints: dict[str, CheckpointView] = {}
+
+    def trial_at(self, experiment: Experiment, index: int) -> Trial:
+        """Return an experiment's trial by its place."""
+        return self.trials[experiment.trial_ids[index]]
 
     def find_allocation(self, allocation_id: str) -> tuple[Trial, Allocation] | None:
         """Return the allocation of that name with its trial, if it holds slots now."""

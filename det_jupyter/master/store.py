@@ -6,6 +6,7 @@
     logs        lines that ranks printed
     offsets     how many bytes of each rank's file are stored: written together with their rows
     progress    how far each trial is
+    templates   parts of configurations, by name
 
 A feed item that says no more than how far a trial has come is *passing*: the next one takes its
 place. A day of training is then metrics, and not ten views a second; whoever follows from an old
@@ -28,9 +29,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.errors import DetError
-from det_jupyter.wire import FeedItem, LogLine
+from det_jupyter.wire import FeedItem, LogLine, TemplateView
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _KEPT_SNAPSHOTS = 2
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated"]
 
@@ -72,6 +73,16 @@ CREATE TABLE progress (
     fraction REAL NOT NULL
 );
 """
+_TEMPLATES = """
+CREATE TABLE IF NOT EXISTS templates (
+    name TEXT PRIMARY KEY,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    json TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+# What a file of an older version lacks, by that version; a new one gets all of it.
+_MIGRATIONS = {0: _SCHEMA + _TEMPLATES, 1: _TEMPLATES}
 
 
 class Store:
@@ -98,8 +109,8 @@ class Store:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            script = f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        if (migration := _MIGRATIONS.get(version)) is not None:
+            script = f"BEGIN; {migration} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             self._db.executescript(script)
         elif version != SCHEMA_VERSION:
             raise DetError(
@@ -235,6 +246,12 @@ class Store:
         rows = self._db.execute("SELECT trial_id, steps_completed, fraction FROM progress")
         return {trial_id: (steps, fraction) for trial_id, steps, fraction in rows}
 
+    def progress_of(self, trial_id: int) -> tuple[int, float] | None:
+        """Return a trial's steps completed and its fraction."""
+        query = "SELECT steps_completed, fraction FROM progress WHERE trial_id = ?"
+        found: tuple[int, float] | None = self._db.execute(query, (trial_id,)).fetchone()
+        return found
+
     def set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
         """Note how far a trial is."""
         self._db.execute(
@@ -286,6 +303,39 @@ class Store:
             "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)",
             [(*key, num_bytes) for key, num_bytes in offsets.items()],
         )
+
+    # templates
+
+    def templates(self) -> list[TemplateView]:
+        """Return all templates, sorted by name."""
+        query = "SELECT name, created_at, updated_at, json FROM templates ORDER BY name"
+        return [_template(row) for row in self._db.execute(query)]
+
+    def template(self, name: str) -> TemplateView | None:
+        """Return a template; None if there is none of that name."""
+        query = "SELECT name, created_at, updated_at, json FROM templates WHERE name = ?"
+        row = self._db.execute(query, (name,)).fetchone()
+        return None if row is None else _template(row)
+
+    def set_template(self, at: float, name: str, text: str) -> None:
+        """Keep a template, its configuration as JSON; one of the same name goes."""
+        self._db.execute(
+            "INSERT INTO templates (name, created_at, updated_at, json) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET "
+            "updated_at = excluded.updated_at, json = excluded.json",
+            (name, at, at, text),
+        )
+
+    def delete_template(self, name: str) -> None:
+        """Forget a template."""
+        self._db.execute("DELETE FROM templates WHERE name = ?", (name,))
+
+
+def _template(row: tuple[str, float, float, str]) -> TemplateView:
+    name, created_at, updated_at, text = row
+    return TemplateView(
+        name=name, created_at=created_at, updated_at=updated_at, config=json.loads(text)
+    )
 
 
 def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:

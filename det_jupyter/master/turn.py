@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from det_jupyter.errors import NotFound
 from det_jupyter.master.commands import Command, ToAgent
+from det_jupyter.master.roster import Roster
+from det_jupyter.master.searches import Searches
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.wire import AgentCommand
 
@@ -26,6 +28,8 @@ class Turn:
     """What handlers work on. Its number, and its commands' cause, is `state.seq`."""
 
     state: MachineState
+    roster: Roster
+    searches: Searches
     now: float
     changes: Changes = field(default_factory=Changes)
     commands: list[Command] = field(default_factory=list)
@@ -47,17 +51,23 @@ class Turn:
 
     def living_trials_of(self, experiment: Experiment) -> list[Trial]:
         """Return those that are not over."""
-        return [trial for trial in self.trials_of(experiment) if not trial.state.is_terminal]
+        return self.roster.living(experiment.id)
 
     def tell(self, agent_id: str, command: AgentCommand) -> None:
         """Have a command sent to an agent."""
         self.commands.append(ToAgent(agent_id=agent_id, command=command, cause=self.state.seq))
 
     def touch(self, part: Experiment | Trial, what: str = "") -> None:
-        """Note that a part has changed; `what` becomes the next line of a trial's story."""
+        """Note that a part has changed; to be called after each change.
+
+        Args:
+            part: What has changed.
+            what: The next line of a trial's story.
+        """
         if isinstance(part, Experiment):
             self.changes.experiments.add(part.id)
             return
         self.changes.trials.add(part.id)
+        self.roster.note([part])
         if what:
             part.story = [*part.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]

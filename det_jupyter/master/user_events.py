@@ -6,6 +6,7 @@ To ask for what is so already is no error and changes nothing, so a request may 
 from __future__ import annotations
 
 from det_jupyter.config import parse_config
+from det_jupyter.config.searchers import Searcher
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.events import ExperimentSubmitted
 from det_jupyter.master.lifecycle import TRANSITIONS, is_stopping, move
@@ -15,15 +16,19 @@ from det_jupyter.master.searching import conclude_if_drained, end_trial, start_s
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
 from det_jupyter.scheduler import find_impossibility
-from det_jupyter.wire import State
+from det_jupyter.searcher import ExitReason
+from det_jupyter.wire import CheckpointRef, State
 
 
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     """Make an experiment; it queues at once."""
     config = parse_config(event.config)
-    agents = agents_as_they_are(turn.state)
+    agents = agents_as_they_are(turn.state, turn.roster)
     if problem := find_impossibility(config.resources.slots_per_trial, agents):
         raise ConfigError([problem])
+    warm_start = _find_source(turn, config.searcher)
+    if event.continues is not None:
+        _must_have_checkpoint(_find_trial(turn, event.continues, "continue"), "continue")
     turn.state.last_experiment_id += 1
     experiment = Experiment(
         id=turn.state.last_experiment_id,
@@ -32,11 +37,42 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
         python=event.python,
         cwd=event.cwd,
         notebook=event.notebook,
+        template=event.template,
+        origins=event.origins,
+        warm_start=warm_start,
+        continues=event.continues,
         created_at=turn.now,
     )
     turn.state.experiments[experiment.id] = experiment
     turn.touch(experiment)
     start_search(turn, experiment)
+
+
+def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
+    """Return the checkpoint whose weights the trials shall begin with, if they shall."""
+    if searcher.source_trial_id is not None:
+        where = "searcher.source_trial_id"
+        return _must_have_checkpoint(_find_trial(turn, searcher.source_trial_id, where), where)
+    if searcher.source_checkpoint_uuid is None:
+        return None
+    found = turn.state.checkpoints.get(searcher.source_checkpoint_uuid)
+    if found is None or found.state == "DELETED":
+        given = searcher.source_checkpoint_uuid
+        raise ConfigError([f"searcher.source_checkpoint_uuid: there is no checkpoint {given!r}"])
+    return CheckpointRef(uuid=found.uuid, path=found.path, steps_completed=found.steps_completed)
+
+
+def _find_trial(turn: Turn, trial_id: int, where: str) -> Trial:
+    trial = turn.state.trials.get(trial_id)
+    if trial is None:
+        raise ConfigError([f"{where}: there is no trial {trial_id}"])
+    return trial
+
+
+def _must_have_checkpoint(trial: Trial, where: str) -> CheckpointRef:
+    if trial.latest_checkpoint is None:
+        raise ConfigError([f"{where}: trial {trial.id} has no checkpoint to begin with"])
+    return trial.latest_checkpoint
 
 
 def on_pause_requested(turn: Turn, experiment_id: int) -> None:
@@ -64,7 +100,7 @@ def on_activate_requested(turn: Turn, experiment_id: int) -> None:
     for trial in _trials_that_go_on(turn, experiment):
         move(trial, State.ACTIVE)
         turn.touch(trial, "activated")
-        if not trial.holds_slots:
+        if not (trial.holds_slots or trial.is_resting):
             queue(turn, trial)
 
 
@@ -80,6 +116,7 @@ def on_end_requested(turn: Turn, experiment_id: int, stopping: State) -> None:
         turn.touch(trial, str(stopping))
         make_leave(turn, trial, at_once=stopping is State.STOPPING_KILLED)
         if not trial.holds_slots:
+            trial.exit_reason = ExitReason.CANCELED
             end_trial(turn, trial)
     conclude_if_drained(turn, experiment)
 

@@ -5,6 +5,8 @@ The facts, looked at in this order; the first that applies decides:
     the trial was stopping             ENDED_AS_ASKED    even if a rank failed on its way out
     a rank said completed, stopped     COMPLETED
     a rank said invalid_hp             INVALID
+    the trial rests                    PREEMPTED         whatever happened on the way out: what it
+                                                         reached was saved before
     a rank said preempted,             PREEMPTED         goes on if the experiment is active
       or it was killed at the deadline
     its agent or fork server died      LOST              not its fault: tried again, not counted,
@@ -46,7 +48,7 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Verdict:
         return Verdict.COMPLETED
     if said == "invalid_hp":
         return Verdict.INVALID
-    if said == "preempted" or exited.killed:
+    if trial.is_resting or said == "preempted" or exited.killed:
         return Verdict.PREEMPTED
     return Verdict.LOST if exited.lost else Verdict.FAILED
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from typing import Protocol
 
+from det_jupyter.master.queue import slots_in_use
+from det_jupyter.master.roster import Roster
 from det_jupyter.master.state import Agent, Allocation, Experiment, MachineState, Trial
+from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
     AgentView,
     AllocationState,
@@ -14,7 +18,12 @@ from det_jupyter.wire import (
     TrialView,
 )
 
-Progress = Mapping[int, tuple[int, float]]  # trial -> steps completed, fraction of its length
+
+class Progress(Protocol):
+    """Of each trial its steps completed and the fraction of its length: a mapping will do."""
+
+    def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
+        """Return a trial's progress."""
 
 
 def experiment_view(
@@ -22,11 +31,12 @@ def experiment_view(
     progress: Progress,
     experiment: Experiment,
     *,
+    living: Iterable[Trial],
     last_seq: int = 0,
     with_trials: bool = True,
 ) -> ExperimentView:
     """Return an experiment as others see it."""
-    trials = [trial_view(state.trials[i], progress) for i in experiment.trial_ids]
+    trials = [state.trials[i] for i in experiment.trial_ids] if with_trials else []
     return ExperimentView(
         id=experiment.id,
         name=experiment.name,
@@ -37,19 +47,26 @@ def experiment_view(
         notebook=experiment.notebook,
         python=experiment.python,
         cwd=experiment.cwd,
-        progress=_mean_progress(experiment, trials),
+        progress=_progress(experiment, progress, living),
         created_at=experiment.created_at,
         ended_at=experiment.ended_at,
         message=experiment.message,
-        trials=trials if with_trials else [],
+        template=experiment.template,
+        search=experiment.search_view,
+        trials=[trial_view(trial, progress) for trial in trials],
         last_seq=last_seq,
     )
 
 
-def _mean_progress(experiment: Experiment, trials: list[TrialView]) -> float:
+def _progress(experiment: Experiment, progress: Progress, living: Iterable[Trial]) -> float:
+    """Return how far an experiment is; without rungs, running trials count as far as they are."""
+    search = experiment.search_view
     if experiment.state is State.COMPLETED:
         return 1.0
-    return sum(trial.progress for trial in trials) / max(1, len(trials))
+    if search is None or search.brackets:
+        return experiment.search_progress
+    started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in living)
+    return min(1.0, (search.num_closed + started) / max(1, search.max_trials))
 
 
 def trial_view(trial: Trial, progress: Progress) -> TrialView:
@@ -63,7 +80,7 @@ def trial_view(trial: Trial, progress: Progress) -> TrialView:
         seed=trial.seed,
         restarts=trial.restarts,
         steps_completed=steps_completed,
-        progress=1.0 if trial.state is State.COMPLETED else fraction,
+        progress=1.0 if _is_trained(trial) else fraction,
         best_metric=trial.best_metric,
         latest_metric=trial.latest_metric,
         allocation=_allocation_view(trial.allocation),
@@ -71,7 +88,18 @@ def trial_view(trial: Trial, progress: Progress) -> TrialView:
         failure=trial.failure,
         created_at=trial.created_at,
         ended_at=trial.ended_at,
+        index=trial.index,
+        bracket=trial.bracket,
+        rung_metrics=trial.rung_metrics,
+        target=trial.target,
+        is_resting=trial.is_resting and not trial.state.is_terminal,
+        was_stopped=trial.was_stopped,
     )
+
+
+def _is_trained(trial: Trial) -> bool:
+    """Return whether the trial was trained to its full length."""
+    return trial.exit_reason is ExitReason.COMPLETED and not trial.was_stopped
 
 
 def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
@@ -90,7 +118,7 @@ def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
     )
 
 
-def agent_view(state: MachineState, agent: Agent, *, is_connected: bool) -> AgentView:
+def agent_view(agent: Agent, roster: Roster, *, is_connected: bool) -> AgentView:
     """Return an agent and what its slots do."""
     return AgentView(
         id=agent.id,
@@ -98,12 +126,5 @@ def agent_view(state: MachineState, agent: Agent, *, is_connected: bool) -> Agen
         pid=agent.pid,
         connected=is_connected,
         slots=agent.slots,
-        used={
-            slot.id: allocation.id
-            for trial in state.trials.values()
-            if (allocation := trial.allocation) is not None
-            and allocation.holds_slots
-            and allocation.agent_id == agent.id
-            for slot in allocation.slots
-        },
+        used=slots_in_use(agent, roster),
     )

@@ -7,16 +7,38 @@ with each event, so that none of the states in between is lost.
 from __future__ import annotations
 
 import logging
+from typing import assert_never
 
 from det_jupyter.errors import DetError
+from det_jupyter.master.commands import ConsultSampler, ToAgent, TruncateMetrics
 from det_jupyter.master.events import Event
-from det_jupyter.master.machine import Changes, Machine, ToAgent, TruncateMetrics
+from det_jupyter.master.machine import Machine
 from det_jupyter.master.store import Store
+from det_jupyter.master.turn import Changes
 from det_jupyter.master.views import experiment_view, trial_view
 
 logger = logging.getLogger(__name__)
 
-_SNAPSHOT_EVERY = 200  # events; so many are replayed at most, in some milliseconds
+# A snapshot's cost grows with the number of trials: so does the time between two, and an event's
+# share of it stays the same. So many events are replayed at most, some ten thousand a second.
+_SNAPSHOT_EVERY = 200
+_EVENTS_PER_TRIAL = 0.2
+
+
+class _KnownProgress:
+    """Progress by trial, read when it is needed: a search has many trials, few of them move."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[int, tuple[int, float]] = {}
+
+    def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
+        if trial_id not in self._known:
+            self._known[trial_id] = self._store.progress_of(trial_id) or default
+        return self._known[trial_id]
+
+    def set(self, trial_id: int, progress: tuple[int, float]) -> None:
+        self._known[trial_id] = progress
 
 
 class Work:
@@ -33,8 +55,9 @@ class Work:
         self.store = store
         self.now = now
         self.commands: list[ToAgent] = []
+        self.questions: list[ConsultSampler] = []
         self.is_machine_ahead = False  # of the store, should the transaction fail
-        self._progress = store.progress()
+        self._progress = _KnownProgress(store)
         self._moved: set[int] = set()  # trials whose progress nobody was told of
 
     def handle(self, event: Event) -> None:
@@ -53,13 +76,19 @@ class Work:
         logger.info("event %d: %s", seq, _in_brief(event))
         self.store.add_event(seq, self.now, event.model_dump_json())
         for command in commands:
-            if isinstance(command, TruncateMetrics):
-                self._truncate(command)
-            else:
-                self.commands.append(command)
+            match command:
+                case TruncateMetrics():
+                    self._truncate(command)
+                case ToAgent():
+                    self.commands.append(command)
+                case ConsultSampler():
+                    self.questions.append(command)
+                case _:
+                    assert_never(command)
         self._publish(self.machine.changes())
-        if seq % _SNAPSHOT_EVERY == 0:
-            self.store.add_snapshot(seq, self.machine.state.model_dump_json())
+        num_trials = len(self.machine.state.trials)
+        if seq % max(_SNAPSHOT_EVERY, int(_EVENTS_PER_TRIAL * num_trials)) == 0:
+            self.store.add_snapshot(seq, self.machine.dump())
 
     def note_progress(
         self, trial_id: int, steps_completed: int, fraction: float | None = None
@@ -97,7 +126,7 @@ class Work:
             self._set_progress(trial_id, steps_completed, fraction * left)
 
     def _set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
-        self._progress[trial_id] = (steps_completed, fraction)
+        self._progress.set(trial_id, (steps_completed, fraction))
         self._moved.add(trial_id)
         self.store.set_progress(trial_id, steps_completed, fraction)
 
@@ -127,7 +156,11 @@ class Work:
     def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
         state = self.machine.state
         view = experiment_view(
-            state, self._progress, state.experiments[experiment_id], with_trials=False
+            state,
+            self._progress,
+            state.experiments[experiment_id],
+            living=self.machine.roster.living(experiment_id),
+            with_trials=False,
         )
         self.store.add_item(
             "experiment",

@@ -1,4 +1,4 @@
-"""Completion of `%det_experiment` lines and of the YAML below `%%det_experiment`.
+"""Completion of our magics' lines and of the YAML below them.
 
 Uses IPython's v2 matchers: only they can say that nothing but our words fits here.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, get_args
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
-from pydantic import BaseModel
 
-from det_jupyter.notebook.arguments import cell_parser, line_parser
+from det_jupyter.notebook.arguments import cell_parser, det_parser, line_parser
 
 
 @context_matcher(identifier="det_jupyter.det_experiment")  # type: ignore[untyped-decorator]
@@ -20,15 +21,10 @@ def match_det_experiment(context: CompletionContext) -> dict[str, Any]:
     """Complete a line that is ours; leave every other line alone."""
     lines = context.full_text.split("\n")
     line = context.line_with_cursor[: context.cursor_position]
-    if re.match(r"\s*%det_experiment\b", line):
-        words = _line_words(line)
-    elif not lines[0].startswith("%%det_experiment"):
+    found = _words(lines, context.cursor_line, line)
+    if found is None:
         return {"completions": []}
-    elif context.cursor_line == 0:
-        words = _options(cell_parser())
-    else:
-        words = _keys(lines[: context.cursor_line], line)
-    typed = re.split(r"[\s{,]", line)[-1]
+    words, typed = found
     # What is replaced is IPython's token, which ends after the last dash or dot of ours.
     lead = len(typed) - len(context.token) if typed.endswith(context.token) else 0
     completions = [
@@ -39,67 +35,114 @@ def match_det_experiment(context: CompletionContext) -> dict[str, Any]:
     return {"completions": completions, "suppress": True}
 
 
-def _line_words(line: str) -> list[str]:
-    given = line.split()[1:]
-    if line.endswith(" "):
-        given.append("")
-    verbs = _verb_parsers()
-    if len(given) <= 1:
+def _words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str] | None:
+    """Return what fits at the end of `line`, and how much of it is typed; None: not ours."""
+    if magic := re.match(r"\s*%(det_experiment|det)\s", line):
+        parser = line_parser() if magic[1] == "det_experiment" else det_parser()
+        return _line_words(parser, line), _typed(line)
+    if not (magic := re.match(r"%%(det_experiment|det)(?=\s|$)", lines[0])):
+        return None
+    if number > 0:
+        return _yaml_words("\n".join([*lines[1:number], line]))
+    if magic[1] == "det":
+        return _line_words(det_parser(), line), _typed(line)
+    is_template = line.removesuffix(_typed(line)).split()[-1:] == ["--template"]
+    return _template_names() if is_template else _options(cell_parser()), _typed(line)
+
+
+def _typed(line: str) -> str:
+    return "" if line[-1:].isspace() else (line.split() or [""])[-1]
+
+
+def _line_words(parser: argparse.ArgumentParser, line: str) -> list[str]:
+    """Return what may follow the words of a line: verbs, then what its verb takes."""
+    given = line.removesuffix(_typed(line)).split()[1:]
+    for word in given:
+        verbs = _verb_parsers(parser)
+        if not verbs:
+            break
+        if word not in verbs:
+            return []
+        parser = verbs[word]
+    if verbs := _verb_parsers(parser):
         return [*verbs, "--help"]
-    parser = verbs.get(given[0])
-    if parser is None:
-        return []
-    takes_id = any(action.dest == "id" for action in parser._actions)
-    return (_experiment_ids() if takes_id and len(given) == 2 else []) + _options(parser)
+    return _arguments(parser, given)
 
 
-def _verb_parsers() -> dict[str, argparse.ArgumentParser]:
-    subparsers = next(
-        action
-        for action in line_parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
-    return dict(subparsers.choices)
+def _arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
+    is_first = len(given) == len(parser.prog.split()) - 1
+    names = {action.dest for action in parser._actions} if is_first else set()
+    words: list[str] = []
+    if "id" in names:
+        words = _experiment_ids()
+    elif "name" in names:
+        words = _template_names()
+    elif "path" in names:
+        words = _paths()
+    return words + _options(parser)
+
+
+def _verb_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:
     return sorted(o for action in parser._actions for o in action.option_strings if len(o) > 2)
 
 
-def _experiment_ids() -> list[str]:
-    """Return the numbers of all experiments; none when no master runs: Tab starts nothing."""
+def _yaml_words(text: str) -> tuple[list[str], str]:
+    from det_jupyter.notebook.yaml_cursor import find_cursor
+    from det_jupyter.notebook.yaml_words import words_at
+
+    cursor = find_cursor(text)
+    return words_at(cursor, _metric_names), cursor.typed
+
+
+def _paths() -> list[str]:
+    from det_jupyter.config.tree import all_paths
+
+    return list(all_paths())
+
+
+@cache
+def _lookups() -> Any:
+    from det_jupyter.notebook.lookups import Lookups
+
+    return Lookups(_running_master)
+
+
+def _running_master() -> Any:
+    """Return a client of the master that runs; None when none does: Tab starts nothing."""
     from det_jupyter.autostart import find_master
     from det_jupyter.errors import DetError
     from det_jupyter.notebook import handles
 
     try:
-        views = handles.client().experiments() if find_master() else []
+        return handles.client() if find_master() else None
     except DetError:
-        return []
-    return [str(view.id) for view in reversed(views)]
-
-
-def _keys(lines_before: list[str], line: str) -> list[str]:
-    """Return the keys of the section that the cursor is in, from indentation or an open brace."""
-    from det_jupyter.config import ExperimentConfig
-
-    section: type[BaseModel] | None = ExperimentConfig
-    inline = re.match(r"\s*(\w+):\s*\{[^}]*$", line)
-    if inline:
-        section = _subsection(ExperimentConfig, inline[1])
-    elif line.startswith((" ", "\t")):
-        parents = [m[1] for text in lines_before if (m := re.match(r"(\w+):\s*$", text))]
-        section = _subsection(ExperimentConfig, parents[-1]) if parents else None
-    elif ":" in line:
-        return []
-    return [f"{name}: " for name in section.model_fields] if section else []
-
-
-def _subsection(section: type[BaseModel], name: str) -> type[BaseModel] | None:
-    field = section.model_fields.get(name)
-    if field is None:
         return None
-    for candidate in (field.annotation, *get_args(field.annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+
+
+def _experiment_ids() -> list[str]:
+    from det_jupyter.notebook.lookups import experiment_ids
+
+    found: list[str] = _lookups().words("experiments", experiment_ids)
+    return found
+
+
+def _template_names() -> list[str]:
+    from det_jupyter.notebook.lookups import template_names
+
+    found: list[str] = _lookups().words("templates", template_names)
+    return found
+
+
+def _metric_names(entrypoint: str | None) -> list[str]:
+    from det_jupyter.notebook.lookups import metric_names
+
+    ask = partial(metric_names, entrypoint=entrypoint)
+    found: list[str] = _lookups().words(f"metrics of {entrypoint}", ask)
+    return found

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import html
 import time
+from collections import Counter
 from typing import Any
 
 from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
 from det_jupyter.client import LiveExperiment
+from det_jupyter.client.ranking import describe_trial, ranked
 from det_jupyter.notebook.live import display_forms
-from det_jupyter.wire import TrialView
+from det_jupyter.wire import ExperimentView, SearchView, TrialView
 
 _BAR = (
-    "{desc}: {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} batches "
+    "{desc}: {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} "
     "[{elapsed}<{remaining}]{postfix}"
 )
 _COLUMNS = 100
@@ -51,7 +53,9 @@ class WaitProgress:
 
     def _draw_in_terminal(self, fields: dict[str, Any]) -> None:
         if self._bar is None:
-            self._bar = tqdm(total=fields["total"], bar_format=_BAR, dynamic_ncols=True)
+            self._bar = tqdm(
+                total=fields["total"], unit=fields["unit"], bar_format=_BAR, dynamic_ncols=True
+            )
         self._bar.total = fields["total"]
         self._bar.set_description_str(fields["prefix"], refresh=False)
         self._bar.set_postfix_str(fields["postfix"], refresh=False)
@@ -65,6 +69,8 @@ class WaitProgress:
 
 def _fields(live: LiveExperiment) -> dict[str, Any]:
     view = live.experiment
+    if view.search is not None and view.search.max_trials > 1:
+        return _search_fields(view, view.search)
     steps = sum(trial.steps_completed for trial in view.trials)
     totals = [_total(trial, view.config) for trial in view.trials]
     known = [total for total in totals if total is not None]
@@ -72,15 +78,35 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     latest = [t.latest_metric for t in view.trials if t.latest_metric is not None]
     metric = f"{view.config['searcher']['metric']}={latest[-1]:.4g}" if latest else ""
     state = "" if view.state == "ACTIVE" and steps else f" ({_phase(live)})"
-    return {"n": steps, "total": total, "prefix": f"{view.name}{state}", "postfix": metric}
+    prefix = f"{view.name}{state}"
+    return {"n": steps, "total": total, "unit": "batches", "prefix": prefix, "postfix": metric}
+
+
+def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
+    """Return the bar of a search: it counts trials that are over."""
+    best = next(iter(ranked(view)), None)
+    parts = []
+    if best is not None and best.best_metric is not None:
+        metric = view.config["searcher"]["metric"]
+        parts.append(f"best {metric}={best.best_metric:.4g} (trial {best.id})")
+    doing = Counter(describe_trial(trial) for trial in view.trials)
+    parts += [f"{doing[word]} {word}" for word in ("running", "resting", "waiting") if doing[word]]
+    state = "" if view.state == "ACTIVE" else f" ({view.state})"
+    return {
+        "n": search.num_closed,
+        "total": max(search.max_trials, search.num_closed),
+        "unit": "trials",
+        "prefix": f"{view.name}{state}",
+        "postfix": ", ".join(parts),
+    }
 
 
 def _total(trial: TrialView, config: dict[str, Any]) -> int | None:
     """Return how many batches a trial will have, None while nobody can tell."""
     if trial.progress > 0:
         return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
-    total: int | None = config["searcher"]["max_length"].get("batches")
-    return total
+    length: dict[str, int] = config["searcher"].get("max_length") or {}
+    return length.get("batches")
 
 
 def _phase(live: LiveExperiment) -> str:

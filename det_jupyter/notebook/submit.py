@@ -8,15 +8,15 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.config import ExperimentConfig, lines_of_paths, parse_config, parse_yaml
-from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable
+from det_jupyter.config import ExperimentConfig, notices, parse_yaml
+from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
 from det_jupyter.notebook import handles
 from det_jupyter.notebook.capture import capture, find_entrypoint_problem
+from det_jupyter.notebook.drafts import Draft, below_magic
 from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.wire import AgentView, Capsule, CreateExperiment
 
@@ -29,9 +29,10 @@ def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperi
             with the line of the cell it is about.
         CaptureError: Everything that cannot travel to the ranks.
     """
-    document, capsule = _prepare(cell, options, shell)
+    draft, _, capsule = _prepare(cell, options, shell)
     request = CreateExperiment(
-        config=document,
+        config=draft.document,
+        template=draft.template_name,
         capsule=capsule,
         python=sys.executable,
         cwd=str(_folder()),
@@ -40,14 +41,14 @@ def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperi
     try:
         view = handles.client().create(request)
     except ConfigError as error:
-        raise _located(error.problems, cell) from None
+        raise draft.located(error.problems) from None
+    print_notices(draft)
     return handles.experiment_of(view)
 
 
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     """Check everything as `submit` does and print what would travel; submit nothing."""
-    document, capsule = _prepare(cell, options, shell)
-    config = parse_config(document, default_seed=0)
+    draft, config, capsule = _prepare(cell, options, shell)
     print(f"“{config.name}” is ready to run on {config.resources.slots_per_trial} slot(s).")
     print("It takes with it:")
     for item in capsule.captured:
@@ -57,18 +58,44 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
         print(f"  {module}")
     for notice in capsule.notices:
         print(f"Note: {notice}")
+    print_notices(draft)
 
 
-def _prepare(cell: str, options: argparse.Namespace, shell: Any) -> tuple[dict[str, Any], Capsule]:
-    document = _with_options(parse_yaml(_numbered(cell)), options)
+def read_draft(cell: str, options: argparse.Namespace) -> Draft:
+    """Return the configuration that a cell and the options of its magic give.
+
+    Raises:
+        ConfigError: It is not YAML, or there is no such template.
+    """
+    text = below_magic(cell)
+    document = _with_options(parse_yaml(text), options)
+    name = options.template
+    try:
+        template = handles.client().template(name).config if name is not None else {}
+    except NotFound as error:
+        raise ConfigError([f"--template: {error}"]) from None
+    return Draft(text=text, document=document, template_name=name, template=template)
+
+
+def print_notices(draft: Draft) -> None:
+    """Say what of the configuration has no effect."""
+    for notice in notices(draft.merged()):
+        print(f"Note: {notice}")
+
+
+def _prepare(
+    cell: str, options: argparse.Namespace, shell: Any
+) -> tuple[Draft, ExperimentConfig, Capsule]:
+    draft = read_draft(cell, options)
     problems: list[str] = []
     config: ExperimentConfig | None = None
     try:
-        config = parse_config(document, default_seed=int(time.time()) % 2**31)
+        config = draft.parse(default_seed=int(time.time()) % 2**31)
     except ConfigError as error:
         problems += error.problems
     # The class is looked at even when the configuration is wrong: all problems are told at once.
-    entrypoint = document.get("entrypoint")
+    merged = draft.merged()
+    entrypoint = merged.get("entrypoint")
     if isinstance(entrypoint, str) and entrypoint.isidentifier():
         class_problems = find_class_problems(entrypoint, shell.user_ns)
         if config is not None and not class_problems:
@@ -76,9 +103,9 @@ def _prepare(cell: str, options: argparse.Namespace, shell: Any) -> tuple[dict[s
         problems += class_problems
     if problems or options.dry_run:  # what is submitted, the master itself looks at
         with suppress(MasterUnreachable):
-            problems += find_slot_problems(document, handles.client().agents())
+            problems += find_slot_problems(merged, handles.client().agents())
     if problems or config is None:
-        raise _located(problems, cell)
+        raise draft.located(problems)
     client = handles.client()
     capsule = capture(
         config.entrypoint,
@@ -88,7 +115,7 @@ def _prepare(cell: str, options: argparse.Namespace, shell: Any) -> tuple[dict[s
         shell=shell,
         allow_large=options.allow_large,
     )
-    return document, capsule
+    return draft, config, capsule
 
 
 def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -152,28 +179,6 @@ def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -
     trial_class = namespace[config.entrypoint]
     problems: list[str] = library.check_searcher_metric(trial_class, config.searcher.metric)
     return problems
-
-
-def _numbered(cell: str) -> str:
-    """Return the YAML with its lines where the user sees them: the magic's is line 1."""
-    return f"\n{cell}"
-
-
-def _located(problems: Iterable[str], cell: str) -> ConfigError:
-    """Put before each problem the line that it is about, in the order of the lines."""
-    lines = lines_of_paths(_numbered(cell))
-    placed = sorted(
-        ((_line_of(problem, lines), problem) for problem in problems), key=itemgetter(0)
-    )
-    return ConfigError([f"line {line}: {text}" if line else text for line, text in placed])
-
-
-def _line_of(problem: str, lines: dict[str, int]) -> int:
-    """Return the line that the problem's path is in, 0 if it is about the whole."""
-    path = problem.split(":", 1)[0]
-    while path and path not in lines:  # a missing key is about the section it is missing from
-        path = path.rpartition(".")[0]
-    return lines.get(path, 0)
 
 
 def _notebook_path(shell: Any) -> str | None:

@@ -6,7 +6,10 @@ import argparse
 from datetime import datetime
 from typing import Any
 
+from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
 from det_jupyter.notebook import handles
+from det_jupyter.notebook.explain import explain
+from det_jupyter.notebook.tables import length_text, plain_table, shown
 from det_jupyter.wire import ExperimentView
 
 _HEADER = ("id", "name", "state", "progress", "metric", "slots", "started", "notebook")
@@ -14,17 +17,24 @@ _HEADER = ("id", "name", "state", "progress", "metric", "slots", "started", "not
 
 def run(options: argparse.Namespace) -> Any:
     """Carry out one parsed line; returns what the magic should return."""
-    if options.verb == "list":
-        print(_table([_row(view) for view in handles.client().experiments()]))
-        return None
-    if options.verb == "logs":
-        _print_logs(options.id, options.rank, options.tail)
-        return None
-    experiment = handles.experiment(options.id)
-    if options.verb == "show":
-        return experiment
-    view = handles.client().command(options.id, options.verb)
-    print(f"Experiment {view.id} “{view.name}”: {describe_state(view)}")
+    match options.verb:
+        case "list":
+            print(_table([_row(view) for view in handles.client().experiments()]))
+        case "logs":
+            _print_logs(options.id, options.rank, options.tail)
+        case "trials":
+            print(trials_table(handles.client().experiment(options.id)))
+        case "config":
+            _print_config(options.id)
+        case "change":
+            _change(options)
+        case "?":
+            print(explain(options.path))
+        case "show":
+            return handles.experiment(options.id)
+        case _:
+            view = handles.client().command(options.id, options.verb)
+            print(f"Experiment {view.id} “{view.name}”: {describe_state(view)}")
     return None
 
 
@@ -54,14 +64,53 @@ def _row(view: ExperimentView) -> tuple[str, ...]:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    if not rows:
-        return "No experiments yet."
-    cells = [_HEADER, *rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADER))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
+    return plain_table(_HEADER, rows) if rows else "No experiments yet."
+
+
+def trials_table(view: ExperimentView) -> str:
+    """Return the trials of an experiment, best first, with the hyperparameters that differ."""
+    metric = view.config["searcher"]["metric"]
+    names = varying(view)
+    header = ("trial", "state", metric, "latest", "batches", *names)
+    rows = []
+    for trial in ranked(view):
+        hparams = dict(flattened(trial.hparams))
+        values = [trial.best_metric, trial.latest_metric, trial.steps_completed]
+        values += [hparams.get(name) for name in names]
+        rows.append((str(trial.id), describe_trial(trial), *map(shown, values)))
+    title = f"Experiment {view.id} “{view.name}”: {describe_state(view)}"
+    return f"{title}\n{plain_table(header, rows)}" if rows else f"{title}; no trials yet"
+
+
+def _print_config(experiment_id: int) -> None:
+    effective = handles.client().effective_config(experiment_id)
+    print(effective.yaml, end="")
+    for notice in effective.notices:
+        print(f"Note: {notice}")
+
+
+def _change(options: argparse.Namespace) -> None:
+    experiment = handles.experiment(options.id)
+    experiment.change_search(
+        max_trials=options.max_trials,
+        max_length=options.max_length,
+        max_concurrent_trials=options.max_concurrent,
+        hyperparameters=options.hyperparameters,
     )
+    view = experiment.view
+    print(f"Experiment {view.id} “{view.name}”: {_describe_search(view)}")
+
+
+def _describe_search(view: ExperimentView) -> str:
+    searcher = view.config["searcher"]
+    words = []
+    if "max_trials" in searcher:
+        words.append(f"{searcher['max_trials']} trials")
+    if searcher.get("max_length") is not None:
+        words.append(f"to {length_text(searcher['max_length'])}")
+    if "max_concurrent_trials" in searcher:
+        words.append(f"{searcher['max_concurrent_trials'] or 'all'} at once")
+    return f"{searcher['name']}, {', '.join(words)}"
 
 
 def _print_logs(experiment_id: int, rank: int | None, tail: int) -> None:

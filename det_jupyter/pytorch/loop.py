@@ -20,6 +20,7 @@ batch.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -50,7 +51,7 @@ from det_jupyter.pytorch.state import (
 )
 from det_jupyter.pytorch.trial import PyTorchTrial, describe_missing_metric
 from det_jupyter.pytorch.validation import set_training, validate
-from det_jupyter.records import FirstStep
+from det_jupyter.records import FirstStep, to_number
 from det_jupyter.wire import GangPlan
 
 Reason = Literal["completed", "preempted", "stopped"]
@@ -181,7 +182,7 @@ class Trainer:
             batches_per_pass=recipe.batches_per_pass(),
             size=self._distributed.size,
         )
-        self._schedule = Schedule(self.config, units)
+        self._schedule = Schedule(self.config, units, self._core.searcher.target)
         self.position.units = units
         self.position.end = self._schedule.end
         return recipe
@@ -196,6 +197,9 @@ class Trainer:
                 callback.on_checkpoint_load_start(state)
             restore_models(self.context, state, where)
             restore_training(self.context, self.callbacks, state, where)
+        elif source := self.plan.warm_start:  # another trial's: its weights, and nothing else
+            where = f"searcher: checkpoint {source.uuid}"
+            restore_models(self.context, read_state(Path(source.path)), where)
         set_training(self.context.models)
         for callback in self.callbacks.values():
             callback.on_training_start()
@@ -208,9 +212,9 @@ class Trainer:
             self._validate()
 
     def _train(self, trial: PyTorchTrial, batches: Iterator[Any]) -> Reason:
-        end = self._schedule.end
-        if self.steps_completed >= end:
-            return "completed"  # it ended after its last checkpoint
+        if self.steps_completed >= self._schedule.target:  # it ended after its last checkpoint
+            if reason := self._at_target():
+                return reason
         units = self._schedule.units
         self._epoch = units.epoch_of(self.steps_completed)
         self._epoch_start = units.epoch_end(self._epoch)
@@ -280,12 +284,12 @@ class Trainer:
                 self._validate()
         verdict = self._agreement.exchange(steps, wants_stop=self.context.get_stop_requested())
         reason: Reason | None = None
-        if steps == self._schedule.end:
-            reason = "completed"
+        if verdict.stop and is_boundary and steps < self._schedule.end:
+            reason = "stopped"
+        elif steps == self._schedule.target:
+            reason = self._at_target()
         elif verdict.leave:
             reason = "preempted"
-        elif verdict.stop and is_boundary:
-            reason = "stopped"
         if not is_boundary and reason:
             self._report()
         elif not is_boundary and verdict.flush:
@@ -293,6 +297,20 @@ class Trainer:
         if reason:
             self._save(after_validation=reason == "preempted")  # the others are not continued
         return reason
+
+    def _at_target(self) -> Reason | None:
+        """Hear what the search wants now, and return a reason to leave if there is one."""
+        searcher = self._core.searcher
+        if searcher.is_last:
+            self._save()  # before the word that it is reached: the trial may be judged by it
+        searcher.report_reached(self.steps_completed)
+        if searcher.is_last:
+            return "completed"
+        if not searcher.await_next():
+            return "preempted"
+        self._schedule.aim_at(searcher.target)
+        self.position.end = self._schedule.end
+        return None
 
     def _flush(self) -> None:
         self._reporter.flush(self.steps_completed, self._schedule.end)
@@ -307,14 +325,24 @@ class Trainer:
             self.trial, self.context, self._validation_recipe, list(self.callbacks.values())
         )
         if self._distributed.is_chief:
-            self._core.train.report_validation_metrics(self.steps_completed, metrics)
-        problems = describe_missing_metric(self.config.searcher.metric, set(metrics))
-        if problems:
-            raise ConfigError(problems)
-        is_best = self._is_best(metrics[self.config.searcher.metric])
+            trained = self._schedule.units.trained(self.steps_completed)
+            self._core.train.report_validation_metrics(self.steps_completed, metrics, trained)
+        metric = self._searcher_metric(metrics)
         policy = self.config.checkpoint_policy
-        if policy == "all" or (policy == "best" and is_best):
+        if policy == "all" or (policy == "best" and self._is_best(metric)):
             self._save()
+
+    def _searcher_metric(self, metrics: dict[str, Any]) -> float:
+        """Return what the trial is judged by; NaN, the worst there is, if it is no number."""
+        name = self.config.searcher.metric
+        problems = describe_missing_metric(name, set(metrics))
+        if problems and self.config.searcher.name == "single":
+            raise ConfigError(problems)  # the one trial there is can only be judged by it
+        metric = to_number(metrics.get(name))
+        if metric is None and self._distributed.is_chief:
+            why = problems or [f"searcher.metric: {name} is {metrics[name]!r}, expected a number"]
+            sys.stderr.write(f"{why[0]}; this counts as the worst value\n")
+        return math.nan if metric is None else metric
 
     def _is_best(self, metric: float) -> bool:
         """Return whether the experiment has seen no better one. All ranks know, and agree."""

@@ -13,20 +13,33 @@ class Schedule:
     """The boundaries of a training run: batches after which something happens.
 
     At a boundary the order is always: report training metrics, validate, save.
+
+    Args:
+        config: Says how often.
+        units: What its lengths come to.
+        target: Where this run stops, for good or to hear whether it goes on.
     """
 
-    def __init__(self, config: ExperimentConfig, units: TrainingUnits) -> None:
+    def __init__(self, config: ExperimentConfig, units: TrainingUnits, target: Length) -> None:
         self.units = units
-        self.end = units.to_batches(config.max_length)
+        self._length = full_length(config, target)
         self._reporting = Length("batches", config.scheduling_unit)
         self._validation = config.min_validation_period
         self._checkpoint = config.min_checkpoint_period
+        self.aim_at(target)
+
+    def aim_at(self, target: Length) -> None:
+        """Set where this run stops."""
+        self.target = self.units.to_batches(target)
+        # The whole training of the trial. Rungs are stations on the way: a trial that is promoted
+        # over them ends as one that was trained straight on.
+        self.end = max(self.target, self.units.to_batches(self._length))
 
     def next_boundary(self, steps_completed: int) -> int:
         """Return the first boundary after `steps_completed` batches."""
         periods = (self._reporting, self._validation, self._checkpoint)
         found = [next_multiple(self.units, period, steps_completed) for period in periods]
-        return min([self.end, *(boundary for boundary in found if boundary is not None)])
+        return min([self.target, *(boundary for boundary in found if boundary is not None)])
 
     def validates_at(self, steps_completed: int) -> bool:
         """Return whether there is a validation after so many batches."""
@@ -37,7 +50,12 @@ class Schedule:
         return self._is_due(self._checkpoint, steps_completed)
 
     def _is_due(self, period: Length, steps_completed: int) -> bool:
-        return steps_completed == self.end or self.units.is_boundary(period, steps_completed)
+        return steps_completed == self.target or self.units.is_boundary(period, steps_completed)
+
+
+def full_length(config: ExperimentConfig, target: Length) -> Length:
+    """Return how long the trial trains if nobody stops it."""
+    return config.searcher.max_length or target
 
 
 def next_multiple(units: TrainingUnits, period: Length, steps_completed: int) -> int | None:
@@ -79,11 +97,11 @@ def training_units(
         )
     if batches_per_pass is None and not config.records_per_epoch:
         for path, length in (
-            ("searcher.max_length", config.max_length),
+            ("searcher.max_length", config.searcher.max_length),
             ("min_validation_period", config.min_validation_period),
             ("min_checkpoint_period", config.min_checkpoint_period),
         ):
-            if length.unit == "epochs" and length.amount:
+            if length is not None and length.unit == "epochs" and length.amount:
                 remedy = "set records_per_epoch"
                 raise ConfigError(
                     [f"{path}: in epochs, but the training data has no length; {remedy}"]

@@ -1,6 +1,6 @@
 """Placing gangs on slots.
 
-    1. Requests are looked at in order: priority (lower first), then time of asking, then id.
+    1. Requests are looked at in order: priority (lower first), then time of asking, then number.
     2. A gang gets all its slots on one agent, or none. Of the agents where it fits, the one with
        the fewest free slots is taken (best fit: large holes stay large), then the lowest id.
     3. A request that does not fit does not stop later ones that do.
@@ -46,11 +46,12 @@ class Request:
     slots: int
     priority: int
     queued_at: float
+    number: int = 0  # of its trial: the older one goes first
 
     @property
-    def order(self) -> tuple[int, float, str]:
+    def order(self) -> tuple[int, float, int, str]:
         """Its place in the queue."""
-        return (self.priority, self.queued_at, self.id)
+        return (self.priority, self.queued_at, self.number, self.id)
 
 
 @dataclass(frozen=True, slots=True)

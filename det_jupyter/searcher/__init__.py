@@ -1,23 +1,30 @@
-"""Search methods: which trials there are, and when a search is over. Pure."""
+"""Search: which trials there are, how far each trains, and when it is over. Pure."""
 
-from det_jupyter.searcher.method import (
+from det_jupyter.searcher.actions import (
     Action,
+    AskPruner,
+    AskSampler,
+    Close,
     Create,
     ExitReason,
-    SearchMethod,
     Shutdown,
-    Stop,
-    make_search_method,
+    TrainTo,
 )
-from det_jupyter.searcher.single import Single
+from det_jupyter.searcher.change import SearchChange
+from det_jupyter.searcher.method import ConsultingMethod, SearchMethod
+from det_jupyter.searcher.search import Search
 
 __all__ = [
     "Action",
+    "AskPruner",
+    "AskSampler",
+    "Close",
+    "ConsultingMethod",
     "Create",
     "ExitReason",
+    "Search",
+    "SearchChange",
     "SearchMethod",
     "Shutdown",
-    "Single",
-    "Stop",
-    "make_search_method",
+    "TrainTo",
 ]

@@ -34,6 +34,7 @@ from det_jupyter import core, pytorch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.mistakes import TrialMistake
@@ -173,6 +174,13 @@ class Rank:
             train=core.TrainContext(self.journal, distributed),
             checkpoint=core.CheckpointContext(LocalStorage(root), self.journal, distributed, ids),
             preempt=core.PreemptContext(page, distributed),
+            searcher=core.SearcherContext(
+                parse_length(plan.target),
+                is_last=plan.target_is_last,
+                page=page,
+                distributed=distributed,
+                sink=self.journal,
+            ),
             sink=self.journal,
         )
 

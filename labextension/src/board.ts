@@ -1,17 +1,19 @@
 /** The charts side by side, or the same as tables; keeps them at one range of steps. */
 import type { IChartOptions, IChartView } from './chart.js';
+import { placeAt, smoothingSpan, tableSteps } from './curves.js';
 import { h, rebuilder, setAttribute, setHidden, setText } from './dom.js';
 import { formatNumber } from './format.js';
-import {
-  isEnded,
-  placeAt,
-  smoothingSpan,
-  tableSteps,
-  type IChart,
-  type IViewState
-} from './model.js';
+import { isEnded, type IChart, type Status } from './model.js';
 import type { IChartFrame } from './plot.js';
 import type { ITrans } from './trans.js';
+
+/** What it shows: of a whole experiment, or of one trial. */
+export interface IBoardData {
+  status: Status;
+  charts: IChart[];
+  more_metrics: string[];
+  steps_per_epoch: number | null;
+}
 
 export type MakeChart = (options: IChartOptions) => IChartView;
 
@@ -48,9 +50,17 @@ export class Board {
     );
   }
 
-  update(state: IViewState): void {
+  update(state: IBoardData): void {
     this._state = state;
     this._draw();
+  }
+
+  /** Make a trial stand out in charts of several. */
+  choose(trialId: number | null): void {
+    if (trialId !== this._chosen) {
+      this._chosen = trialId;
+      this._draw();
+    }
   }
 
   restyle(): void {
@@ -83,11 +93,12 @@ export class Board {
     setText(this._more, this._moreText(state.more_metrics));
   }
 
-  private _drawCharts(state: IViewState): void {
+  private _drawCharts(state: IBoardData): void {
     const frame: IChartFrame = {
       range: this._zoom ?? wholeRange(state.charts),
       smooth: this._smooth,
-      stepsPerEpoch: state.steps_per_epoch
+      stepsPerEpoch: state.steps_per_epoch,
+      chosen: this._chosen
     };
     const gone = new Set(this._charts.keys());
     state.charts.forEach((chart, place) => {
@@ -119,7 +130,7 @@ export class Board {
     this._draw();
   }
 
-  private _emptyText(state: IViewState): string {
+  private _emptyText(state: IBoardData): string {
     const trans = this._trans;
     if (isEnded(state.status)) {
       return trans.__('No metrics were reported.');
@@ -154,13 +165,14 @@ export class Board {
   }
 
   private _tableOf(chart: IChart): HTMLElement {
-    const head = [this._trans.__('Step'), ...chart.series.map(one => one.label)];
-    const rows = tableSteps(chart, TABLE_ROWS).map(step =>
+    const series = chart.series.filter(one => !one.is_faint);
+    const head = [this._trans.__('Step'), ...series.map(one => one.label)];
+    const rows = tableSteps({ ...chart, series }, TABLE_ROWS).map(step =>
       h(
         'tr',
         {},
         h('th.det-number', { scope: 'row' }, String(step)),
-        ...chart.series.map(one => {
+        ...series.map(one => {
           const place = placeAt(one, step);
           return h('td.det-number', {}, place < 0 ? '–' : formatNumber(one.values[place] ?? null));
         })
@@ -195,8 +207,9 @@ export class Board {
     charts.map(chart => this._tableOf(chart))
   );
   private readonly _charts = new Map<string, IChartView>();
-  private _state: IViewState | undefined;
+  private _state: IBoardData | undefined;
   private _zoom: [number, number] | null = null;
+  private _chosen: number | null = null;
   private _smooth = true;
   private _table = false;
 }

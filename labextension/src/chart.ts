@@ -59,7 +59,7 @@ export class MetricChart implements IChartView {
     this._shown = { chart, frame };
     setText(this._title, chart.title);
     setAttribute(this._host, 'aria-label', this._description(chart));
-    this._legend.update(chart);
+    this._legend.update(chart, frame.chosen);
     const hasValue = chart.series.some(one => one.lowest !== null);
     setHidden(this._host.nextElementSibling as HTMLElement, hasValue);
     setHidden(this._host, !hasValue);
@@ -87,7 +87,9 @@ export class MetricChart implements IChartView {
     const { trans } = this._options;
     return [
       trans.__('%1 by step', chart.title),
-      ...chart.series.map(one => `${one.label} ${formatNumber(one.last)}`),
+      ...chart.series
+        .filter(one => !one.is_faint)
+        .map(one => `${one.label} ${formatNumber(one.last)}`),
       trans.__('arrow keys read it step by step')
     ].join(', ');
   }

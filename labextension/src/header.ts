@@ -10,6 +10,7 @@ import {
   type IViewState,
   type Verb
 } from './model.js';
+import { bestText, countsText } from './search.js';
 import type { ITrans } from './trans.js';
 
 /** Asks for what a button says; rejects with a reason for people. */
@@ -85,14 +86,9 @@ export class Header {
     const { trans } = this._options;
     const ended = state.ended_at !== null || isEnded(state.status);
     const until = state.ended_at ?? clock.time(now);
-    const steps = stepsCompleted(state);
-    const parts: string[] = [];
-    if (steps > 0) {
-      parts.push(trans.__('step %1', steps));
-      if (state.steps_per_epoch !== null) {
-        parts.push(trans.__('epoch %1', (steps / state.steps_per_epoch).toFixed(1)));
-      }
-    }
+    const parts = state.search
+      ? [...countsText(state.search, trans), bestText(state.search, trans)]
+      : this._stepsText(state);
     parts.push(trans.__('%1 elapsed', formatDuration(until - state.created_at)));
     if (state.eta_s !== null && !ended && !clock.isStale(now)) {
       const left = state.eta_s - (clock.time(now) - state.as_of);
@@ -101,6 +97,16 @@ export class Header {
     setText(this._summary, parts.join(' · '));
     const stale = !ended && clock.isStale(now);
     setText(this._news, stale ? trans.__('last news at %1', formatClock(state.as_of)) : '');
+  }
+
+  private _stepsText(state: IViewState): string[] {
+    const { trans } = this._options;
+    const steps = stepsCompleted(state);
+    const parts = steps > 0 ? [trans.__('step %1', steps)] : [];
+    if (steps > 0 && state.steps_per_epoch !== null) {
+      parts.push(trans.__('epoch %1', (steps / state.steps_per_epoch).toFixed(1)));
+    }
+    return parts;
   }
 
   private _makeConfirm(): HTMLElement {

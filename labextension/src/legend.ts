@@ -1,7 +1,8 @@
 /** Names the curves of a chart, with their newest values or those under the cursor. */
 import { h, setText } from './dom.js';
 import { formatNumber } from './format.js';
-import { placeAt, type IChart, type ISeries } from './model.js';
+import { placeAt } from './curves.js';
+import type { IChart, ISeries } from './model.js';
 import { isDashed, NUM_COLORS } from './theme.js';
 import type { ITrans } from './trans.js';
 
@@ -10,16 +11,19 @@ export class Legend {
 
   constructor(private readonly _trans: ITrans) {}
 
-  /** Name the curves; `read` then shows their values. */
-  update(chart: IChart): void {
+  /** Name the curves that have a colour; `read` then shows their values. */
+  update(chart: IChart, chosen: number | null = null): void {
+    this._series = chart.series.filter(one => !one.is_faint);
+    const numFaint = chart.series.length - this._series.length;
     const shape = JSON.stringify([
       chart.hidden,
-      chart.series.map(one => [one.label, one.kind, one.look])
+      numFaint,
+      chosen,
+      this._series.map(one => [one.label, one.kind, one.look])
     ]);
-    this._series = chart.series;
     if (shape !== this._shape) {
       this._shape = shape;
-      this._rebuild(chart);
+      this._rebuild(chosen, numFaint, chart.hidden);
     }
   }
 
@@ -39,12 +43,12 @@ export class Legend {
       .join(', ');
   }
 
-  private _rebuild(chart: IChart): void {
-    this._values = chart.series.map(() => h('b'));
-    const items = chart.series.map((one, place) =>
+  private _rebuild(chosen: number | null, numFaint: number, numHidden: number): void {
+    this._values = this._series.map(() => h('b'));
+    const items = this._series.map((one, place) =>
       h(
         'span.det-legend-item',
-        {},
+        { 'data-chosen': one.trial_id === chosen },
         h('i', {
           class: `det-key det-mod-${one.kind}${isDashed(one.look) ? ' det-mod-dashed' : ''}`,
           'data-series': one.look % NUM_COLORS
@@ -53,16 +57,19 @@ export class Legend {
         this._values[place] as HTMLElement
       )
     );
-    if (chart.hidden > 0) {
-      items.push(
-        h(
-          'span.det-quiet',
-          {},
-          this._trans._n('%1 older curve not shown', '%1 older curves not shown', chart.hidden)
-        )
-      );
+    if (numFaint + numHidden > 0) {
+      items.push(h('span.det-quiet', {}, this._othersText(numFaint, numHidden)));
     }
     this.node.replaceChildren(...items);
+  }
+
+  private _othersText(numFaint: number, numHidden: number): string {
+    const trans = this._trans;
+    const faint = trans._n('%1 other trial is faint', '%1 other trials are faint', numFaint);
+    const hidden = trans._n('%1 not drawn', '%1 not drawn', numHidden);
+    return [numFaint > 0 ? faint : '', numHidden > 0 ? hidden : '']
+      .filter(text => text !== '')
+      .join(', ');
   }
 
   private _series: ISeries[] = [];

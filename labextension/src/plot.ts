@@ -1,14 +1,8 @@
 /** How a chart looks in uPlot: its columns, curves, axes and cursor. Knows no page around it. */
 import uPlot from 'uplot';
 
-import {
-  lonePlaces,
-  smoothed,
-  smoothingSpan,
-  toColumns,
-  type Column,
-  type IChart
-} from './model.js';
+import { lonePlaces, smoothed, smoothingSpan, toColumns, type Column } from './curves.js';
+import type { IChart, ISeries } from './model.js';
 import { colorOf, isDashed, type ITheme } from './theme.js';
 
 /** What all charts of a view have in common. */
@@ -17,6 +11,8 @@ export interface IChartFrame {
   range: readonly [number, number];
   smooth: boolean;
   stepsPerEpoch: number | null;
+  /** The trial to stand out among others. */
+  chosen?: number | null;
 }
 
 /** What a plot asks of the chart around it, each time it draws. */
@@ -33,6 +29,8 @@ export interface IPlotSource {
 export const HEIGHT = 168;
 /** Of what was measured, behind its average. */
 const RAW_ALPHA = 0.32;
+/** Of trials behind others. */
+const FAINT_ALPHA = 0.4;
 /** More points than this would hide the line that joins them. */
 const MAX_DOTS = 60;
 const MIN_ZOOM_PX = 4;
@@ -48,7 +46,14 @@ const STEP_INCREMENTS = Array.from({ length: 10 }, (_, power) =>
 /** What of a chart is settled when its plot is made; when it changes, a new plot is needed. */
 export function plotShape(chart: IChart, frame: IChartFrame): string {
   return JSON.stringify(
-    chart.series.map(one => [one.kind, one.look, hasAllDots(one), isSmoothed(one, frame)])
+    chart.series.map(one => [
+      one.kind,
+      one.look,
+      one.is_faint,
+      one.trial_id === frame.chosen,
+      hasAllDots(one),
+      isSmoothed(one, frame)
+    ])
   );
 }
 
@@ -105,12 +110,16 @@ export function plotOptions(source: IPlotSource, width: number): uPlot.Options {
 
 function plotSeries(source: IPlotSource): uPlot.Series[] {
   return source.chart().series.flatMap(one => {
+    if (one.is_faint) {
+      return [faintSeries(source)];
+    }
     const stroke = (): string => colorOf(source.theme(), one.look);
+    const extra = one.trial_id === source.frame().chosen ? 1.5 : 0;
     const lone = (plot: uPlot, i: number): number[] => lonePlaces(plot.data[i] as Column);
     const line: uPlot.Series = {
       ...(isDashed(one.look) ? { dash: [6, 4] } : {}),
       stroke,
-      width: one.kind === 'points' ? 2 : 1.5,
+      width: (one.kind === 'points' ? 2 : 1.5) + extra,
       points: {
         show: true,
         filter: hasAllDots(one) ? () => null : lone,
@@ -123,17 +132,26 @@ function plotSeries(source: IPlotSource): uPlot.Series[] {
     return isSmoothed(one, source.frame())
       ? [
           { ...line, width: 1, alpha: RAW_ALPHA },
-          { ...line, width: 2 }
+          { ...line, width: 2 + extra }
         ]
       : [line];
   });
 }
 
-function isSmoothed(one: IChart['series'][number], frame: IChartFrame): boolean {
-  return frame.smooth && smoothingSpan(one) > 0;
+function faintSeries(source: IPlotSource): uPlot.Series {
+  return {
+    stroke: () => source.theme().text,
+    width: 1,
+    alpha: FAINT_ALPHA,
+    points: { show: false }
+  };
 }
 
-function hasAllDots(one: IChart['series'][number]): boolean {
+function isSmoothed(one: ISeries, frame: IChartFrame): boolean {
+  return frame.smooth && !one.is_faint && smoothingSpan(one) > 0;
+}
+
+function hasAllDots(one: ISeries): boolean {
   return one.kind === 'points' && one.steps.length <= MAX_DOTS;
 }
 
@@ -159,6 +177,9 @@ function widthOf(_plot: uPlot, labels: readonly string[] | null): number {
 
 /** What is under the cursor is a measured point: an average, which has none, shows none. */
 function cursorColor(plot: uPlot, i: number): string {
+  if (plot.series[i]?.alpha === FAINT_ALPHA) {
+    return 'transparent';
+  }
   const stroke = plot.series[i]?.stroke;
   const isAverage = plot.series[i - 1]?.alpha === RAW_ALPHA;
   const color = typeof stroke === 'function' ? stroke(plot, i) : stroke;

@@ -2,11 +2,21 @@
 
 /** More curves than colours are told apart by dashes. */
 export const NUM_COLORS = 4;
+/** From the worst trial to the best. */
+export const NUM_SHADES = 9;
 
 export interface ITheme {
   series: string[];
+  /** From the worst to the best. */
+  shades: string[];
   text: string;
+  strong: string;
+  ground: string;
   grid: string;
+  brand: string;
+  good: string;
+  warn: string;
+  bad: string;
   font: string;
 }
 
@@ -32,10 +42,22 @@ export function readTheme(node: Element): ITheme {
     return style.color;
   };
   const series = Array.from({ length: NUM_COLORS }, (_, i) => resolve(`var(--det-series-${i})`));
+  const shades = Array.from({ length: NUM_SHADES }, (_, i) => {
+    const share = Math.abs(2 * (i / (NUM_SHADES - 1)) - 1) * 100;
+    const end = 2 * i < NUM_SHADES ? 'worst' : 'best';
+    return resolve(`color-mix(in srgb, var(--det-${end}) ${share}%, var(--det-middle))`);
+  });
   const theme = {
     series,
+    shades,
     text: resolve('var(--det-text-quiet)'),
+    strong: resolve('var(--det-text)'),
+    ground: resolve('var(--det-ground)'),
     grid: resolve('var(--det-grid)'),
+    brand: resolve('var(--det-brand)'),
+    good: resolve('var(--det-good)'),
+    warn: resolve('var(--det-warn)'),
+    bad: resolve('var(--det-bad)'),
     font: `11px ${style.fontFamily}`
   };
   probe.remove();

@@ -15,7 +15,7 @@ export class Trials {
 
   constructor(private readonly _trans: ITrans) {}
 
-  update(state: IViewState): void {
+  update(state: Pick<IViewState, 'trials' | 'num_trials'>): void {
     this._rebuild({ trials: state.trials, numTrials: state.num_trials });
   }
 

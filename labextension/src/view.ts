@@ -4,12 +4,15 @@ import { Details } from './details.js';
 import { h } from './dom.js';
 import { Header, type OnCommand } from './header.js';
 import { Clock, isEnded, type IViewState } from './model.js';
+import { SearchView } from './searchview.js';
 import { watchTheme } from './theme.js';
 import { english, type ITrans } from './trans.js';
 import { Trials } from './trials.js';
 
 export interface IViewOptions {
   onCommand: OnCommand;
+  /** The reader has chosen a trial of a search, or none any more. */
+  onChoose?: (trialId: number | null) => void;
   makeChart: MakeChart;
   slowHint?: string;
   trans?: ITrans;
@@ -20,7 +23,8 @@ const TICK_MS = 1000;
 export class ExperimentView {
   readonly node: HTMLElement;
 
-  constructor(options: IViewOptions) {
+  constructor(private readonly _options: IViewOptions) {
+    const options = _options;
     const trans = options.trans ?? english;
     this._header = new Header({
       trans,
@@ -43,7 +47,10 @@ export class ExperimentView {
       this._setVisible(entries.at(-1)?.isIntersecting ?? false);
     });
     this._visibility.observe(this.node);
-    this._unwatchTheme = watchTheme(() => this._board.restyle());
+    this._unwatchTheme = watchTheme(() => {
+      this._board.restyle();
+      this._search?.restyle();
+    });
     this._timer = setInterval(() => this._tick(), TICK_MS);
   }
 
@@ -58,11 +65,18 @@ export class ExperimentView {
     }
   }
 
+  /** Show a trial of a search in full. */
+  choose(trialId: number | null): void {
+    this._wanted = trialId;
+    this._search?.focus.choose(trialId);
+  }
+
   dispose(): void {
     clearInterval(this._timer);
     this._visibility.disconnect();
     this._unwatchTheme();
     this._board.dispose();
+    this._search?.dispose();
     this.node.remove();
   }
 
@@ -75,9 +89,35 @@ export class ExperimentView {
     this.node.setAttribute('aria-label', state.name);
     this._header.update(state);
     this._header.tick(state, this._clock, Date.now() / 1000);
-    this._trials.update(state);
+    this._trials.update(state.search === null ? state : { trials: [], num_trials: 0 });
+    this._drawSearch(state);
     this._board.update(state);
     this._details.update(state);
+  }
+
+  private _drawSearch(state: IViewState): void {
+    if (state.search !== null && this._search === undefined) {
+      this._search = this._makeSearch();
+      this._header.node.after(this._search.node);
+      const title = h('b', {}, (this._options.trans ?? english).__('Curves'));
+      this._board.node.before(h('div.det-line.det-curves', {}, title, this._header.aside));
+      this._search.focus.choose(this._wanted);
+    }
+    this._search?.update(state, this._clock.time(Date.now() / 1000));
+  }
+
+  private _makeSearch(): SearchView {
+    const { trans = english, makeChart, onChoose } = this._options;
+    const search = new SearchView({
+      trans,
+      makeChart,
+      onChoose: trialId => {
+        this._wanted = trialId;
+        onChoose?.(trialId);
+      },
+      onFocus: () => this._board.choose(search.focus.chosen)
+    });
+    return search;
   }
 
   private _setVisible(isVisible: boolean): void {
@@ -101,6 +141,8 @@ export class ExperimentView {
   private readonly _visibility: IntersectionObserver;
   private readonly _unwatchTheme: () => void;
   private readonly _timer: ReturnType<typeof setInterval>;
+  private _search: SearchView | undefined;
+  private _wanted: number | null = null;
   private _state: IViewState | undefined;
   private _isVisible = true;
   private _isDirty = false;

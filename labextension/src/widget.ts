@@ -1,15 +1,24 @@
-/** The view as an anywidget: the kernel's trait `state` in, the buttons' requests out. */
+/**
+ * The view as an anywidget: states in, requests of buttons and the chosen trial out.
+ *
+ * A state travels in three traits, so that of a thousand trials only those are sent that changed;
+ * det_jupyter/notebook/view/widget.py says how.
+ */
 import type { AnyModel, RenderProps } from '@anywidget/types';
 
 import { MetricChart } from './chart.js';
-import type { IViewState, Verb } from './model.js';
+import type { IRow, IViewState, Verb } from './model.js';
+import { mergeRows } from './search.js';
 import { ExperimentView } from './view.js';
 
 import 'uplot/dist/uPlot.min.css';
 import '../style/view.css';
 
 interface ITraits extends Record<string, unknown> {
-  state: IViewState;
+  shown: IViewState;
+  rows: IRow[];
+  changed_rows: IRow[];
+  chosen: number | null;
 }
 
 interface IOutcome {
@@ -60,19 +69,55 @@ class Requests {
   private readonly _waiting = new Map<Verb, IWaiting>();
 }
 
+/** The state, put together from the traits that it came in. */
+function stateOf(model: AnyModel<ITraits>): IViewState {
+  const shown = model.get('shown');
+  return shown.search === null
+    ? shown
+    : {
+        ...shown,
+        search: {
+          ...shown.search,
+          rows: mergeRows(model.get('rows'), model.get('changed_rows'))
+        }
+      };
+}
+
 function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () => void {
   const requests = new Requests(model);
   const view = new ExperimentView({
     onCommand: requests.send,
+    onChoose: trialId => {
+      if (model.get('chosen') !== trialId) {
+        model.set('chosen', trialId);
+        model.save_changes();
+      }
+    },
     makeChart: options => new MetricChart(options),
     slowHint: SLOW_HINT
   });
   el.append(view.node);
-  const onState = (): void => view.update(model.get('state'));
-  model.on('change:state', onState);
-  onState();
+  // One message changes several traits, each of which is told: draw once, with all of them.
+  let isDue = false;
+  const onState = (): void => {
+    if (!isDue) {
+      isDue = true;
+      queueMicrotask(() => {
+        isDue = false;
+        view.update(stateOf(model));
+      });
+    }
+  };
+  const onChosen = (): void => view.choose(model.get('chosen'));
+  const states = ['change:shown', 'change:rows', 'change:changed_rows'];
+  states.forEach(event => model.on(event, onState));
+  model.on('change:chosen', onChosen);
+  view.update(stateOf(model));
+  onChosen();
   return () => {
-    model.off('change:state', onState);
+    isDue = true;
+    states.forEach(event => model.off(event, onState));
+    model.off('change:chosen', onChosen);
     requests.dispose();
     view.dispose();
   };

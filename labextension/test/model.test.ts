@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
 
 import {
-  Clock,
   lonePlaces,
   placeAt,
   smoothed,
   smoothingSpan,
   tableSteps,
   toColumns
-} from '../src/model.js';
+} from '../src/curves.js';
+import { Clock } from '../src/model.js';
 import { chart, series } from './samples.js';
 
 describe('columns', () => {

@@ -1,10 +1,12 @@
-import type { IChart, ISeries, ITrial, IViewState } from '../src/model.js';
+import type { IChart, IRow, ISearch, ISeries, ITrial, IViewState } from '../src/model.js';
 
 export function series(changes: Partial<ISeries> = {}): ISeries {
   return {
+    trial_id: 1,
     label: 'training',
     kind: 'line',
     look: 0,
+    is_faint: false,
     steps: [1, 2, 3],
     values: [3, 2, 1],
     last: 1,
@@ -62,6 +64,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     more_metrics: [],
     trials: [trial()],
     num_trials: 1,
+    search: null,
     checkpoints: {
       count: 0,
       size_bytes: 0,
@@ -73,6 +76,63 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     captured: [],
     num_captured: 0,
     notices: [],
+    ...changes
+  };
+}
+
+export function row(changes: Partial<IRow> = {}): IRow {
+  return {
+    id: 1,
+    status: 'resting',
+    status_word: 'Resting',
+    bracket: 0,
+    rungs: [0.5],
+    aim: 0,
+    best: 0.5,
+    latest: 0.5,
+    steps_completed: 22,
+    num_slots: 0,
+    values: [0.01, 0],
+    ...changes
+  };
+}
+
+/** Accuracy, on rungs of 1 and 4 epochs, by a learning rate and an optimizer. */
+export function search(rows: IRow[], changes: Partial<ISearch> = {}): ISearch {
+  return {
+    searcher: 'async_halving',
+    metric: 'accuracy',
+    smaller_is_better: false,
+    max_trials: 16,
+    divisor: 4,
+    counts: { done: 1, running: 2, resting: 3, waiting: 0, failed: 0, canceled: 0 },
+    axes: [
+      { name: 'lr', scale: 'log', is_whole: false, low: 1e-4, high: 0.1, labels: [] },
+      {
+        name: 'optimizer.name',
+        scale: 'category',
+        is_whole: true,
+        low: 0,
+        high: 1,
+        labels: ['sgd', 'adam']
+      }
+    ],
+    brackets: [
+      {
+        rungs: [
+          { label: '1 epoch', short_label: '1', num_results: 3, num_promoted: 1 },
+          { label: '4 epochs', short_label: '4', num_results: 1, num_promoted: 0 }
+        ],
+        num_created: 3,
+        max_trials: 16
+      }
+    ],
+    rows,
+    improvements: [],
+    waiting_for: '',
+    remarks: [],
+    num_more_remarks: 0,
+    chosen: null,
     ...changes
   };
 }

@@ -1,10 +1,9 @@
 // @vitest-environment happy-dom
-import type { AnyModel } from '@anywidget/types';
 import { expect, it } from 'vitest';
 
 import type { IViewState } from '../src/model.js';
 import widget from '../src/widget.js';
-import { state } from './samples.js';
+import { row, search, state } from './samples.js';
 
 type Listener = (...args: unknown[]) => void;
 
@@ -13,10 +12,22 @@ class FakeModel {
   readonly sent: unknown[] = [];
   readonly listeners = new Map<string, Set<Listener>>();
 
-  constructor(public state: IViewState) {}
+  readonly traits: Record<string, unknown>;
 
-  get(): IViewState {
-    return this.state;
+  constructor(state: IViewState) {
+    this.traits = { shown: state, rows: [], changed_rows: [], chosen: null };
+  }
+
+  get(name: string): unknown {
+    return this.traits[name];
+  }
+
+  set(name: string, value: unknown): void {
+    this.traits[name] = value;
+  }
+
+  save_changes(): void {
+    this.sent.push({ chosen: this.traits.chosen });
   }
 
   on(event: string, listener: Listener): void {
@@ -41,7 +52,7 @@ class FakeModel {
 function render(model: FakeModel): { el: HTMLElement; end: () => void } {
   const el = document.createElement('div');
   document.body.append(el);
-  const end = widget.render({ model: model as unknown as AnyModel<{ state: IViewState }>, el });
+  const end = widget.render({ model: model as never, el });
   return { el, end };
 }
 
@@ -49,11 +60,12 @@ async function settle(): Promise<void> {
   await new Promise(resolve => setTimeout(resolve, 0));
 }
 
-it('redraws when the kernel sets a new state', () => {
+it('redraws when the kernel sets a new state', async () => {
   const model = new FakeModel(state());
   const { el, end } = render(model);
-  model.state = state({ status: 'paused', status_word: 'Paused', as_of: 1001 });
-  model.emit('change:state');
+  model.set('shown', state({ status: 'paused', status_word: 'Paused', as_of: 1001 }));
+  model.emit('change:shown');
+  await settle();
   expect(el.querySelector('.det-badge')?.textContent).toBe('Paused');
   end();
 });
@@ -77,6 +89,43 @@ it('is free for the next request when the kernel has carried one out', async () 
   model.emit('msg:custom', { type: 'outcome', verb: 'pause', error: '' });
   await settle();
   expect(el.querySelector('[data-verb=pause]')?.getAttribute('aria-busy')).toBeNull();
+  end();
+});
+
+it('puts a search together from the rows it has and those that changed', async () => {
+  const model = new FakeModel(state({ search: search([]), trials: [] }));
+  model.set('rows', [row({ id: 1, best: 0.1 }), row({ id: 2, best: 0.2 })]);
+  const { el, end } = render(model);
+  const ids = (): (string | null)[] =>
+    [...el.querySelectorAll('tr[data-trial]')].map(one => one.getAttribute('data-trial'));
+  expect(ids()).toEqual(['2', '1']);
+  model.set('changed_rows', [row({ id: 1, best: 0.9 }), row({ id: 3, best: 0.3 })]);
+  model.emit('change:changed_rows');
+  model.emit('change:shown');
+  await settle();
+  expect(ids()).toEqual(['1', '3', '2']);
+  end();
+});
+
+it('tells the kernel which trial was chosen, and hears it from other views', () => {
+  const model = new FakeModel(state({ search: search([]), trials: [] }));
+  model.set('rows', [row({ id: 1 }), row({ id: 2 })]);
+  const { el, end } = render(model);
+  el.querySelector<HTMLElement>('tr[data-trial="2"]')?.click();
+  expect(model.sent).toEqual([{ chosen: 2 }]);
+  model.set('chosen', 1);
+  model.emit('change:chosen');
+  expect(el.querySelector('tr[data-trial="1"]')?.getAttribute('aria-selected')).toBe('true');
+  expect(model.sent).toHaveLength(1);
+  end();
+});
+
+it('shows the trial that was chosen before the page was loaded', () => {
+  const model = new FakeModel(state({ search: search([]), trials: [] }));
+  model.set('rows', [row({ id: 1 })]);
+  model.set('chosen', 1);
+  const { el, end } = render(model);
+  expect(el.querySelector<HTMLElement>('.det-chosen')?.hidden).toBe(false);
   end();
 });
 

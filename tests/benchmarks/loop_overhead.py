@@ -100,9 +100,12 @@ def train(batches: int, folder: Path) -> TimedJournal:
         hparams=config.hyperparameters,
         seed=1,
         capsule=Capsule(entrypoint="TinyTrial", payload="", sources=""),
+        target=config.searcher.max_length.to_document(),
     )
     journal = TimedJournal(folder / "journal-0")
-    context = core.init(checkpoint_storage=folder / "checkpoints", sink=journal)
+    context = core.init(
+        checkpoint_storage=folder / "checkpoints", sink=journal, length=config.searcher.max_length
+    )
     Trainer(TinyTrial, plan, config, context, torch.device("cpu")).run()
     return journal
 

@@ -68,6 +68,7 @@ def make_plan(
         hparams={"acts": acts},
         seed=0,
         capsule=Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64),
+        target={"batches": 100},
     )
     return plan.model_copy(update=changes)
 

@@ -265,20 +265,35 @@ class Lab:
         checkpoint: CheckpointRef | None = None,
         best_metric: float | None = None,
         seed: int = 7,
+        target: dict[str, int] | None = None,
         places: list[dict[str, int]] | None = None,
     ) -> Gang:
         """Start a gang; `config` is what the user would write.
 
         Args:
+            target: Where the ranks wait to hear whether they go on; None: they train to the end.
             places: What each rank's place says differently, to feign several computers.
         """
         plan, folder = self.prepare(
-            source, config, ranks, checkpoint=checkpoint, best_metric=best_metric, seed=seed
+            source,
+            config,
+            ranks,
+            checkpoint=checkpoint,
+            best_metric=best_metric,
+            seed=seed,
+            target=target,
         )
         specs = self.specs(plan, folder)
         for index, changes in enumerate(places or []):
             place = specs[index].place.model_copy(update=changes)
             specs[index] = specs[index].model_copy(update={"place": place})
+        return self._fork(plan, folder, specs)
+
+    def start_plan(self, plan: GangPlan, folder: RunDir) -> Gang:
+        """Start the gang of a prepared plan."""
+        return self._fork(plan, folder, self.specs(plan, folder))
+
+    def _fork(self, plan: GangPlan, folder: RunDir, specs: list[RankSpec]) -> Gang:
         gang = Gang(self._zygote, plan, folder, self._zygote.fork(specs))
         self._gangs.append(gang)
         return gang
@@ -292,8 +307,9 @@ class Lab:
         checkpoint: CheckpointRef | None = None,
         best_metric: float | None = None,
         seed: int = 7,
+        target: dict[str, int] | None = None,
     ) -> tuple[GangPlan, RunDir]:
-        """Return the plan of a gang, and its folder, made."""
+        """Return the plan of a gang, and its folder, made; with a `target` that is not the last."""
         document = {"resources": {"slots_per_trial": ranks}} | config
         effective = parse_config(document, default_seed=seed).to_document()
         self._runs += 1
@@ -311,6 +327,8 @@ class Lab:
             capsule=self.capture(source, effective["entrypoint"]),
             checkpoint=checkpoint,
             best_metric=best_metric,
+            target=target or effective["searcher"]["max_length"],
+            target_is_last=target is None,
         )
         folder = run_dir(self.data_dir, plan.allocation_id)
         folder.path.mkdir(parents=True)

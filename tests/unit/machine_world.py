@@ -15,7 +15,14 @@ from det_jupyter.master.events import (
 )
 from det_jupyter.master.machine import Command, Machine, ToAgent
 from det_jupyter.master.state import Allocation, Experiment, MachineState, Trial
-from det_jupyter.records import CheckpointSaved, FirstStep, RankFailure, RankStarted, RunEnded
+from det_jupyter.records import (
+    CheckpointSaved,
+    FirstStep,
+    RankFailure,
+    RankStarted,
+    RunEnded,
+    TargetReached,
+)
 from det_jupyter.wire import (
     AgentCommand,
     AllocationState,
@@ -73,10 +80,7 @@ Parts = dict[str, dict[Any, str]]
 def parts_of(state: MachineState) -> Parts:
     """Return every part that others are shown, as text."""
     return {
-        "experiments": {
-            id: part.model_dump_json(exclude={"searcher"})
-            for id, part in state.experiments.items()
-        },
+        "experiments": {id: part.model_dump_json() for id, part in state.experiments.items()},
         "trials": {id: part.model_dump_json() for id, part in state.trials.items()},
         "checkpoints": {id: part.model_dump_json() for id, part in state.checkpoints.items()},
     }
@@ -200,6 +204,18 @@ def ended(
 ) -> RecordArrived:
     record = RunEnded(at=70.0, reason=reason, steps_completed=steps, message=message)
     return RecordArrived(allocation_id=allocation_id, rank=rank, record=record)
+
+
+def reached(
+    steps: int = 100, allocation_id: str = "1.1.1", target: dict[str, int] | None = None
+) -> RecordArrived:
+    record = TargetReached(at=69.0, steps_completed=steps, target=target or {"batches": steps})
+    return RecordArrived(allocation_id=allocation_id, rank=0, record=record)
+
+
+def completed(steps: int = 100, allocation_id: str = "1.1.1") -> list[Event]:
+    """Return what a run says that has trained to its last target."""
+    return [reached(steps, allocation_id), ended("completed", steps, allocation_id=allocation_id)]
 
 
 def failed(

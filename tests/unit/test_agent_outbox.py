@@ -34,6 +34,7 @@ def make_run(folder: Path, allocation_id: str = "1.1.1") -> Run:
         hparams={},
         seed=0,
         capsule=Capsule(entrypoint="Trial", payload="0", sources="0"),
+        target={"batches": 100},
     )
     path = folder / allocation_id
     path.mkdir()

@@ -44,7 +44,7 @@ def problems_of(document: dict[str, Any]) -> list[str]:
 def test_the_issue_s_configuration_is_accepted_and_completed() -> None:
     config = parse_config(parse_yaml(DIGITS), default_seed=3)
     assert config.searcher.smaller_is_better is False
-    assert config.max_length == Length("epochs", 6)
+    assert config.searcher.max_length == Length("epochs", 6)
     assert config.min_validation_period == Length("epochs", 1)
     assert config.max_restarts == 5
     assert config.reproducibility.experiment_seed == 3
@@ -61,9 +61,8 @@ def test_length_in_batches_validates_only_at_the_end_unless_told_otherwise() -> 
 
 def test_a_bare_number_is_a_length_in_batches() -> None:
     searcher = {"name": "single", "metric": "loss", "max_length": 500}
-    assert parse_config(minimal(searcher=searcher), default_seed=1).max_length == Length(
-        "batches", 500
-    )
+    config = parse_config(minimal(searcher=searcher), default_seed=1)
+    assert config.searcher.max_length == Length("batches", 500)
 
 
 def test_name_defaults_to_the_entrypoint() -> None:
@@ -94,19 +93,57 @@ def test_all_problems_are_told_at_once() -> None:
             "resources.slots: unknown key; the slots of a trial are resources.slots_per_trial",
         ),
         (
-            {"resources": {"max_slots": 2}},
-            "resources.max_slots: this version of det_jupyter does not have it yet; remove it",
+            {"resources": {"max_slots": 2, "slots_per_trial": 4},
+             "hyperparameters": {"global_batch_size": 8}},
+            "resources.max_slots: got 2, expected at least resources.slots_per_trial (4)",
         ),
         ({"resources": [1]}, "resources: got [1], expected a mapping (`key: value` lines)"),
         (
             {"resources": {"slots_per_trial": 0}},
-            "resources.slots_per_trial: got 0, expected at least 1",
+            "resources.slots_per_trial: got 0, expected at least 1; this version has no trials "
+            "without slots",
         ),
         ({"max_restarts": True}, "max_restarts: got True, expected a number"),
         ({"max_restarts": 1.5}, "max_restarts: got 1.5, expected a whole number"),
         ({"entrypoint": "model:Trial"},
          "entrypoint: got 'model:Trial', expected the name of a class defined in the notebook, "
-         "such as MyTrial"),
+         "such as MyTrial; import it in the notebook (from model import Trial) and write Trial"),
+        ({"entrypoint": "python3 train.py"},
+         "entrypoint: got 'python3 train.py', expected the name of a class defined in the "
+         "notebook, such as MyTrial; commands are not run here: make the script's training a "
+         "PyTorchTrial class"),
+        ({"entrypoint": ["python3", "train.py"]},
+         "entrypoint: got ['python3', 'train.py'], expected the name of a class defined in the "
+         "notebook, such as MyTrial; commands are not run here: make the script's training a "
+         "PyTorchTrial class"),
+        ({"max_trials": 5}, "max_trials: unknown key; did you mean searcher.max_trials?"),
+        ({"serch": {}}, "serch: unknown key; did you mean searcher?"),
+        ({"slots_per_trial": 5},
+         "slots_per_trial: unknown key; did you mean resources.slots_per_trial?"),
+        ({"batches_per_step": 5},
+         "batches_per_step: unknown key; it is called scheduling_unit now"),
+        ({"zzz": 5}, "zzz: unknown key; remove it"),
+        ({"profiling": {"zzz": 5}},
+         "profiling.zzz: unknown key; expected one of begin_on_batch, enabled, end_after_batch, "
+         "sync_timings"),
+        ({"resources": {"weight": 0}}, "resources.weight: got 0, expected a number above 0"),
+        ({"resources": {"priority": 100}}, "resources.priority: got 100, expected at most 99"),
+        ({"version": 1}, "version: got 1, expected 0"),
+        ({"workspace": "a"}, "project: missing; workspace is given, and they go together"),
+        ({"profiling": {"begin_on_batch": 5, "end_after_batch": 4}},
+         "profiling.begin_on_batch: got 5, expected at most profiling.end_after_batch (4)"),
+        ({"environment": {"environment_variables": ["A"]}},
+         "environment.environment_variables[0]: got 'A', expected NAME=value"),
+        ({"environment": {"environment_variables": {"cpu": ["A=1"], "cuda": ["A=2"]}}},
+         "environment.environment_variables: got {'cpu': ['A=1'], 'cuda': ['A=2']}, expected one "
+         "list: this version gives all kinds of devices the same"),
+        ({"preemption_timeout": 0}, "preemption_timeout: got 0, expected at least 1"),
+        ({"hyperparameters": {1: 2}},
+         "hyperparameters: got the key 1, expected a name on one line"),
+        ({"data": {"x": 2**63}},
+         "data.x: got 9223372036854775808, expected a number that 64 bits can hold"),
+        ({"data": {"x": {1}}},
+         "data.x: got a set, expected text, a number, true, false, null, a list or a mapping"),
         ({"checkpoint_policy": "most"},
          "checkpoint_policy: got 'most', expected best, all or none"),
         ({"reproducibility": {"experiment_seed": 2**31}},
@@ -138,11 +175,28 @@ def test_a_problem_names_its_place_what_was_given_and_what_is_needed(
     assert problems_of(minimal(**changes)) == [problem]
 
 
-def test_searchers_of_a_later_version_are_told_apart_from_typing_errors() -> None:
-    searcher = {"name": "adaptive_asha", "metric": "loss", "max_length": {"batches": 10}}
-    assert problems_of(minimal(searcher=searcher)) == [
-        "searcher.name: got 'adaptive_asha', which this version does not have yet; expected single"
-    ]
+def test_problems_are_sorted_by_path_and_number() -> None:
+    labels = {"labels": ["a"] * 2 + [1] + ["a"] * 7 + [2], "description": 3}
+    assert [problem.split(":")[0] for problem in problems_of(minimal(**labels))] == [
+        "description", "labels[2]", "labels[10]",
+    ]  # fmt: skip
+
+
+def test_labels_are_a_set() -> None:
+    config = parse_config(minimal(labels=["b", "a", "b"]), default_seed=1)
+    assert config.labels == ["b", "a"]
+
+
+@pytest.mark.parametrize("size", [200, 3])
+def test_a_document_is_no_bomb(size: int) -> None:
+    deep: Any = 1
+    for _ in range(size):
+        deep = [deep] * (1 if size == 200 else 60)
+    (problem,) = problems_of(minimal(data={"x": deep}))
+    assert problem == (
+        "data: nested too deeply; expected at most 50 levels" if size == 200
+        else "the configuration is too large; expected at most 100000 values"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("length", [{}, {"epochs": 1, "batches": 2}, {"epochs": -1}, "6 epochs"])

@@ -24,7 +24,7 @@ from det_jupyter.wire import (
 )
 from tests.unit.machine_world import (
     World,
-    ended,
+    completed,
     exited,
     registered,
     running,
@@ -167,7 +167,7 @@ def test_two_agents_share_the_work_and_gangs_stay_together() -> None:
     world.tell(AgentLost(agent_id="a"))
     assert world.allocation_state(1) is AllocationState.QUEUED
     assert world.allocation_state(2) is AllocationState.STARTING
-    world.tell(*running("2.2.1", ranks=3), ended("completed", allocation_id="2.2.1"))
+    world.tell(*running("2.2.1", ranks=3), *completed(allocation_id="2.2.1"))
     world.tell(exited("2.2.1", codes={0: 0, 1: 0, 2: 0}))
     assert world.allocation(1).agent_id == "b"
     assert world.allocation(3).agent_id == "b"

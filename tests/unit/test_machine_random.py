@@ -21,10 +21,12 @@ from det_jupyter.master.events import (
     CancelRequested,
     Event,
     KillRequested,
+    KillTrialRequested,
     PauseRequested,
+    SearchChangeRequested,
     parse_event,
 )
-from det_jupyter.master.machine import Command, Machine, TruncateMetrics
+from det_jupyter.master.machine import Command, Machine, ToAgent, TruncateMetrics
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.wire import (
     AllocationState,
@@ -40,6 +42,7 @@ from tests.unit.machine_world import (
     failed,
     first_step,
     parts_of,
+    reached,
     registered,
     saved,
     started,
@@ -53,6 +56,16 @@ STEPS = st.integers(0, 50)
 METRICS = st.sampled_from([None, 0.0, 0.5, -1.0, math.nan, math.inf])
 REQUESTS = st.sampled_from([PauseRequested, ActivateRequested, CancelRequested, KillRequested])
 REASONS = st.sampled_from(["completed", "stopped", "preempted", "invalid_hp"])
+LR = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
+LENGTH = {"max_length": {"batches": 16}}
+HALVING = LENGTH | {"max_trials": 6, "divisor": 2, "max_concurrent_trials": 2}
+SEARCHERS: list[dict[str, Any]] = [
+    {"name": "single", **LENGTH},
+    {"name": "random", **LENGTH, "max_trials": 3, "max_concurrent_trials": 2},
+    {"name": "async_halving", **HALVING, "num_rungs": 3},
+    {"name": "async_halving", **HALVING, "num_rungs": 3, "stop_once": True},
+    {"name": "adaptive_asha", **HALVING},
+]
 EXITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {},
@@ -79,12 +92,12 @@ class RandomLife(RuleBasedStateMachine):
 
     def tell(self, event: Event) -> None:
         self.now += 1.0
-        before = self.machine.state.model_dump_json()
+        before = self.machine.dump()
         parts = parts_of(self.machine.state)
         try:
             commands = self.machine.handle(event, self.now)
         except (ConfigError, Conflict, NotFound):
-            assert self.machine.state.model_dump_json() == before
+            assert self.machine.dump() == before
             assert self.machine.changes().trials == set()
             assert self.machine.changes().experiments == set()
             return
@@ -99,6 +112,7 @@ class RandomLife(RuleBasedStateMachine):
         if isinstance(command, TruncateMetrics):
             assert command.trial_id in self.machine.state.trials
             return
+        assert isinstance(command, ToAgent), "no searcher here has a sampler"
         match command.command:
             case StartGang(plan=plan):
                 allocation = self.machine.state.trials[plan.trial_id].allocation
@@ -144,13 +158,18 @@ class RandomLife(RuleBasedStateMachine):
         priority=st.sampled_from([1, 42]),
         max_restarts=st.integers(0, 2),
         smaller=st.booleans(),
+        searcher=st.sampled_from(SEARCHERS),
     )
-    def submit(self, slots: int, priority: int, max_restarts: int, smaller: bool) -> None:
+    def submit(
+        self, slots: int, priority: int, max_restarts: int, smaller: bool, searcher: dict[str, Any]
+    ) -> None:
+        searcher = searcher | {"metric": "error", "smaller_is_better": smaller}
         self.tell(
             submitted(
                 slots=slots,
                 max_restarts=max_restarts,
-                smaller_is_better=smaller,
+                searcher=searcher,
+                hyperparameters={"global_batch_size": 8, "lr": LR},
                 resources={"priority": priority},
             )
         )
@@ -200,6 +219,49 @@ class RandomLife(RuleBasedStateMachine):
     def save(self, data: st.DataObject, steps: int) -> None:
         self.tell(saved(steps, f"uuid{len(self.history)}", self.some_run(data)))
 
+    @rule(data=st.data(), is_current=st.booleans())
+    def reach(self, data: st.DataObject, is_current: bool) -> None:
+        run_id = self.some_run(data)
+        found = self.machine.state.find_allocation(run_id)
+        target = found[0].target if found and is_current else {"batches": 4}
+        self.tell(reached(target.get("batches", 1), run_id, target))
+
+    @rule(data=st.data())
+    def reach_and_complete(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        if found := self.machine.state.find_allocation(run_id):
+            steps = found[0].target["batches"]
+            self.tell(validated(steps, data.draw(METRICS), run_id))
+            self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
+            self.tell(reached(steps, run_id))
+            self.tell(ended("completed", steps, allocation_id=run_id))
+
+    @rule(trial_id=st.integers(1, 8))
+    def kill_trial(self, trial_id: int) -> None:
+        self.tell(KillTrialRequested(trial_id=trial_id))
+
+    @rule(
+        experiment_id=st.integers(1, 4),
+        max_trials=st.none() | st.integers(0, 12),
+        max_length=st.none() | st.integers(1, 64),
+        max_concurrent=st.none() | st.integers(0, 4),
+    )
+    def change(
+        self,
+        experiment_id: int,
+        max_trials: int | None,
+        max_length: int | None,
+        max_concurrent: int | None,
+    ) -> None:
+        self.tell(
+            SearchChangeRequested(
+                experiment_id=experiment_id,
+                max_trials=max_trials,
+                max_length=None if max_length is None else {"batches": max_length},
+                max_concurrent_trials=max_concurrent,
+            )
+        )
+
     @rule(data=st.data(), reason=REASONS)
     def end_run(self, data: st.DataObject, reason: str) -> None:
         self.tell(ended(reason, allocation_id=self.some_run(data)))
@@ -218,7 +280,7 @@ class RandomLife(RuleBasedStateMachine):
 
     @rule()
     def restart_from_a_snapshot(self) -> None:
-        text = self.machine.state.model_dump_json()
+        text = self.machine.dump()
         self.machine = Machine(MachineState.model_validate_json(text))
 
     @invariant()
@@ -248,7 +310,7 @@ class RandomLife(RuleBasedStateMachine):
             for now, text in self.history
             for command in replayed.handle(parse_event(text), now)
         ]
-        assert replayed.state.model_dump_json() == self.machine.state.model_dump_json()
+        assert replayed.dump() == self.machine.dump()
         assert commands == self.commands
 
 

@@ -27,6 +27,7 @@ from det_jupyter.wire import (
 )
 from tests.unit.machine_world import (
     World,
+    completed,
     ended,
     exited,
     failed,
@@ -172,8 +173,8 @@ def test_another_trial_s_validation_is_not_this_checkpoint_s(world: World) -> No
 def test_a_run_that_was_trained_to_its_end_completes_trial_and_experiment(
     world: World, reason: str
 ) -> None:
-    world.tell(*running(), ended(reason))
-    assert world.trial().state is State.ACTIVE  # until its ranks are gone
+    world.tell(*running(), *(completed() if reason == "completed" else [ended(reason)]))
+    assert not world.trial().state.is_terminal  # until its ranks are gone
     assert world.tell(exited()) == [world.order(CloseRun(allocation_id="1.1.1"))]
     assert world.trial().state is State.COMPLETED
     assert world.experiment().state is State.COMPLETED
@@ -354,7 +355,7 @@ def test_the_last_failure_while_paused_ends_it() -> None:
 
 def test_an_earlier_failure_is_still_told_when_the_trial_completes(world: World) -> None:
     world.tell(*running(), failed(), exited(codes={0: 1, 1: -9}, first_failed=0))
-    world.tell(*running("1.1.2"), ended("completed", allocation_id="1.1.2"), exited("1.1.2"))
+    world.tell(*running("1.1.2"), *completed(allocation_id="1.1.2"), exited("1.1.2"))
     assert world.experiment().state is State.COMPLETED
     assert world.experiment().message == ""
     assert world.trial().failure is not None
@@ -377,7 +378,7 @@ def test_a_name_of_no_run_finds_none(world: World, id: str) -> None:
         first_step(),
         validated(10, 0.1),
         saved(10),
-        ended("completed"),
+        *completed(),
         failed(),
         exited(lost=True),
     ],

@@ -23,6 +23,7 @@ from tests.unit.view_samples import (
     digits_curves,
     experiment,
     failure,
+    search_experiment,
     trial,
 )
 
@@ -69,6 +70,11 @@ class Elements(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+def searched(max_trials: int, num_results: int, *, is_over: bool = False) -> ViewState:
+    view, curves, saved, now = search_experiment(max_trials, num_results, is_over=is_over)
+    return build_view_state(view, curves, saved, now)
+
+
 def every_state() -> list[ViewState]:
     ended = {"allocation": None, "state": State.ERROR, "failure": failure()}
     waiting = trial(
@@ -93,6 +99,9 @@ def every_state() -> list[ViewState]:
             experiment(*(trial(id=i) for i in range(1, 40))),
             *(each for i in range(1, 12) for each in digits_curves(50, i)),
         ),
+        searched(16, 0),
+        searched(16, 14),
+        searched(64, 70, is_over=True),
     ]
 
 
@@ -177,6 +186,75 @@ def test_plain_text_of_a_failed_trial_has_the_traceback() -> None:
         "  | RuntimeError: The size of tensor a (64) must match the size of tensor b (10)",
         "No metrics were reported.",
     ]
+
+
+def test_plain_text_of_a_search_has_its_best_trials() -> None:
+    text = re.sub(r"as of [\d:]{8}", "as of 12:34:56", render_plain(searched(16, 14)))
+    assert text == (
+        "digits (experiment 7): running\n"
+        "█████████████████████░░░░░░░░░ 72 % · 0 of 16 trials done · 4 running · 9 resting · "
+        "1 failed · best accuracy 0.8000 (trial 5) · 0:14 elapsed · as of 12:34:56\n"
+        "trial 9 failed: RuntimeError: The size of tensor a (64) must match the size of tensor b "
+        "(10)\n"
+        "1 epoch: 11 reached, 5 promoted · 4 epochs: 3 reached, 0 promoted · "
+        "16 epochs: 0 reached, 0 promoted\n"
+        "trial    state      rung  accuracy  steps         lr  hidden  optimizer.name  "
+        "optimizer.momentum\n"
+        "    5  resting  4 epochs    0.8000     88   0.007391     205            adam  "
+        "            0.7872\n"
+        "    7  resting  4 epochs    0.6923     88  0.0009365      54            adam  "
+        "            0.6444\n"
+        "    3  resting  4 epochs    0.6662     88  0.0005175     155             sgd  "
+        "            0.3663\n"
+        "   10  running   1 epoch    0.4829     52   0.005179     125            adam  "
+        "            0.5723\n"
+        "   11  running   1 epoch    0.4665     52   0.002276     159            adam  "
+        "            0.4473\n"
+        "   12  resting   1 epoch    0.4636     22   0.002653     184         rmsprop  "
+        "            0.6597\n"
+        "    6  resting   1 epoch    0.4143     22    0.02399     226             sgd  "
+        "            0.4802\n"
+        "    2  resting   1 epoch    0.3779     22    0.07381     233             sgd  "
+        "           0.09067\n"
+        "    8  resting   1 epoch    0.3641     22  0.0004788     112             sgd  "
+        "            0.1912\n"
+        "    4  resting   1 epoch    0.3617     22  0.0005107      42         rmsprop  "
+        "            0.3921\n"
+        "the best 10 of 14 trials\n"
+        "14 checkpoints, 8.7 MB, latest at step 88 · best accuracy 0.8000 (checkpoint at step 88)"
+    )
+
+
+def test_search_without_trials_says_so() -> None:
+    view = search_experiment(16, 0)[0].model_copy(update={"trials": []})
+    state = built(view)
+    assert "No trials yet." in render_plain(state)
+    assert "No trials yet." in Elements(render_html(state)).text
+    assert "no accuracy yet" in render_plain(state)
+
+
+def test_card_of_a_search_has_its_rungs_and_its_best_trials() -> None:
+    state = searched(300, 330)
+    card = Elements(render_html(state))
+    assert "best accuracy 0.9759 (trial 122)" in card.text
+    assert "122 completed 16 epochs 0.9759 352 0.003389 168 adam 0.9004" in card.text
+    assert "the best 10 of 258 trials" in card.text
+    assert "trained to the end" in card.text
+    assert card.text.count("completed") == 10
+
+
+def test_card_of_a_long_search_stays_small() -> None:
+    assert len(render_html(searched(1000, 1200))) < 100_000
+
+
+def test_hostile_hyperparameters_never_become_markup() -> None:
+    trials = [trial(id=i, hparams={HOSTILE: f"{HOSTILE}{i}"}) for i in (1, 2)]
+    space = {HOSTILE: {"type": "categorical", "vals": [HOSTILE]}}
+    config = {"searcher": {"metric": HOSTILE}, "hyperparameters": space}
+    state = built(experiment(*trials, config=config, name=HOSTILE))
+    card = Elements(render_html(state))
+    assert "script" not in card.seen
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", render_plain(state))
 
 
 def hostile_state() -> ViewState:

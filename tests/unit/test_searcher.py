@@ -1,72 +1,244 @@
-"""Search methods: one conformance class for all, and what each does."""
+"""What every search owes to the machine: one conformance class, run over all methods."""
 
 from __future__ import annotations
 
 import json
-import math
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from det_jupyter.config import Length
-from det_jupyter.config.experiment import Searcher
+from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.searcher import (
+    Close,
     Create,
     ExitReason,
-    SearchMethod,
+    Search,
     Shutdown,
-    Single,
-    make_search_method,
+    TrainTo,
 )
+from tests.unit.searcher_world import METRICS, World, make_config
 
-
-def make_section(name: str = "single") -> Searcher:
-    return Searcher.model_validate(
-        {"name": name, "metric": "accuracy", "max_length": Length("epochs", 1)}
-    )
+EARLY = [reason for reason in ExitReason if reason is not ExitReason.COMPLETED]
 
 
 class SearchMethodContract:
-    """What every method owes to the machine."""
+    """What holds for every search, however its trials fare.
 
-    def make(self) -> SearchMethod:
-        raise NotImplementedError
+    `searcher` is its section of the configuration; `hyperparameters` its space.
+    """
 
-    def test_a_search_starts_with_a_trial(self) -> None:
-        assert any(isinstance(action, Create) for action in self.make().start())
+    searcher: ClassVar[dict[str, Any]]
+    hyperparameters: ClassVar[dict[str, Any] | None] = None
 
-    def test_a_search_is_over_when_all_its_trials_have_exited(self) -> None:
-        method = self.make()
-        pending = [action.index for action in method.start() if isinstance(action, Create)]
-        is_over = False
-        while pending:
-            actions = method.on_trial_exited(pending.pop(), ExitReason.COMPLETED)
-            assert not is_over
-            is_over = Shutdown() in actions
-            pending += [action.index for action in actions if isinstance(action, Create)]
-        assert is_over
+    def make_config(self) -> ExperimentConfig:
+        return make_config(self.hyperparameters, **self.searcher)
 
-    def test_a_method_made_from_a_snapshot_goes_on_as_if_nothing_had_happened(self) -> None:
-        method = self.make()
-        method.start()
-        twin = make_search_method(make_section(), json.loads(json.dumps(method.snapshot())))
-        for metric in (0.5, math.nan, math.inf):
-            assert twin.on_validation(0, 10, metric) == method.on_validation(0, 10, metric)
-        assert twin.snapshot() == method.snapshot()
-        for reason in ExitReason:
-            assert twin.on_trial_exited(0, reason) == method.on_trial_exited(0, reason)
+    def make_world(self, *, restarts: bool = False) -> World:
+        return World(self.make_config(), restarts=restarts)
+
+    def test_it_starts_with_a_trial_that_trains(self) -> None:
+        world = self.make_world()
+        assert isinstance(world.log[0], Create)
+        assert isinstance(world.log[1], TrainTo)
+        assert world.search.view().num_created == len(world.created)
+        assert world.search.view().num_closed == 0
+
+    def test_same_seed_same_trials(self) -> None:
+        one, other = self.make_world(), self.make_world()
+        one.run(lambda index: index % 5)
+        other.run(lambda index: index % 5)
+        assert one.log == other.log
+
+    def test_it_ends_when_all_trials_are_over(self) -> None:
+        world = self.make_world()
+        world.run(lambda index: 1 / (index + 1))
+        assert world.log[-1] == Shutdown()
+        assert world.search.progress == 1
+        view = world.search.view()
+        assert view.num_created == view.num_closed == view.max_trials == len(world.created)
+
+    @pytest.mark.parametrize("metric", METRICS)
+    def test_it_ends_whatever_the_metrics_are(self, metric: float | None) -> None:
+        world = self.make_world(restarts=True)
+        world.run(lambda _: metric)
+        assert world.search.progress == 1
+
+    @pytest.mark.parametrize("reason", EARLY)
+    def test_it_ends_though_no_trial_gets_anywhere(self, reason: ExitReason) -> None:
+        world = self.make_world()
+        while not world.is_shut:
+            world.exit(next(iter(world.targets)), reason)
+        assert world.search.progress == 1
+
+    def test_what_is_said_twice_or_too_late_changes_nothing(self) -> None:
+        world = self.make_world()
+        first = 0
+        world.exit(first, ExitReason.ERRORED)
+        before = world.search.snapshot()
+        assert world.exit(first, ExitReason.INVALID_HP) == []
+        assert world.search.on_target_reached(first, 0.5) == []
+        assert world.search.on_report(first, 1e9, 0.5) == []
+        assert world.search.on_exited(10**6, ExitReason.ERRORED) == []
+        assert world.search.on_target_reached(10**6, 0.5) == []
+        assert world.search.on_sampled(first, {}) == []
+        assert world.search.on_judged(first, True) == []
+        assert world.search.snapshot() == before
+
+    def test_nothing_follows_the_end(self) -> None:
+        world = self.make_world()
+        world.run(lambda index: index)
+        assert world.search.on_exited(0, ExitReason.COMPLETED) == []
+        assert world.search.pending() == []
+
+    def test_a_snapshot_is_json_and_whole(self) -> None:
+        world = self.make_world()
+        world.reach(0, None)
+        snapshot = world.search.snapshot()
+        text = json.dumps(snapshot, allow_nan=False)
+        assert Search(self.make_config(), json.loads(text)).snapshot() == snapshot
+
+    @given(st.data())
+    def test_in_a_random_world_it_keeps_its_promises_and_ends(self, data: st.DataObject) -> None:
+        world = self.make_world()
+        twin = self.make_world(restarts=True)  # lives through a restart before every event
+        for _ in range(400):
+            if world.is_shut:
+                break
+            training = sorted(world.targets)
+            closed = sorted(set(world.closed) - world.over)
+            resting = sorted(set(range(len(world.created))) - {*training, *closed, *world.over})
+            event = data.draw(st.sampled_from("rrrrpppeeeexik"), label="event")
+            if training and event == "r":
+                index = data.draw(st.sampled_from(training))
+                metric = data.draw(st.sampled_from(METRICS))
+                assert world.reach(index, metric) == twin.reach(index, metric)
+            elif training and event == "p":
+                index = data.draw(st.sampled_from(training))
+                time, metric = data.draw(st.integers(0, 12)), data.draw(st.sampled_from(METRICS))
+                assert world.report(index, time, metric) == twin.report(index, time, metric)
+            elif closed and event == "e":
+                index = data.draw(st.sampled_from(closed))
+                reason = data.draw(st.sampled_from(ExitReason))
+                assert world.exit(index, reason) == twin.exit(index, reason)
+            elif training and event in "xi":
+                index = data.draw(st.sampled_from(training))
+                reason = data.draw(st.sampled_from(EARLY))
+                assert world.exit(index, reason) == twin.exit(index, reason)
+            elif resting and event == "k":
+                index = data.draw(st.sampled_from(resting))
+                assert world.exit(index, ExitReason.CANCELED) == twin.exit(
+                    index, ExitReason.CANCELED
+                )
+            assert world.search.view() == twin.search.view()
+        while not world.is_shut:
+            assert world.targets or set(world.closed) - world.over, "nobody moves"
+            world.end_closed()
+            for index in list(world.targets)[:1]:
+                world.reach(index, 0.5)
+        assert world.search.progress == 1
 
 
 class TestSingle(SearchMethodContract):
-    def make(self) -> SearchMethod:
-        return make_search_method(make_section("single"), {})
+    searcher: ClassVar[dict[str, Any]] = {"name": "single", "max_length": {"epochs": 3}}
 
-    def test_one_trial_is_created(self) -> None:
-        assert Single().start() == [Create(0)]
-
-    @pytest.mark.parametrize("metric", [0.0, 1e9, math.nan, math.inf])
-    def test_no_metric_ends_it(self, metric: float) -> None:
-        assert Single().on_validation(0, 100, metric) == []
+    def test_one_trial_trains_to_its_full_length(self) -> None:
+        world = self.make_world()
+        assert world.log == [
+            Create(0, {"lr": 0.004430375245218264, "global_batch_size": 64}, 192771779),
+            TrainTo(0, Length("epochs", 3), is_last=True),
+        ]
+        assert world.reach(0, 0.5) == [Close(0)]
+        assert not world.search.was_stopped(0)
+        assert world.exit(0) == [Shutdown()]
 
     @pytest.mark.parametrize("reason", ExitReason)
     def test_however_its_trial_ends_the_search_is_over(self, reason: ExitReason) -> None:
-        assert Single().on_trial_exited(0, reason) == [Shutdown()]
+        assert self.make_world().exit(0, reason) == [Shutdown()]
+
+    def test_it_has_no_brackets(self) -> None:
+        search = self.make_world().search
+        assert search.bracket_of(0) is None
+        assert search.rung_metrics(0) == []
+        assert search.view().brackets == []
+        assert search.time_metric is None
+
+
+class TestRandom(SearchMethodContract):
+    searcher: ClassVar[dict[str, Any]] = {
+        "name": "random", "max_length": 100, "max_trials": 7, "max_concurrent_trials": 3,
+    }  # fmt: skip
+
+    def test_a_trial_follows_each_that_is_over(self) -> None:
+        world = self.make_world()
+        assert [type(action) for action in world.log] == [Create, TrainTo] * 3
+        assert world.reach(1, 0.5) == [Close(1)]
+        create, target = world.exit(1)
+        assert isinstance(create, Create)
+        assert create.index == 3
+        assert target == TrainTo(3, Length("batches", 100), is_last=True)
+        assert world.search.progress == pytest.approx(1 / 7)
+
+    def test_invalid_hyperparameters_are_replaced(self) -> None:
+        world = self.make_world()
+        world.exit(0, ExitReason.INVALID_HP)
+        world.exit(1, ExitReason.ERRORED)
+        world.run(lambda index: index)
+        assert len(world.created) == 8
+
+    def test_a_space_that_holds_nothing_valid_is_given_up(self) -> None:
+        world = self.make_world()
+        while not world.is_shut:
+            world.exit(next(iter(world.targets)), ExitReason.INVALID_HP)
+        assert len(world.created) == 107
+
+
+class TestRandomAllAtOnce(SearchMethodContract):
+    searcher: ClassVar[dict[str, Any]] = {
+        "name": "random", "max_length": 100, "max_trials": 5, "max_concurrent_trials": 0,
+    }  # fmt: skip
+
+    def test_all_trials_are_made_at_once(self) -> None:
+        assert len(self.make_world().created) == 5
+
+
+class TestGrid(SearchMethodContract):
+    searcher: ClassVar[dict[str, Any]] = {
+        "name": "grid", "max_length": {"records": 5}, "max_concurrent_trials": 2,
+    }  # fmt: skip
+    hyperparameters: ClassVar[dict[str, Any] | None] = {
+        "a": {"type": "int", "minval": 0, "maxval": 2, "count": 3},
+        "b": {"type": "categorical", "vals": ["x", "y"]},
+        "global_batch_size": 1,
+    }
+
+
+HALVING: dict[str, Any] = {"max_length": {"epochs": 9}, "max_trials": 9, "divisor": 3}
+
+
+class TestAsyncHalving(SearchMethodContract):
+    searcher: ClassVar[dict[str, Any]] = {
+        "name": "async_halving", "num_rungs": 3, "max_concurrent_trials": 2, **HALVING,
+    }  # fmt: skip
+
+
+class TestAsyncHalvingThatStopsOnce(SearchMethodContract):
+    searcher: ClassVar[dict[str, Any]] = {
+        "name": "async_halving", "num_rungs": 3, "max_concurrent_trials": 3, "stop_once": True,
+        "smaller_is_better": False, **HALVING,
+    }  # fmt: skip
+
+
+class TestAdaptiveAsha(SearchMethodContract):
+    searcher: ClassVar[dict[str, Any]] = {
+        "name": "adaptive_asha", "max_concurrent_trials": 4, "smaller_is_better": False,
+        "mode": "conservative", **HALVING,
+    }  # fmt: skip
+
+
+class TestAdaptiveAshaInTime(SearchMethodContract):
+    searcher: ClassVar[dict[str, Any]] = {
+        "name": "adaptive_asha", "time_metric": "epochs", "max_time": 9, "max_trials": 9,
+        "divisor": 3, "max_concurrent_trials": 0,
+    }  # fmt: skip

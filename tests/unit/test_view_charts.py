@@ -83,28 +83,6 @@ def test_metric_of_every_batch_takes_the_place_of_its_average() -> None:
     ]
 
 
-def test_of_several_trials_each_metric_has_its_chart_and_each_trial_its_look() -> None:
-    curves = [
-        curve(group, name, [1.0], trial_id=trial_id)
-        for trial_id in (1, 2)
-        for group, name in (("batches", "loss"), ("validation", "loss"), ("validation", "f1"))
-    ]
-    charts, _ = build_charts(curves, "f1")
-    assert [(c["title"], [(s["label"], s["look"]) for s in c["series"]]) for c in charts] == [
-        ("loss (training)", [("trial 1", 0), ("trial 2", 1)]),
-        ("f1", [("trial 1", 0), ("trial 2", 1)]),
-        ("loss (validation)", [("trial 1", 0), ("trial 2", 1)]),
-    ]
-
-
-def test_newest_trials_are_drawn_when_there_are_many() -> None:
-    curves = [curve("validation", "f1", [1.0], trial_id=i) for i in range(1, 12)]
-    [chart], _ = build_charts(curves, "f1")
-    assert [s["label"] for s in chart["series"]] == [f"trial {i}" for i in range(4, 12)]
-    assert chart["hidden"] == 3
-    assert len({s["look"] for s in chart["series"]}) == 8
-
-
 def test_metrics_beyond_the_room_are_named_and_the_searchers_is_not_among_them() -> None:
     curves = [curve("validation", f"m{i}", [1.0]) for i in range(9)]
     charts, more = build_charts([curve("batches", "loss", [1.0]), *curves], "m8")

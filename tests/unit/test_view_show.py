@@ -22,7 +22,8 @@ from det_jupyter.notebook.view import (
     render_plain,
     show,
 )
-from tests.unit.view_samples import CREATED_AT, experiment, trial
+from det_jupyter.notebook.view.model import Row
+from tests.unit.view_samples import CREATED_AT, experiment, search_experiment, trial
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -91,6 +92,68 @@ def test_message_that_is_no_command_is_ignored(state: ViewState, message: dict[s
     asked: list[Verb] = []
     assert Front(state, asked.append).say(message) == []
     assert asked == []
+
+
+def search_state(num_results: int) -> ViewState:
+    view, curves, checkpoints, now = search_experiment(200, num_results)
+    return build_view_state(view, curves, checkpoints, now)
+
+
+def rows_of(state: ViewState) -> list[Row]:
+    assert state["search"] is not None
+    return state["search"]["rows"]
+
+
+def merged(widget: Any) -> list[Row]:
+    """Return the rows as the front end puts them together."""
+    rows = {row["id"]: row for row in [*widget.rows, *widget.changed_rows]}
+    return list(rows.values())
+
+
+@pytest.mark.usefixtures("_built")
+def test_only_rows_that_changed_are_sent_again() -> None:
+    first, second = search_state(100), search_state(104)
+    widget = Front(first, lambda verb: None).widget
+    assert widget.rows == rows_of(first)
+    assert widget.shown["search"]["rows"] == []
+    sent: list[set[str]] = []
+    widget.send_state = lambda key=None: sent.append(set(key))
+    widget.state = second
+    assert sent == [{"shown", "changed_rows"}]
+    assert 0 < len(widget.changed_rows) <= 16
+    assert merged(widget) == rows_of(second)
+    assert widget.state == second
+
+
+@pytest.mark.usefixtures("_built")
+def test_all_rows_are_sent_once_many_have_changed() -> None:
+    widget = Front(search_state(10), lambda verb: None).widget
+    for num_results in (30, 60, 90, 150):
+        state = search_state(num_results)
+        widget.state = state
+        assert merged(widget) == rows_of(state)
+        assert len(widget.changed_rows) <= 32
+    assert len(widget.rows) > 100
+
+
+@pytest.mark.usefixtures("_built")
+def test_chosen_trial_is_told() -> None:
+    chosen: list[int | None] = []
+    widget = cast("Any", live_widget(search_state(10), lambda verb: None, chosen.append))
+    widget.set_state({"chosen": 5})
+    widget.set_state({"chosen": None})
+    assert chosen == [5, None]
+
+
+@pytest.mark.usefixtures("_built")
+def test_choice_that_cannot_be_shown_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def break_down(trial_id: int | None) -> None:
+        raise RuntimeError("boom")
+
+    widget = cast("Any", live_widget(search_state(10), lambda verb: None, break_down))
+    with caplog.at_level(logging.ERROR):
+        widget.set_state({"chosen": 5})
+    assert "choosing trial 5" in caplog.text
 
 
 @pytest.mark.usefixtures("_built")

@@ -183,11 +183,16 @@ def test_deleted_checkpoints_do_not_count_and_nan_is_never_best() -> None:
     }
 
 
-def test_living_trials_are_shown_before_finished_ones() -> None:
-    done = [trial(id=i, state=State.COMPLETED, allocation=None) for i in range(2, 30)]
-    state = built(experiment(trial(id=1), *done))
-    assert [shown["id"] for shown in state["trials"]] == [1, *range(15, 30)]
-    assert state["num_trials"] == 29
+def test_hyperparameters_of_a_trial_are_one_line() -> None:
+    hparams = {
+        "lr": 0.00123456789,
+        "optimizer": {"name": "adam", "betas": [0.9, 0.99]},
+        "extra": {},
+    }
+    [shown] = built(experiment(trial(hparams=hparams)))["trials"]
+    assert shown["hparams"] == (
+        "lr=0.00123457, optimizer.name=adam, optimizer.betas=[0.9, 0.99], extra={}"
+    )
 
 
 def test_long_capture_is_cut_and_counted() -> None:

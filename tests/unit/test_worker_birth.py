@@ -22,6 +22,7 @@ def plan(slots: list[SlotView], **config: Any) -> GangPlan:
         hparams={},
         seed=0,
         capsule=Capsule(entrypoint="T", payload="", sources=""),
+        target={"batches": 100},
     )
 
 

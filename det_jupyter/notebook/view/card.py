@@ -9,7 +9,17 @@ from __future__ import annotations
 from html import escape
 
 from det_jupyter.notebook.view import lines
-from det_jupyter.notebook.view.model import Chart, Failure, Rank, Series, Status, Trial, ViewState
+from det_jupyter.notebook.view.model import (
+    Chart,
+    Failure,
+    Rank,
+    Search,
+    Series,
+    Status,
+    Trial,
+    ViewState,
+)
+from det_jupyter.notebook.view.rungs import rung_sentences, svg_rungs
 from det_jupyter.notebook.view.svg import COLORS, color, is_dashed, svg_chart
 from det_jupyter.notebook.view.words import count, number, percent, printable, size
 
@@ -26,12 +36,14 @@ _CHARTS = (
     "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));"
     "gap:12px 20px;margin:10px 0"
 )
-_CELL = "text-align:right;padding:1px 10px"
+_TABLE = "font:12px/1.5 system-ui,sans-serif;color:inherit"
+_CELL = "text-align:right;padding:1px 10px;white-space:nowrap"
 _PRE = (
     f"overflow-x:auto;border:1px solid {_LINE};border-radius:3px;padding:8px;margin:6px 0;"
     "font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit;white-space:pre"
 )
 _ALARM = "border-left:3px solid #d9534f;padding:2px 10px;margin:8px 0"
+_REMARK = f"border-left:3px solid {COLORS[1]};padding:2px 10px;margin:6px 0"
 _CHIP = (
     f"border:1px solid {_LINE};border-radius:3px;padding:1px 8px;margin:2px 6px 2px 0;"
     "display:inline-block"
@@ -43,8 +55,10 @@ _SHAPES: dict[Status, str] = {
     "running": "▶",
     "pausing": "◑",
     "paused": "❚❚",
+    "resting": "☾",
     "stopping": "◑",
     "completed": "✔",
+    "stopped": "◼",
     "canceled": "⊘",
     "failed": "✖",
 }
@@ -56,6 +70,7 @@ def render_html(state: ViewState) -> str:
         _header(state),
         _block("p", state["message"], "margin:6px 0") if state["message"] else "",
         *(_failure(trial["failure"]) for trial in state["trials"] if trial["failure"]),
+        _search(state["search"]) if state["search"] is not None else "",
         _charts(state),
         _metrics(state),
         *(_trial(trial) for trial in state["trials"]),
@@ -86,6 +101,19 @@ def _header(state: ViewState) -> str:
     )
 
 
+def _search(search: Search) -> str:
+    head, rows = lines.best_rows(search)
+    cells = [[_text(cell) for cell in row] for row in rows]
+    table = _table([_text(name) for name in head], cells) if rows else "<p>No trials yet.</p>"
+    return (
+        "".join(_block("div", line, _REMARK) for line in lines.remark_lines(search))
+        + f'<div style="margin:10px 0">{svg_rungs(search)}</div>'
+        + "".join(_block("div", sentence, _QUIET) for sentence in rung_sentences(search))
+        + f'<div style="overflow-x:auto;margin:6px 0">{table}</div>'
+        + _block("div", lines.best_note(search), _QUIET)
+    )
+
+
 def _charts(state: ViewState) -> str:
     if not state["charts"]:
         return _block("p", lines.empty_metrics(state), _QUIET)
@@ -100,6 +128,7 @@ def _chart(chart: Chart, last_step: int) -> str:
         f'<span style="margin-left:10px;display:inline-block">{_mark(series)} '
         f"{_text(series['label'])} {number(series['last'])}</span>"
         for series in chart["series"]
+        if not series["is_faint"]
     )
     return (
         f'<div style="min-width:0"><div><b>{_text(chart["title"])}</b>'
@@ -149,14 +178,16 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
         return f'<tr><{tag} style="text-align:left">{first}</{tag}>{others}</tr>'
 
     body = "".join(line("td", row) for row in rows)
-    return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
+    return (
+        f'<table style="{_TABLE}"><thead>{line("th", head)}</thead><tbody>{body}</tbody></table>'
+    )
 
 
 def _trial(trial: Trial) -> str:
     ranks = "".join(map(_rank, trial["ranks"]))
     return (
         f'<div style="margin:6px 0">{_text(lines.trial_title(trial))}'
-        + _block("div", trial["waiting_for"], _ALARM.replace("#d9534f", COLORS[1]))
+        + _block("div", trial["waiting_for"], _REMARK)
         + (f"<div>{ranks}</div>" if ranks else "")
         + "</div>"
     )

@@ -1,22 +1,20 @@
-"""Curves as stored, to charts as drawn: which go together, in what order, with how many points.
+"""One trial's curves as stored, to charts as drawn: which go together, in what order, sampled.
 
-While there is one trial, curves of one metric share a chart, and a validation metric
-`validation_x` (or `val_x`) joins the training metric `x`: they are read against each other. Of
-several trials, those are read against each other, so each chart has one metric of one group. The
-metric of every single batch takes the place of its own average over batches.
+Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) joins the
+training metric `x`: they are read against each other. The metric of every single batch takes the
+place of its own average over batches. `comparison.py` does the same for several trials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from det_jupyter.notebook.view.model import Chart, Series
 from det_jupyter.wire import Curve
 
 MAX_CHARTS = 6
-NUM_LOOKS = 8  # four colours, each solid and dashed; and as many trials in one chart
+NUM_LOOKS = 8  # four colours, each solid and dashed
 MAX_POINTS = 400  # per curve
 TOTAL_POINTS = 8000  # of a whole state: it crosses the network at every update
 _VALIDATION_PREFIXES = ("validation_", "val_")
@@ -60,27 +58,31 @@ def _finite(values: Sequence[float | None]) -> Sequence[float]:
     return [value for value in values if value is not None]
 
 
-def _rounded(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
     """Six digits are more than a screen shows, and a third of the bytes."""
     return None if value is None else float(f"{value:.6g}")
 
 
-def _series(curve: Curve, *, label: str, look: int, limit: int) -> Series:
+def series_of(curve: Curve, *, label: str, look: int, limit: int) -> Series:
+    """Return a curve with at most `limit` points."""
     steps, values = downsample(curve.steps, curve.values, limit)
     finite = _finite(curve.values)
     return Series(
+        trial_id=curve.trial_id,
         label=label,
         kind="line" if curve.group == "batches" else "points",
         look=look,
+        is_faint=False,
         steps=steps,
-        values=[_rounded(value) for value in values],
-        last=_rounded(curve.values[-1]),
-        lowest=_rounded(min(finite, default=None)),
-        highest=_rounded(max(finite, default=None)),
+        values=[rounded(value) for value in values],
+        last=rounded(curve.values[-1]),
+        lowest=rounded(min(finite, default=None)),
+        highest=rounded(max(finite, default=None)),
     )
 
 
-def _without_averages(curves: Sequence[Curve]) -> list[Curve]:
+def without_averages(curves: Sequence[Curve]) -> list[Curve]:
+    """Return the curves that have points, but for averages of what is there batch by batch."""
     by_batch = {(c.trial_id, c.name) for c in curves if c.group == "batches"}
     return [
         curve
@@ -90,20 +92,76 @@ def _without_averages(curves: Sequence[Curve]) -> list[Curve]:
     ]
 
 
-def _titles(curves: Sequence[Curve], *, together: bool) -> list[str]:
-    """Return the chart of each curve; `together` puts training and validation into one."""
-    names = {
-        group: {curve.name for curve in curves if _group(curve) == group}
-        for group in map(_group, curves)
+def group_of(curve: Curve) -> str:
+    """Return the group as a reader knows it."""
+    return "training" if curve.group in _TRAINING_GROUPS else curve.group
+
+
+def names_by_group(curves: Sequence[Curve]) -> dict[str, set[str]]:
+    """Return the metrics of each group."""
+    names: dict[str, set[str]] = {}
+    for curve in curves:
+        names.setdefault(group_of(curve), set()).add(curve.name)
+    return names
+
+
+def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
+    """Return the titles as they are read: the first training metric, then the searcher's.
+
+    The first is `loss` if there is one; the rest come as they were first reported.
+    """
+    training = {
+        curve.name: title
+        for title, curves in reversed(charts.items())
+        for curve in curves
+        if group_of(curve) == "training"
     }
+    first = training.get("loss", next(reversed(training.values()), None))
+    return sorted(charts, key=lambda t: (t != first, not has_metric(charts[t], searcher_metric)))
+
+
+def has_metric(curves: Sequence[Curve], searcher_metric: str) -> bool:
+    """Return whether the searcher's metric is among the curves."""
+    return any(c.group == "validation" and c.name == searcher_metric for c in curves)
+
+
+def build_charts(curves: Sequence[Curve], searcher_metric: str) -> tuple[list[Chart], list[str]]:
+    """Return the charts of one trial, and the names of the metrics for which there was no room."""
+    curves = without_averages(curves)
+    # The list of groups only ever grows at its end, so that a curve keeps its look.
+    looks = list(dict.fromkeys(["training", "validation", *map(group_of, curves)]))
+    charts: dict[str, list[Curve]] = {}
+    for curve, title in zip(curves, _titles(curves), strict=True):
+        charts.setdefault(title, []).append(curve)
+    titles = in_order(charts, searcher_metric)
+    shown, more = titles[:MAX_CHARTS], titles[MAX_CHARTS:]
+    num_curves = sum(len(charts[title]) for title in shown)
+    limit = max(20, min(MAX_POINTS, TOTAL_POINTS // max(1, num_curves)))
+    return [
+        Chart(
+            title=title,
+            series=[
+                series_of(
+                    curve,
+                    label=group_of(curve),
+                    look=looks.index(group_of(curve)) % NUM_LOOKS,
+                    limit=limit,
+                )
+                for curve in charts[title]
+            ],
+            hidden=0,
+        )
+        for title in shown
+    ], more
+
+
+def _titles(curves: Sequence[Curve]) -> list[str]:
+    """Return the chart of each curve: a validation metric joins its training metric."""
+    names = names_by_group(curves)
     training, validation = names.get("training", set()), names.get("validation", set())
 
     def title(curve: Curve) -> str:
-        group = _group(curve)
-        if not together:
-            is_unique = sum(curve.name in members for members in names.values()) == 1
-            return curve.name if is_unique else f"{curve.name} ({group})"
-        if group == "validation":
+        if group_of(curve) == "validation":
             for prefix in _VALIDATION_PREFIXES:
                 rest = curve.name.removeprefix(prefix)
                 if rest != curve.name and rest in training and rest not in validation:
@@ -111,83 +169,3 @@ def _titles(curves: Sequence[Curve], *, together: bool) -> list[str]:
         return curve.name
 
     return [title(curve) for curve in curves]
-
-
-@dataclass(frozen=True, slots=True)
-class _Looks:
-    """Names the curves and tells them apart: by group while there is one trial, else by trial.
-
-    Both lists only ever grow at their end, so a curve keeps its look.
-    """
-
-    groups: list[str]
-    trial_ids: list[int]
-
-    @classmethod
-    def of(cls, curves: Sequence[Curve]) -> _Looks:
-        groups = dict.fromkeys(["training", "validation", *map(_group, curves)])
-        return cls(list(groups), sorted({curve.trial_id for curve in curves}))
-
-    @property
-    def is_single(self) -> bool:
-        return len(self.trial_ids) == 1
-
-    def label(self, curve: Curve) -> str:
-        return _group(curve) if self.is_single else f"trial {curve.trial_id}"
-
-    def look(self, curve: Curve) -> int:
-        if self.is_single:
-            return self.groups.index(_group(curve)) % NUM_LOOKS
-        return self.trial_ids.index(curve.trial_id) % NUM_LOOKS
-
-
-def _group(curve: Curve) -> str:
-    return "training" if curve.group in _TRAINING_GROUPS else curve.group
-
-
-def build_charts(curves: Sequence[Curve], searcher_metric: str) -> tuple[list[Chart], list[str]]:
-    """Return the charts to draw and the names of the metrics for which there was no room.
-
-    The first training metric (`loss` before others) comes first, then the searcher's metric,
-    then the rest as they were first reported. The newest trials are drawn: they still move.
-    """
-    curves = _without_averages(curves)
-    looks = _Looks.of(curves)
-    charts: dict[str, list[Curve]] = {}
-    for curve, title in zip(curves, _titles(curves, together=looks.is_single), strict=True):
-        charts.setdefault(title, []).append(curve)
-    titles = _in_order(charts, searcher_metric)
-    shown, more = titles[:MAX_CHARTS], titles[MAX_CHARTS:]
-    newest = {title: _newest(charts[title]) for title in shown}
-    limit = max(20, min(MAX_POINTS, TOTAL_POINTS // max(1, sum(map(len, newest.values())))))
-    return [
-        Chart(
-            title=title,
-            series=[
-                _series(curve, label=looks.label(curve), look=looks.look(curve), limit=limit)
-                for curve in drawn
-            ],
-            hidden=len(charts[title]) - len(drawn),
-        )
-        for title, drawn in newest.items()
-    ], more
-
-
-def _newest(curves: Sequence[Curve]) -> list[Curve]:
-    trial_ids = sorted({curve.trial_id for curve in curves})[-NUM_LOOKS:]
-    shown = [curve for curve in curves if curve.trial_id in trial_ids]
-    return sorted(shown, key=lambda curve: curve.trial_id)
-
-
-def _in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
-    def is_searchers(title: str) -> bool:
-        return any(c.group == "validation" and c.name == searcher_metric for c in charts[title])
-
-    training = {
-        curve.name: title
-        for title, curves in reversed(charts.items())
-        for curve in curves
-        if _group(curve) == "training"
-    }
-    first = training.get("loss", next(reversed(training.values()), None))
-    return sorted(charts, key=lambda title: (title != first, not is_searchers(title)))

@@ -6,11 +6,17 @@ from det_jupyter.notebook.view.model import (
     ENDED,
     Checkpoints,
     Failure,
+    Row,
+    Search,
     Series,
     Trial,
     ViewState,
 )
+from det_jupyter.notebook.view.search import ranked
+from det_jupyter.notebook.view.space import value_text
 from det_jupyter.notebook.view.words import clock, count, duration, number, size
+
+MAX_BEST = 10
 
 
 def elapsed(state: ViewState) -> str:
@@ -20,17 +26,81 @@ def elapsed(state: ViewState) -> str:
 
 
 def summary(state: ViewState) -> str:
-    """Return the line under the progress bar: step, epoch, time gone, time to go."""
-    steps = max((trial["steps_completed"] for trial in state["trials"]), default=0)
-    parts = [f"step {steps}"] if steps else []
-    if steps and state["steps_per_epoch"]:
-        parts.append(f"epoch {steps / state['steps_per_epoch']:.1f}")
+    """Return the line under the progress bar: step or trials, time gone, time to go."""
+    parts = _steps(state) if state["search"] is None else search_parts(state["search"])
     parts.append(f"{elapsed(state)} elapsed")
     if state["eta_s"] is not None:
         parts.append(f"about {duration(state['eta_s'])} left")
     if state["status"] not in ENDED:
         parts.append(f"as of {clock(state['as_of'])}")
     return " · ".join(parts)
+
+
+def _steps(state: ViewState) -> list[str]:
+    steps = max((trial["steps_completed"] for trial in state["trials"]), default=0)
+    parts = [f"step {steps}"] if steps else []
+    if steps and state["steps_per_epoch"]:
+        parts.append(f"epoch {steps / state['steps_per_epoch']:.1f}")
+    return parts
+
+
+def search_parts(search: Search) -> list[str]:
+    """Return what the trials of a search do, and which is the best."""
+    counts = search["counts"]
+    others = {
+        "running": counts["running"],
+        "resting": counts["resting"],
+        "waiting": counts["waiting"],
+        "failed": counts["failed"],
+        "canceled": counts["canceled"],
+    }
+    parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
+    parts += [f"{amount} {state}" for state, amount in others.items() if amount]
+    best = next((row for row in ranked(search) if row["best"] is not None), None)
+    if best is None:
+        return [*parts, f"no {search['metric']} yet"]
+    return [*parts, f"best {search['metric']} {number(best['best'])} (trial {best['id']})"]
+
+
+def best_rows(search: Search) -> tuple[list[str], list[list[str]]]:
+    """Return the best trials as a table: its head, and a line for each."""
+    has_rungs = bool(search["brackets"])
+    head = ["trial", "state", *(["rung"] if has_rungs else []), search["metric"], "steps"]
+    lines = [
+        [
+            str(row["id"]),
+            row["status_word"].lower(),
+            *([_rung(search, row)] if has_rungs else []),
+            "-" if row["best"] is None else number(row["best"]),
+            str(row["steps_completed"]),
+            *map(value_text, search["axes"], row["values"]),
+        ]
+        for row in ranked(search)[:MAX_BEST]
+    ]
+    return [*head, *(axis["name"] for axis in search["axes"])], lines
+
+
+def best_note(search: Search) -> str:
+    """Return how many trials the table leaves out, or nothing."""
+    num_trials = len(search["rows"])
+    return f"the best {MAX_BEST} of {num_trials} trials" if num_trials > MAX_BEST else ""
+
+
+def _rung(search: Search, row: Row) -> str:
+    if row["bracket"] is None or not row["rungs"]:
+        return "-"
+    rungs = search["brackets"][row["bracket"]]["rungs"]
+    return rungs[min(len(row["rungs"]), len(rungs)) - 1]["label"]
+
+
+def remark_lines(search: Search) -> list[str]:
+    """Return what a reader should know of some trials."""
+    texts = [remark["text"] for remark in search["remarks"]]
+    if search["waiting_for"]:
+        texts.insert(0, f"waiting: {search['waiting_for']}")
+    if more := search["num_more_remarks"]:
+        texts.append(count(more, "more remark"))
+    return texts
 
 
 def trial_title(trial: Trial) -> str:
@@ -73,6 +143,7 @@ def series_rows(state: ViewState) -> list[tuple[str, Series]]:
         (f"{chart['title']} ({series['label']})", series)
         for chart in state["charts"]
         for series in chart["series"]
+        if not series["is_faint"]
     ]
 
 
@@ -82,10 +153,6 @@ def left_out(state: ViewState) -> list[str]:
     if names := state["more_metrics"]:
         shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         sentences.append(f"{count(len(names), 'more metric')} not shown: {shown}")
-    if hidden := sum(chart["hidden"] for chart in state["charts"]):
-        sentences.append(f"{count(hidden, 'curve')} of older trials not shown")
-    if hidden := state["num_trials"] - len(state["trials"]):
-        sentences.append(f"{count(hidden, 'trial')} not shown")
     return sentences
 
 

@@ -17,8 +17,10 @@ Status = Literal[
     "running",
     "pausing",
     "paused",
+    "resting",
     "stopping",
     "completed",
+    "stopped",
     "canceled",
     "failed",
 ]
@@ -31,12 +33,14 @@ STATUS_WORDS: dict[Status, str] = {
     "running": "Running",
     "pausing": "Pausing",
     "paused": "Paused",
+    "resting": "Resting",
     "stopping": "Stopping",
     "completed": "Completed",
+    "stopped": "Stopped early",
     "canceled": "Canceled",
     "failed": "Failed",
 }
-ENDED: frozenset[Status] = frozenset({"completed", "canceled", "failed"})
+ENDED: frozenset[Status] = frozenset({"completed", "stopped", "canceled", "failed"})
 
 
 class Action(TypedDict):
@@ -52,14 +56,17 @@ class Series(TypedDict):
     """One curve: parallel lists, a value None where it was not a finite number.
 
     Curves with the same `look` look alike in all charts: there are four colours, and from 4 on
-    the curve is dashed.
+    the curve is dashed. Those that `is_faint` have no look of their own: they are the background
+    that the others are seen against.
     `last` is None when the newest value was not finite; `lowest` and `highest` are of the whole
     curve, of which `steps` and `values` may be a sample.
     """
 
+    trial_id: int
     label: str
     kind: Literal["line", "points"]
     look: int
+    is_faint: bool
     steps: list[int]
     values: list[float | None]
     last: float | None
@@ -125,6 +132,120 @@ class Checkpoints(TypedDict):
     best_step: int | None
 
 
+class Axis(TypedDict):
+    """A hyperparameter that varies: `optimizer.lr`, and the values it may have.
+
+    Of a category, values are places in `labels`. Else they are numbers from `low` to `high`,
+    `is_whole` when there is nothing between two integers.
+    """
+
+    name: str
+    scale: Literal["linear", "log", "category"]
+    is_whole: bool
+    low: float
+    high: float
+    labels: list[str]
+
+
+class Row(TypedDict):
+    """One trial among many: a row of the table, a line and dots in the pictures.
+
+    Args:
+        bracket: Its place in the search's brackets.
+        rungs: The searcher's metric at each rung it has reached, None where there was none.
+        aim: The rung that it trains to, or trained to last; beyond `rungs` if it fell short.
+        best: The searcher's metric, None if it has none yet.
+        values: Its place on each of the search's axes, None where it has no such hyperparameter.
+    """
+
+    id: int
+    status: Status
+    status_word: str
+    bracket: int | None
+    rungs: list[float | None]
+    aim: int
+    best: float | None
+    latest: float | None
+    steps_completed: int
+    num_slots: int
+    values: list[float | None]
+
+
+class Rung(TypedDict):
+    """An amount of training at which trials are compared: `4 epochs`."""
+
+    label: str
+    short_label: str
+    num_results: int
+    num_promoted: int
+
+
+class Bracket(TypedDict):
+    """A tournament of its own within a search; lowest rung first."""
+
+    rungs: list[Rung]
+    num_created: int
+    max_trials: int
+
+
+class Improvement(TypedDict):
+    """A value better than all before, `after_s` seconds after the experiment was submitted."""
+
+    after_s: float
+    value: float
+    trial_id: int
+
+
+class Remark(TypedDict):
+    """What a reader should know of some trials, the first few of which are named."""
+
+    trial_ids: list[int]
+    is_failure: bool
+    text: str
+
+
+class Counts(TypedDict):
+    """How many trials are what; every trial counts once."""
+
+    done: int
+    running: int
+    resting: int
+    waiting: int
+    failed: int
+    canceled: int
+
+
+class Chosen(TypedDict):
+    """The trial that the reader has chosen, shown as if there was no other."""
+
+    trial: Trial
+    charts: list[Chart]
+    more_metrics: list[str]
+
+
+class Search(TypedDict):
+    """An experiment of many trials.
+
+    `rows` has all trials, in the order they were created. `brackets` is empty where trials are
+    not compared on the way. `num_more_remarks` tells how many `remarks` were left out.
+    """
+
+    searcher: str
+    metric: str
+    smaller_is_better: bool
+    max_trials: int
+    divisor: float | None
+    counts: Counts
+    axes: list[Axis]
+    brackets: list[Bracket]
+    rows: list[Row]
+    improvements: list[Improvement]
+    waiting_for: str
+    remarks: list[Remark]
+    num_more_remarks: int
+    chosen: Chosen | None
+
+
 class Captured(TypedDict):
     """One name that travelled from the notebook to the ranks."""
 
@@ -139,7 +260,8 @@ class ViewState(TypedDict):
 
     `as_of` is when it was true. `eta_s` is None while it cannot be known. `steps_per_epoch` is
     None when the configuration does not say how long an epoch is. `num_trials`, `num_captured`
-    and `more_metrics` tell what was left out of `trials`, `captured` and `charts`.
+    and `more_metrics` tell what was left out of `trials`, `captured` and `charts`. `search` is
+    None for an experiment of one trial; else it has the trials, and `trials` is empty.
     """
 
     id: int
@@ -158,6 +280,7 @@ class ViewState(TypedDict):
     more_metrics: list[str]
     trials: list[Trial]
     num_trials: int
+    search: Search | None
     checkpoints: Checkpoints
     captured: list[Captured]
     num_captured: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from det_jupyter.notebook.view import lines
-from det_jupyter.notebook.view.model import Failure, Trial, ViewState
+from det_jupyter.notebook.view.model import Failure, Search, Trial, ViewState
+from det_jupyter.notebook.view.rungs import rung_sentences
 from det_jupyter.notebook.view.words import number, one_line, percent, printable
 
 _BAR_WIDTH = 30
@@ -12,15 +13,16 @@ _NAME_WIDTH = 40
 
 def render_plain(state: ViewState) -> str:
     """Return the experiment in several lines of plain text."""
+    summary = one_line(lines.summary(state))
     text = [
         f"{one_line(state['name'])} (experiment {state['id']}): {state['status_word'].lower()}",
-        f"{_bar(state['progress'])} {percent(state['progress'])} · {lines.summary(state)}",
+        f"{_bar(state['progress'])} {percent(state['progress'])} · {summary}",
     ]
     if state["message"]:
         text.append(one_line(state["message"]))
     for trial in state["trials"]:
         text += _trial(trial)
-    text += _metrics(state)
+    text += _metrics(state) if state["search"] is None else _search(state["search"])
     text += [one_line(sentence) for sentence in lines.left_out(state)]
     if line := lines.checkpoints_line(state["checkpoints"]):
         text.append(one_line(line))
@@ -30,6 +32,19 @@ def render_plain(state: ViewState) -> str:
 def _bar(fraction: float) -> str:
     full = int(fraction * _BAR_WIDTH)
     return "█" * full + "░" * (_BAR_WIDTH - full)
+
+
+def _search(search: Search) -> list[str]:
+    text = [one_line(line) for line in lines.remark_lines(search)]
+    text += [one_line(sentence) for sentence in rung_sentences(search)]
+    head, rows = lines.best_rows(search)
+    if not rows:
+        return [*text, "No trials yet."]
+    table = [[_shortened(one_line(cell)) for cell in row] for row in [head, *rows]]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    text += ["  ".join(map(str.rjust, row, widths)) for row in table]
+    note = lines.best_note(search)
+    return [*text, note] if note else text
 
 
 def _trial(trial: Trial) -> list[str]:

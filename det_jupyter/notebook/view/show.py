@@ -24,13 +24,18 @@ class Shown(Protocol):
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None: ...
 
 
-def live_widget(state: ViewState, on_command: Callable[[Verb], None]) -> Shown | None:
+def live_widget(
+    state: ViewState,
+    on_command: Callable[[Verb], None],
+    on_choose: Callable[[int | None], None] = lambda trial_id: None,
+) -> Shown | None:
     """Return a live view, or None where there can be none (the front end is not built).
 
     Args:
         state: What to show first.
         on_command: Called with the verb of a button, in the thread that serves the widget's
             messages. An error that it raises is shown beside the buttons.
+        on_choose: Called likewise with the trial of a search that the reader has chosen, or None.
     """
     esm, css = STATIC_DIR / "widget.js", STATIC_DIR / "widget.css"
     if not (esm.is_file() and css.is_file()):
@@ -41,7 +46,7 @@ def live_widget(state: ViewState, on_command: Callable[[Verb], None]) -> Shown |
     except ImportError as error:
         logger.info("no live view: %s", error)
         return None
-    widget: Shown = LiveWidget(state, on_command, esm=esm, css=css)
+    widget: Shown = LiveWidget(state, on_command, on_choose, esm=esm, css=css)
     return widget
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from det_jupyter.notebook.view.charts import build_charts
+from det_jupyter.notebook.view.comparison import compare_trials
+from det_jupyter.notebook.view.facts import (
+    experiment_status,
+    finite,
+    fraction,
+    metric_of,
+    sign_of,
+    trial_status,
+)
 from det_jupyter.notebook.view.model import (
     STATUS_WORDS,
     VERBS,
     Action,
     Captured,
     Checkpoints,
+    Chosen,
     Failure,
     Rank,
     Status,
@@ -20,6 +29,7 @@ from det_jupyter.notebook.view.model import (
     Verb,
     ViewState,
 )
+from det_jupyter.notebook.view.search import build_search, is_search
 from det_jupyter.wire import (
     AllocationState,
     AllocationView,
@@ -34,20 +44,9 @@ from det_jupyter.wire import (
     TrialView,
 )
 
-MAX_TRIALS = 16
 MAX_CAPTURED = 100
 MAX_HPARAMS = 200
 MAX_TRACEBACK = 20_000
-_ENDED: dict[State, Status] = {
-    State.COMPLETED: "completed",
-    State.CANCELED: "canceled",
-    State.ERROR: "failed",
-}
-_HOLDING: dict[AllocationState, Status] = {
-    AllocationState.RUNNING: "running",
-    AllocationState.STARTING: "starting",
-    AllocationState.STOPPING: "pausing",
-}
 _PURPOSE: dict[Verb, str] = {
     "pause": "All ranks save a checkpoint at the same batch and give their slots back.",
     "activate": "Goes on from the last checkpoint.",
@@ -60,12 +59,22 @@ def build_view_state(
     curves: Sequence[Curve],
     checkpoints: Sequence[CheckpointView],
     now: float,
+    *,
+    chosen_id: int | None = None,
 ) -> ViewState:
-    """Return what the view of `experiment` shows at the time `now`."""
-    status = _status(experiment.state, [trial.allocation for trial in experiment.trials])
-    charts, more_metrics = build_charts(curves, _searcher(experiment).get("metric", ""))
-    trials = _shown_trials(experiment.trials)
+    """Return what the view of `experiment` shows at the time `now`.
+
+    Args:
+        chosen_id: The trial of a search that the reader has chosen.
+    """
+    status = experiment_status(experiment)
     captured = experiment.capsule.captured
+    search = None
+    if is_search(experiment):
+        search = build_search(experiment, checkpoints, _chosen(experiment, curves, chosen_id), now)
+        charts, more_metrics = compare_trials(curves, search, chosen_id)
+    else:
+        charts, more_metrics = build_charts(curves, metric_of(experiment))
     return ViewState(
         id=experiment.id,
         name=experiment.name,
@@ -74,15 +83,16 @@ def build_view_state(
         as_of=now,
         created_at=experiment.created_at,
         ended_at=experiment.ended_at,
-        progress=_fraction(experiment.progress),
-        eta_s=_eta_s(experiment, checkpoints, now),
+        progress=fraction(experiment.progress),
+        eta_s=None if search else _eta_s(experiment, checkpoints, now),
         steps_per_epoch=_steps_per_epoch(experiment),
         message=experiment.message,
         actions=[_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
         more_metrics=more_metrics,
-        trials=[_trial(trial, experiment.state) for trial in trials],
+        trials=[] if search else [_trial(t, experiment.state) for t in experiment.trials],
         num_trials=len(experiment.trials),
+        search=search,
         checkpoints=_checkpoints(experiment, checkpoints),
         captured=[_captured(name) for name in captured[:MAX_CAPTURED]],
         num_captured=len(captured),
@@ -90,15 +100,15 @@ def build_view_state(
     )
 
 
-def _status(state: State, allocations: Sequence[AllocationView | None]) -> Status:
-    if state in _ENDED:
-        return _ENDED[state]
-    if state not in (State.ACTIVE, State.PAUSED):
-        return "stopping"
-    holding = {_HOLDING[a.state] for a in allocations if a is not None and a.state in _HOLDING}
-    if state is State.PAUSED:
-        return "pausing" if holding else "paused"
-    return next((status for status in _HOLDING.values() if status in holding), "queued")
+def _chosen(
+    experiment: ExperimentView, curves: Sequence[Curve], trial_id: int | None
+) -> Chosen | None:
+    trial = next((trial for trial in experiment.trials if trial.id == trial_id), None)
+    if trial is None:
+        return None
+    own = [curve for curve in curves if curve.trial_id == trial_id]
+    charts, more_metrics = build_charts(own, metric_of(experiment))
+    return Chosen(trial=_trial(trial, experiment.state), charts=charts, more_metrics=more_metrics)
 
 
 def _action(verb: Verb, state: State) -> Action:
@@ -121,23 +131,15 @@ def _obstacle(verb: Verb, state: State) -> str:
     return ""
 
 
-def _shown_trials(trials: Sequence[TrialView]) -> list[TrialView]:
-    """Return the trials there is room for: those that still live first, the newest of the rest."""
-    chosen = sorted(trials, key=lambda t: (t.state.is_terminal, -t.id))[:MAX_TRIALS]
-    return sorted(chosen, key=lambda trial: trial.id)
-
-
 def _trial(trial: TrialView, experiment_state: State) -> Trial:
-    """An active trial of an experiment that is not, is what the experiment is."""
     allocation = trial.allocation
-    is_active = trial.state is State.ACTIVE and not experiment_state.is_terminal
-    status = _status(experiment_state if is_active else trial.state, [allocation])
+    status = trial_status(trial, experiment_state)
     ranks = [] if allocation is None else allocation.ranks
     return Trial(
         id=trial.id,
         status=status,
         status_word=STATUS_WORDS[status],
-        progress=_fraction(trial.progress),
+        progress=fraction(trial.progress),
         steps_completed=trial.steps_completed,
         restarts=trial.restarts,
         hparams=_hparams(trial.hparams),
@@ -151,8 +153,16 @@ def _trial(trial: TrialView, experiment_state: State) -> Trial:
 
 
 def _hparams(hparams: dict[str, Any]) -> str:
-    text = ", ".join(f"{name}={value}" for name, value in hparams.items())
+    text = ", ".join(f"{name}={value}" for name, value in _flat(hparams))
     return text if len(text) <= MAX_HPARAMS else text[: MAX_HPARAMS - 1] + "…"
+
+
+def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in hparams.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _rank(rank: RankView, trial_status: Status) -> Rank:
@@ -201,20 +211,17 @@ def _captured(name: CapturedName) -> Captured:
 
 
 def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointView]) -> Checkpoints:
-    searcher = _searcher(experiment)
-    sign = 1 if searcher.get("smaller_is_better", True) else -1
+    sign = sign_of(experiment)
     kept = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
-    judged = [
-        (m, c.steps_completed) for c in kept if (m := _finite(c.searcher_metric)) is not None
-    ]
+    judged = [(m, c.steps_completed) for c in kept if (m := finite(c.searcher_metric)) is not None]
     best = min(judged, key=lambda pair: sign * pair[0], default=None)
-    seen = [m for t in experiment.trials if (m := _finite(t.best_metric)) is not None]
+    seen = [m for t in experiment.trials if (m := finite(t.best_metric)) is not None]
     seen += [metric for metric, _ in judged]
     return Checkpoints(
         count=len(kept),
         size_bytes=sum(checkpoint.size_bytes for checkpoint in kept),
         latest_step=max((checkpoint.steps_completed for checkpoint in kept), default=None),
-        metric=str(searcher.get("metric", "")),
+        metric=metric_of(experiment),
         best_metric=min(seen, key=lambda metric: sign * metric, default=None),
         best_step=None if best is None else best[1],
     )
@@ -254,16 +261,3 @@ def _steps_per_epoch(experiment: ExperimentView) -> float | None:
     if not isinstance(records, int) or not isinstance(size, int) or records < 1 or size < 1:
         return None
     return records / size
-
-
-def _searcher(experiment: ExperimentView) -> dict[str, Any]:
-    searcher = experiment.config.get("searcher")
-    return searcher if isinstance(searcher, dict) else {}
-
-
-def _finite(metric: float | None) -> float | None:
-    return metric if metric is not None and math.isfinite(metric) else None
-
-
-def _fraction(progress: float) -> float:
-    return round(min(1.0, max(0.0, progress)), 4)  # NaN compares false and becomes 0

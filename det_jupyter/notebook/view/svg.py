@@ -27,13 +27,15 @@ Point = tuple[float, float]
 
 
 def color(series: Series) -> str:
-    """Return the colour of a curve."""
+    """Return the colour of a curve; a faint one is a shade of the page's text."""
+    if series["is_faint"]:
+        return "currentColor"
     return COLORS[series["look"] % len(COLORS)]
 
 
 def is_dashed(series: Series) -> bool:
     """Return whether a curve is dashed."""
-    return series["look"] >= len(COLORS)
+    return not series["is_faint"] and series["look"] >= len(COLORS)
 
 
 def svg_chart(chart: Chart, last_step: int) -> str:
@@ -42,20 +44,20 @@ def svg_chart(chart: Chart, last_step: int) -> str:
     finite = [value for _, values in sampled for value in values if value is not None]
     if not finite:
         return "<p>no finite value</p>"
-    low, high = _padded(min(finite), max(finite))
+    low, high = padded(min(finite), max(finite))
     frame = _Frame(last_step=max(1, last_step), low=low, high=high)
     body = [frame.axes()]
     for one, (steps, values) in zip(chart["series"], sampled, strict=True):
         body.append(_curve([frame.point(*pair) for pair in zip(steps, values, strict=True)], one))
-    label = escape(printable(f"{chart['title']} by step"))
+    spoken = escape(printable(f"{chart['title']} by step"))
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}" '
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{spoken}" '
         f'style="width:100%;max-width:{_WIDTH * 2}px;height:auto;display:block">'
         f"{''.join(body)}</svg>"
     )
 
 
-def _padded(low: float, high: float) -> tuple[float, float]:
+def padded(low: float, high: float) -> tuple[float, float]:
     """Return a range with some air; a flat curve lies in the middle of it."""
     pad = (high / 2 - low / 2) * 0.1 or abs(high) * 0.1 or 1.0
     return max(low - pad, -_HUGE), min(high + pad, _HUGE)
@@ -72,7 +74,7 @@ class _Frame:
     @property
     def left(self) -> float:
         """Room for the longest number of the axis."""
-        longest = max((len(_tick_text(tick)) for tick in _ticks(self.low, self.high)), default=0)
+        longest = max((len(tick_text(tick)) for tick in ticks(self.low, self.high)), default=0)
         return 9 + _CHARACTER * longest
 
     def x(self, step: float) -> float:
@@ -88,20 +90,20 @@ class _Frame:
 
     def axes(self) -> str:
         parts = []
-        for value in _ticks(self.low, self.high):
+        for value in ticks(self.low, self.high):
             y = self.y(value)
             parts.append(
                 f'<line x1="{self.left:.1f}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
                 'stroke="currentColor" stroke-opacity=".18"/>'
-                + _text(self.left - 5, y + 3, "end", _tick_text(value))
+                + label(self.left - 5, y + 3, "end", tick_text(value))
             )
-        for step in _ticks(0.0, self.last_step):
+        for step in ticks(0.0, self.last_step):
             if step.is_integer():
-                parts.append(_text(self.x(step), _HEIGHT - 4, "middle", _tick_text(step)))
+                parts.append(label(self.x(step), _HEIGHT - 4, "middle", tick_text(step)))
         return "".join(parts)
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def ticks(low: float, high: float) -> list[float]:
     """Return a few round numbers in the range, or none if floats are too coarse for that."""
     rough = high / 4 - low / 4
     if not rough > 1e-300:
@@ -112,12 +114,14 @@ def _ticks(low: float, high: float) -> list[float]:
     return [tick * step for tick in range(first, last + 1)]
 
 
-def _tick_text(value: float) -> str:
+def tick_text(value: float) -> str:
+    """Return the number beside a tick."""
     size = abs(value)
     return f"{value:.6g}" if size == 0 or 1e-4 <= size < 1e6 else number(value)
 
 
-def _text(x: float, y: float, anchor: str, text: str) -> str:
+def label(x: float, y: float, anchor: str, text: str) -> str:
+    """Return small text in a picture."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="9" '
         f'fill="currentColor" fill-opacity=".7">{escape(text)}</text>'
@@ -127,6 +131,8 @@ def _text(x: float, y: float, anchor: str, text: str) -> str:
 def _curve(points: Sequence[Point | None], series: Series) -> str:
     pieces = _pieces(points)
     width = "1.2" if series["kind"] == "line" else "1.6"
+    if series["is_faint"]:
+        width = '.8" stroke-opacity=".3'
     dashes = ' stroke-dasharray="5 3"' if is_dashed(series) else ""
     parts = [
         f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in piece)}" fill="none" '
@@ -135,7 +141,7 @@ def _curve(points: Sequence[Point | None], series: Series) -> str:
         if len(piece) > 1
     ]
     dots = [point for piece in pieces for point in piece]
-    if series["kind"] == "line" or len(dots) > _DENSE:
+    if series["kind"] == "line" or series["is_faint"] or len(dots) > _DENSE:
         dots = [piece[0] for piece in pieces if len(piece) == 1]  # else they would not be seen
     fill = color(series)
     parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{fill}"/>' for x, y in dots]

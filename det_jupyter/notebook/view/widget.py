@@ -1,21 +1,34 @@
-"""The live view as an anywidget; imported only when one is shown, as ipywidgets takes its time."""
+"""The live view as an anywidget; imported only when one is shown, as ipywidgets takes its time.
+
+A search has a row for each of its trials, and few of a thousand change between two states. So the
+state travels in three parts, of which the front end makes it whole again:
+
+    shown          all but the rows, each time
+    rows           all rows, as they were some time ago
+    changed_rows   those that have become different since, instead of those
+
+Each is a trait, so that a page that is loaded again finds all of them.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.errors import DetError
-from det_jupyter.notebook.view.model import VERBS, Verb, ViewState
+from det_jupyter.notebook.view.model import VERBS, Row, Verb, ViewState
 
 logger = logging.getLogger(__name__)
 
 OnCommand = Callable[[Verb], None]
+OnChoose = Callable[[int | None], None]
+
+_MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
 
 
 class LiveWidget(AnyWidget):
@@ -23,19 +36,51 @@ class LiveWidget(AnyWidget):
 
     `state` may be set from any thread. The front end sends `{"type": "command", "verb": ...}` and
     is answered `{"type": "outcome", "verb": ..., "error": ""}`, or with the reason in `error`,
-    which it shows.
+    which it shows. It sets `chosen` to the trial that the reader has chosen, of which `on_choose`
+    is told.
     """
 
-    state = traitlets.Dict().tag(sync=True)
+    shown = traitlets.Dict().tag(sync=True)
+    rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
+    changed_rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
+    chosen = traitlets.Int(None, allow_none=True).tag(sync=True)
 
     def __init__(
-        self, state: ViewState, on_command: OnCommand, *, esm: Path, css: Path, **kwargs: Any
+        self,
+        state: ViewState,
+        on_command: OnCommand,
+        on_choose: OnChoose,
+        *,
+        esm: Path,
+        css: Path,
+        **kwargs: Any,
     ) -> None:
         self._esm = esm.read_text(encoding="utf-8")
         self._css = css.read_text(encoding="utf-8")
         self._on_command = on_command
-        super().__init__(state=cast("dict[str, Any]", state), **kwargs)
+        self._on_choose = on_choose
+        super().__init__(**_parts(state, []), **kwargs)
+        self._state = state
         self.on_msg(self._on_message)
+        self.observe(self._on_chosen, names="chosen")
+
+    @property
+    def state(self) -> ViewState:
+        """What is shown."""
+        return self._state
+
+    @state.setter
+    def state(self, state: ViewState) -> None:
+        self._state = state
+        with self.hold_sync():
+            for name, part in _parts(state, self.rows).items():
+                setattr(self, name, part)
+
+    def _on_chosen(self, change: dict[str, Any]) -> None:
+        try:
+            self._on_choose(change["new"])
+        except Exception:  # the boundary to the browser: the view stays as it is
+            logger.exception("choosing trial %s", change["new"])
 
     def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         verb = content.get("verb")
@@ -53,3 +98,17 @@ class LiveWidget(AnyWidget):
             logger.exception("command %s", verb)
             return f"{type(error).__name__}: {error}"
         return ""
+
+
+def _parts(state: ViewState, sent: list[Row]) -> dict[str, Any]:
+    """Return the traits that make up `state`, for a front end that has the rows `sent`."""
+    search = state["search"]
+    if search is None:
+        return {"shown": state, "rows": [], "changed_rows": []}
+    rows = search["rows"]
+    known = {row["id"]: row for row in sent}
+    changed = [row for row in rows if known.get(row["id"]) != row]
+    shown = {**state, "search": {**search, "rows": []}}
+    if len(changed) > max(_MIN_CHANGED, len(sent) // 8):
+        return {"shown": shown, "rows": rows, "changed_rows": []}
+    return {"shown": shown, "rows": sent, "changed_rows": changed}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import datetime
 
 # What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -70,6 +72,18 @@ def percent(fraction: float) -> str:
 def count(amount: int, noun: str) -> str:
     """Return `1 rank`, `2 ranks`."""
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
+
+
+def length(amounts: Mapping[str, float]) -> str:
+    """Return an amount of training with its unit.
+
+    >>> [length(a) for a in ({"epochs": 4.0}, {"epochs": 1}, {"wall_s": 2.5})]
+    ['4 epochs', '1 epoch', '2.5 wall_s']
+    """
+    return " ".join(
+        f"{amount:g} {_LENGTHS.get(unit, unit) if amount == 1 else unit}"
+        for unit, amount in amounts.items()
+    )
 
 
 def clock(at: float) -> str:

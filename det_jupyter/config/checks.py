@@ -1,0 +1,224 @@
+"""What no single value tells: values that contradict one another, or need one another.
+
+The checks look at the raw document, so that what they find is told together with the rest; a
+value that is wrong by itself is passed over, its own field reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from det_jupyter.config.lengths import UNITS, Length, parse_length
+from det_jupyter.config.paths import join, look_up, shown
+from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
+
+MAX_GRID = 100_000
+_HALVING = ("async_halving", "adaptive_asha")
+
+
+def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -> list[str]:
+    """Return one line for each problem.
+
+    Args:
+        document: The document; nulls are away.
+        is_part: It is not whole: what is missing may still come.
+    """
+    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs]
+    if not is_part:
+        checks += [_together, _batch_size, _halving_length, _grid]
+    return [problem for check in checks for problem in check(document)]
+
+
+def _slots(document: Mapping[str, Any]) -> Iterator[str]:
+    most = whole(look_up(document, "resources.max_slots"))
+    slots = whole(look_up(document, "resources.slots_per_trial"))
+    if most is not None and most < (slots or 1):
+        yield (
+            f"resources.max_slots: got {most}, expected at least "
+            f"resources.slots_per_trial ({slots or 1})"
+        )
+
+
+def _profiling(document: Mapping[str, Any]) -> Iterator[str]:
+    begin = whole(look_up(document, "profiling.begin_on_batch"))
+    end = whole(look_up(document, "profiling.end_after_batch"))
+    if begin is not None and end is not None and begin > end:
+        yield (
+            f"profiling.begin_on_batch: got {begin}, expected at most "
+            f"profiling.end_after_batch ({end})"
+        )
+
+
+def _together(document: Mapping[str, Any]) -> Iterator[str]:
+    for one, other in (("workspace", "project"), ("project", "workspace")):
+        if document.get(one) and not document.get(other):
+            yield f"{other}: missing; {one} is given, and they go together"
+
+
+def _storage(document: Mapping[str, Any]) -> Iterator[str]:
+    storage = document.get("checkpoint_storage")
+    if not isinstance(storage, Mapping):
+        return
+    kind = storage.get("type")
+    if kind in ("s3", "gcs", "azure"):
+        yield (
+            f"checkpoint_storage.type: got {kind!r}, which this version cannot write to; "
+            "expected shared_fs or directory"
+        )
+    host, inner = storage.get("host_path"), storage.get("storage_path")
+    if isinstance(inner, str) and inner.startswith("/") and isinstance(host, str):
+        folder = host.rstrip("/")
+        if inner != folder and not inner.startswith(f"{folder}/"):
+            yield (
+                f"checkpoint_storage.storage_path: got {inner!r}, expected a relative path, or "
+                f"one within checkpoint_storage.host_path ({host})"
+            )
+    if kind == "azure":
+        yield from _azure(storage)
+
+
+def _azure(storage: Mapping[str, Any]) -> Iterator[str]:
+    path = "checkpoint_storage.connection_string"
+    if ("connection_string" in storage) == ("account_url" in storage):
+        yield f"{path}: expected either it or checkpoint_storage.account_url"
+    elif "connection_string" in storage and "credential" in storage:
+        yield f"{path}: it holds a credential; remove checkpoint_storage.credential"
+
+
+def _log_policies(document: Mapping[str, Any]) -> Iterator[str]:
+    policies = document.get("log_policies")
+    seen: dict[str, int] = {}
+    for index, policy in enumerate(policies if isinstance(policies, list) else []):
+        if not isinstance(policy, Mapping):
+            continue
+        path = join("log_policies", index)
+        name = policy.get("name")
+        if name is None and policy.get("pattern") is None:
+            yield f"{path}: expected a name (to disable a policy), or a pattern"
+        elif name is not None and "pattern" not in policy and "action" in policy:
+            yield f"{path}.pattern: missing; an action needs one"
+        if isinstance(name, str) and seen.setdefault(name, index) != index:
+            yield f"{path}.name: got {name!r}, which log_policies[{seen[name]}] has too"
+
+
+def _sources(document: Mapping[str, Any]) -> Iterator[str]:
+    searcher = document.get("searcher")
+    if isinstance(searcher, Mapping) and {"source_trial_id", "source_checkpoint_uuid"} <= set(
+        searcher
+    ):
+        yield (
+            "searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; "
+            "expected one of them"
+        )
+
+
+def _halving_length(document: Mapping[str, Any]) -> Iterator[str]:
+    """ASHA measures training by `max_length`, or by `time_metric` up to `max_time`."""
+    searcher = document.get("searcher")
+    if not isinstance(searcher, Mapping) or searcher.get("name") not in _HALVING:
+        return
+    metric, time = searcher.get("time_metric"), searcher.get("max_time")
+    if metric is None and time is None:
+        if "max_length" not in searcher:
+            yield "searcher.max_length: missing; say how long to train, such as {epochs: 6}"
+    elif metric is None:
+        yield f"searcher.time_metric: missing; searcher.max_time ({shown(time)}) is counted in it"
+    elif time is None:
+        yield f"searcher.max_time: missing; say where searcher.time_metric ({shown(metric)}) ends"
+    if metric is not None and metric not in UNITS and "max_length" not in searcher:
+        yield (
+            f"searcher.max_length: missing; training has to end somewhere, whatever "
+            f"{shown(metric)} comes to"
+        )
+
+
+def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
+    """Rungs have to differ in length."""
+    searcher = document.get("searcher")
+    if not isinstance(searcher, Mapping):
+        return
+    amount, divisor = full_amount(searcher), divisor_of(searcher)
+    if amount is None or divisor is None:
+        return
+    given = {"searcher.num_rungs": searcher.get("num_rungs")}
+    brackets = searcher.get("bracket_rungs")
+    for index, rungs in enumerate(brackets if isinstance(brackets, list) else []):
+        given[join("searcher.bracket_rungs", index)] = rungs
+    most = most_rungs(amount, divisor)
+    for path, value in given.items():
+        rungs = whole(value)
+        if rungs is not None and rungs > most:
+            yield (
+                f"{path}: got {rungs}, expected at most {most}: with a length of {amount} and "
+                f"divisor {divisor:g}, more rungs would not differ"
+            )
+
+
+def _grid(document: Mapping[str, Any]) -> Iterator[str]:
+    hparams = document.get("hyperparameters")
+    if look_up(document, "searcher.name") != "grid" or not isinstance(hparams, Mapping):
+        return
+    problems: list[str] = []
+    points = _count_points(hparams, "hyperparameters", problems)
+    yield from problems
+    if not problems and points > MAX_GRID:
+        yield (
+            f"hyperparameters: the grid has {points:,} points, expected at most {MAX_GRID:,}; "
+            "lower the counts, or use searcher random"
+        )
+
+
+def _count_points(hparams: Mapping[str, Any], path: str, problems: list[str]) -> int:
+    points = 1
+    for name, spec in hparams.items():
+        here = join(path, name)
+        if not isinstance(spec, Mapping):
+            continue
+        kind = spec.get("type")
+        if "type" not in spec:
+            points *= _count_points(spec, here, problems)
+        elif kind in ("int", "double", "log"):
+            points *= _count_values(spec, here, problems)
+        elif kind == "categorical" and isinstance(spec.get("vals"), list):
+            points *= max(1, len(spec["vals"]))
+    return points
+
+
+def _count_values(spec: Mapping[str, Any], path: str, problems: list[str]) -> int:
+    if "count" not in spec:
+        problems.append(f"{path}.count: missing; searcher grid needs the number of its values")
+    count = max(1, whole(spec.get("count")) or 1)
+    low, high = whole(spec.get("minval")), whole(spec.get("maxval"))
+    if spec["type"] == "int" and low is not None and high is not None and low < high:
+        return min(count, high - low + 1)
+    return count
+
+
+def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
+    path = "hyperparameters.global_batch_size"
+    hparams = document.get("hyperparameters", {})
+    if not isinstance(hparams, Mapping):
+        return
+    size = hparams.get("global_batch_size")
+    slots = whole(look_up(document, "resources.slots_per_trial")) or 1
+    if isinstance(size, Mapping):
+        return  # drawn later; the trial's context checks the drawn value
+    if size is None:
+        if slots > 1:
+            yield f"{path}: missing; give the batch size of all slots together"
+        for where, length in _lengths(document):
+            counted = length.unit == "epochs" and document.get("records_per_epoch")
+            if length.unit == "records" or counted:
+                yield f"{path}: missing; {where} is in {length.unit}, which needs it"
+    elif isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        yield f"{path}: got {shown(size)}, expected a whole number of at least 1"
+    elif size < slots:
+        yield f"{path}: got {size}, expected at least resources.slots_per_trial ({slots})"
+
+
+def _lengths(document: Mapping[str, Any]) -> Iterator[tuple[str, Length]]:
+    for path in ("searcher.max_length", "min_validation_period", "min_checkpoint_period"):
+        with suppress(ValueError):  # a malformed length is reported by its own field
+            yield path, parse_length(look_up(document, path))

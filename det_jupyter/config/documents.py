@@ -1,0 +1,238 @@
+"""The reference of all keys, generated: Markdown for people, JSON Schema for editors."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from det_jupyter.config.foreign import ForeignConfig
+from det_jupyter.config.notices import NO_MEANING, NOT_YET
+from det_jupyter.config.reference import FieldHelp, describe, describe_field, known_keys
+from det_jupyter.config.tree import TAGS, kinds
+
+_INTRODUCTION = """\
+# Configuration
+
+An experiment is described in YAML. Two keys are required, everything else has a default:
+
+```yaml
+entrypoint: DigitsTrial
+searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
+```
+
+All that is wrong with a configuration is told at once, each problem with its line, its path, what
+was given and what is needed. A null counts as not given, but for a hyperparameter. Names and
+defaults are those of Determined AI; files written for it are read, and what has no effect here is
+named in a notice.
+
+    python -m det_jupyter.config check FILE.yaml [--template FILE.yaml]
+
+prints `ok` and the effective configuration, with who gave each value, or the problems (exit
+status 1). [configuration.schema.json](configuration.schema.json) is the same for editors. This
+page and the schema are made from the classes that check configurations:
+`python -m det_jupyter.config reference` and `... schema` print them.
+"""
+_LENGTHS = """\
+## Lengths
+
+`{batches: 500}`, `{records: 50000}` or `{epochs: 6}`: exactly one unit with a whole number. A bare
+number counts batches. Records need `hyperparameters.global_batch_size`, and so do epochs if
+`records_per_epoch` is given; without it an epoch is one pass over the training data.
+"""
+_HYPERPARAMETERS = """\
+## hyperparameters
+
+| form | what a trial gets |
+|---|---|
+| `lr: 0.05`, or any value without `type` | that value |
+| `lr: {type: const, val: 0.05}` | the value, which may be a list or mapping |
+| `depth: {type: int, minval: 2, maxval: 8}` | a whole number, both ends included |
+| `drop: {type: double, minval: 0, maxval: 0.5}` | a number |
+| `lr: {type: log, base: 10, minval: -4, maxval: -1}` | a number from 10^-4 to 10^-1 |
+| `act: {type: categorical, vals: [relu, gelu]}` | one of the values |
+| `optimizer: {lr: ..., momentum: ...}` | hyperparameters nested to any depth |
+
+`count` says into how many values searcher `grid` divides an int, double or log. A null is the
+constant null. The same seed draws the same samples on every computer.
+"""
+_YAML = """\
+## YAML
+
+Where versions of YAML differ, the field decides: `smaller_is_better: no` is false,
+`description: no` is text. Where nothing decides, as in `hyperparameters`, `yes`, `no`, `on`,
+`off`, `None` and `010` are refused with the line and with what to write. `1e-3` is a number,
+`1:30` and `2024-01-31` are text, keys are always text. A key that is given twice, a tab as
+indentation and an anchor inside its own value are refused.
+"""
+_HALVING = """\
+`max_length` is required, but for ASHA with a `time_metric`. ASHA measures training by
+`max_length`, or by a metric that validations report: `time_metric` up to `max_time`. With
+`max_length`, a trial that reaches a rung rests, without slots, until it is among the best there;
+with `stop_once` or `time_metric` it goes on at once or is stopped for good.
+"""
+_TOO_EARLY = "In this version the following is accepted and has no effect yet; a notice says so."
+_MEANINGLESS = "These keys of Determined are accepted, checked, and ignored; a notice says so."
+_NONE = FieldHelp("", "", None, "")
+_BUCKETS = ("s3", "gcs", "azure")
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
+_SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null", "array"]}
+_VARIABLES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+
+
+def markdown() -> str:
+    """Return the reference as it is in docs/configuration.md."""
+    parts = [_INTRODUCTION, "## The whole\n", _table(_of_this_version(""))]
+    for section in known_keys(""):
+        if section in TAGS:
+            parts += _kinds(section)
+        elif section == "hyperparameters":
+            parts.append(_HYPERPARAMETERS)
+        elif rows := _of_this_version(section):
+            parts += [f"## {section}\n", _table(rows)]
+    parts += [_LENGTHS, _YAML, f"## Not yet\n\n{_TOO_EARLY}\n", _notes(NOT_YET)]
+    parts += [f"## Without meaning here\n\n{_MEANINGLESS}\n", _notes(NO_MEANING)]
+    return "\n".join(parts)
+
+
+def _of_this_version(section: str) -> list[FieldHelp]:
+    """Return the keys of a section but for those without a meaning here."""
+    if section in NO_MEANING or (describe(section) or _NONE).type == "length":
+        return []
+    hidden = {*NO_MEANING, "internal", "version", "resources.is_single_node"}
+    return [field for field in known_keys(section).values() if field.path not in hidden]
+
+
+def _kinds(section: str) -> Iterator[str]:
+    """Yield what all kinds of a section have, then what each has besides."""
+    tag = TAGS[section]
+    by_kind = {name: known_keys(section, {section: {tag: name}}) for name in kinds(section)}
+    common = set.intersection(*(set(fields) for fields in by_kind.values()))
+    whole = known_keys(section)
+    yield f"## {section}\n\nEvery kind has\n"
+    yield _table([whole[name] for name in whole if name in common])
+    if section == "searcher":
+        yield _HALVING
+    for name, kind in kinds(section).items():
+        yield f"### {tag}: {name}\n\n{_about(kind)}\n"
+        if name in _BUCKETS:
+            yield "Checked, and then refused: this version cannot write to it.\n"
+        elif rows := [row for row in by_kind[name].values() if _is_told(row, name, common)]:
+            yield _table(rows)
+
+
+def _about(kind: type) -> str:
+    return inspect.cleandoc(kind.__doc__ or "")
+
+
+def _is_told(row: FieldHelp, kind: str, common: set[str]) -> bool:
+    is_container = kind == "shared_fs" and row.path.endswith(".container_path")
+    key = row.path.rpartition(".")[2]
+    return key not in common and row.path not in NO_MEANING and not is_container
+
+
+def _table(rows: list[FieldHelp]) -> str:
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for row in rows:
+        default = "*required*" if row.is_required else _default(row)
+        name = row.path.rpartition(".")[2]
+        remark = f" *{row.note[0].upper()}{row.note[1:]}.*" if row.note else ""
+        lines.append(f"| `{name}` | {row.type} | {default} | {row.text}{remark} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(row: FieldHelp) -> str:
+    if row.default is None:
+        return ""
+    is_words = isinstance(row.default, str) and " " in row.default
+    return row.default if is_words else f"`{_as_yaml(row.default)}`"
+
+
+def _as_yaml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}"
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _notes(notes: dict[str, str]) -> str:
+    rows = [f"| `{path}` | {note[0].upper()}{note[1:]}. |" for path, note in notes.items()]
+    return "\n".join(["| key | |", "|---|---|", *rows]) + "\n"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of what a user writes: what is filled in is not required."""
+    schema = ForeignConfig.model_json_schema()
+    sections = schema["$defs"] | {"ForeignConfig": schema}
+    for name, section in sections.items():
+        section.pop("title", None)
+        _name_bounds(section)
+        for key, field in section.get("properties", {}).items():
+            field.pop("title", None)
+            if text := describe_field(name, key):
+                field["description"] = text
+    schema["required"] = ["entrypoint", "searcher"]
+    schema["title"] = "Configuration of a det_jupyter experiment"
+    schema["properties"]["hyperparameters"] |= {"additionalProperties": _ref("Hyperparameter")}
+    _allow_short_forms(schema["$defs"])
+    schema["$defs"]["Hyperparameter"] = _hyperparameter()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _name_bounds(schema: Any) -> None:
+    """Give bounds their names in JSON Schema; behind a validator pydantic leaves its own."""
+    if isinstance(schema, dict):
+        for ours, theirs in _BOUNDS.items():
+            if isinstance(schema.get(ours), (int, float)):
+                schema[theirs] = schema.pop(ours)
+    for item in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(item, (dict, list)):
+            _name_bounds(item)
+
+
+def _allow_short_forms(sections: dict[str, Any]) -> None:
+    """Say what validators read besides the forms that they return."""
+    sections["SharedFs" if "SharedFs" in sections else "ForeignSharedFs"].pop("required", None)
+    devices = sections["ForeignResources"]["properties"]["devices"]
+    devices["anyOf"][0]["items"] = {"anyOf": [{"type": "string"}, _ref("DeviceMapping")]}
+    action = sections["LogPolicy"]["properties"]["action"]
+    action["anyOf"].append({"type": "object", "properties": {"type": action["anyOf"][0]}})
+    variables = sections["ForeignEnvironment"]["properties"]["environment_variables"]
+    described = variables.get("description", "")
+    by_kind = {"type": "object", "additionalProperties": _VARIABLES}
+    variables.clear()
+    variables |= {"anyOf": [_VARIABLES, by_kind], "default": [], "description": described}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _hyperparameter() -> dict[str, Any]:
+    number, count = {"type": "number"}, {"type": "integer", "minimum": 1}
+    whole = {"type": "integer"}
+    ends = {"minval": number, "maxval": number, "count": count}
+    return {
+        "anyOf": [
+            _SCALAR,
+            _typed("const", {"val": {}}),
+            _typed("int", {"minval": whole, "maxval": whole, "count": count}),
+            _typed("double", ends),
+            _typed("log", {"base": {"type": "number", "exclusiveMinimum": 0}} | ends),
+            _typed("categorical", {"vals": {"type": "array", "minItems": 1}}),
+            {
+                "type": "object",
+                "not": {"required": ["type"]},
+                "additionalProperties": _ref("Hyperparameter"),
+            },
+        ]
+    }
+
+
+def _typed(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"type": {"const": name}} | fields,
+        "required": ["type", *(key for key in fields if key != "count")],
+        "additionalProperties": False,
+    }

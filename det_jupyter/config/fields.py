@@ -1,0 +1,123 @@
+"""The kinds of fields that sections are made of, and their base."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictBool,
+    StrictStr,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from det_jupyter.config.lengths import MAX_AMOUNT, Length, parse_length
+
+MAX_TITLE = 200
+
+
+def _refuse_lookalikes(value: Any) -> Any:
+    """YAML has real numbers: a quoted "5" or a `true` in a number's place is a mistake."""
+    if isinstance(value, (bool, str)):
+        raise PydanticCustomError("number", "expected a number")
+    return value
+
+
+def _length(value: Any) -> Length:
+    try:
+        return parse_length(value)
+    except ValueError as error:
+        raise PydanticCustomError("length", "{reason}", {"reason": str(error)}) from None
+
+
+def _positive_length(value: Any) -> Length:
+    length = _length(value)
+    if length.amount == 0:
+        raise PydanticCustomError("length", "expected more than 0")
+    return length
+
+
+def identifier(value: Any) -> Any:
+    """Return the value if it names a class."""
+    if isinstance(value, str) and value.isidentifier():
+        return value
+    is_command = isinstance(value, list) or (isinstance(value, str) and " " in value.strip())
+    if isinstance(value, str) and (named := re.fullmatch(r"([\w.]+):(\w+)", value)):
+        remedy = (
+            f"; import it in the notebook (from {named[1]} import {named[2]}) and write {named[2]}"
+        )
+    elif is_command:
+        remedy = "; commands are not run here: make the script's training a PyTorchTrial class"
+    else:
+        remedy = ""
+    raise PydanticCustomError(
+        "entrypoint",
+        "expected the name of a class defined in the notebook, such as MyTrial{remedy}",
+        {"remedy": remedy},
+    )
+
+
+def _title(value: Any) -> Any:
+    if isinstance(value, str) and (not value.strip() or not value.isprintable()):
+        raise PydanticCustomError("title", "expected one line of text that is not empty")
+    if isinstance(value, str) and len(value) > MAX_TITLE:
+        raise PydanticCustomError("title", "{reason}", {"reason": _TOO_LONG})
+    return value
+
+
+def _plain_number(value: float) -> Any:
+    return int(value) if float(value).is_integer() and abs(value) <= MAX_AMOUNT else value
+
+
+_TOO_LONG = f"expected at most {MAX_TITLE} characters"
+_LENGTH_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        *(
+            {
+                "type": "object",
+                "properties": {unit: {"type": "integer", "minimum": 0}},
+                "required": [unit],
+                "additionalProperties": False,
+            }
+            for unit in ("batches", "records", "epochs")
+        ),
+    ]
+}
+Text = StrictStr
+Bool = StrictBool
+Title = Annotated[StrictStr, BeforeValidator(_title)]
+Int = Annotated[int, BeforeValidator(_refuse_lookalikes)]
+Count = Annotated[Int, Field(ge=0, le=MAX_AMOUNT)]
+PositiveInt = Annotated[Int, Field(ge=1, le=MAX_AMOUNT)]
+Number = Annotated[float, BeforeValidator(_refuse_lookalikes), PlainSerializer(_plain_number)]
+AbsolutePath = Annotated[StrictStr, Field(pattern="^/")]
+LengthField = Annotated[
+    Length,
+    BeforeValidator(_length),
+    PlainSerializer(lambda length: length.to_document()),
+    WithJsonSchema(_LENGTH_SCHEMA),
+]
+PositiveLength = Annotated[
+    Length,
+    BeforeValidator(_positive_length),
+    PlainSerializer(lambda length: length.to_document()),
+    WithJsonSchema(_LENGTH_SCHEMA),
+]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors.
+
+    A section is built when it is first needed: few programs look at all of them.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
+    )

@@ -1,0 +1,228 @@
+"""A configuration laid over a template, and who gave each value of the outcome.
+
+    scalar                          the configuration's if there is one (null is none)
+    section, `data`                 key by key, at any depth
+    list                            the template's entries, then the configuration's
+    labels                          a set
+    bind_mounts, devices, ports     the template's entries but for those that the configuration
+                                    has too (by container_path, ...), then the configuration's
+    length, hyperparameter          whole, from one side; nested hyperparameters key by key, and
+                                    there null is a value
+    searcher, checkpoint_storage    key by key if both are of one kind, or the configuration names
+                                    none; else the template gives what all kinds have
+
+The rule for lists is that of Determined's documentation; its code replaces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from det_jupyter.config.paths import join
+
+Origin = Literal["you", "template", "default"]
+_LENGTHS = {
+    "min_validation_period",
+    "min_checkpoint_period",
+    "searcher.max_length",
+}
+_TAGS = {"searcher": "name", "checkpoint_storage": "type"}
+_COMMON = {
+    "searcher": {"metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"},
+    "checkpoint_storage": {"save_experiment_best", "save_trial_best", "save_trial_latest"},
+}
+_KEYED_BY: dict[str, tuple[str, ...]] = {
+    "bind_mounts": ("container_path",),
+    "resources.devices": ("container_path",),
+    "environment.proxy_ports": ("proxy_port",),
+    "log_policies": ("name",),
+}
+_VARIABLES = "environment.environment_variables"
+_KINDS = ("cpu", "cuda", "rocm")
+
+
+def merge(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the configuration comes to over the template; both stay as they are.
+
+    >>> merge({"labels": ["a"], "max_restarts": 1}, {"labels": ["b", "a"], "max_restarts": None})
+    {'labels': ['a', 'b'], 'max_restarts': 1}
+    """
+    return _merge_sections(template, config, "")
+
+
+def _merge_sections(
+    template: Mapping[str, Any], config: Mapping[str, Any], path: str
+) -> dict[str, Any]:
+    merged = dict(template)
+    for key, value in config.items():
+        merged[key] = _merge_values(template.get(key), value, f"{path}{key}")
+    return merged
+
+
+def _merge_values(template: Any, config: Any, path: str) -> Any:
+    if config is None or template is None:
+        return template if config is None else config
+    if isinstance(config, Mapping) and isinstance(template, Mapping):
+        if path in _LENGTHS:
+            return config
+        if path == "hyperparameters":
+            return _merge_hparams(template, config)
+        return _merge_sections(_fitting(template, config, path), config, f"{path}.")
+    if path == _VARIABLES and isinstance(config, list) != isinstance(template, list):
+        return _merge_sections(_by_kind(template), _by_kind(config), f"{path}.")
+    if isinstance(config, list) and isinstance(template, list):
+        return _merge_lists(template, config, path)
+    return config
+
+
+def _merge_hparams(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(template)
+    for name, value in config.items():
+        nested = _is_nested(value) and _is_nested(template.get(name))
+        merged[name] = _merge_hparams(template[name], value) if nested else value
+    return merged
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, Mapping) and "type" not in value
+
+
+def _fitting(
+    template: Mapping[str, Any], config: Mapping[str, Any], path: str
+) -> Mapping[str, Any]:
+    """Return what of a template's section fits the kind that the configuration names."""
+    if path not in _TAGS:
+        return template
+    tag = _TAGS[path]
+    theirs = template.get(tag, "shared_fs" if tag == "type" else None)
+    if config.get(tag) is None or theirs is None or config[tag] == theirs:
+        return template
+    return {key: value for key, value in template.items() if key in _COMMON[path]}
+
+
+def _merge_lists(template: list[Any], config: list[Any], path: str) -> list[Any]:
+    if path == "labels":
+        return list({repr(label): label for label in [*template, *config]}.values())
+    if path not in _KEYED_BY:
+        return [*template, *config]
+    taken = {_identity(item, path) for item in config} - {None}
+    return [*(item for item in template if _identity(item, path) not in taken), *config]
+
+
+def _identity(item: Any, path: str) -> str | None:
+    """Return what makes an entry the same as another, None if nothing does."""
+    if isinstance(item, str):  # a device in its short form
+        parts = item.split(":")
+        return repr([parts[1]]) if len(parts) > 1 else None
+    if not isinstance(item, Mapping):
+        return None
+    given = [item.get(key) for key in _KEYED_BY[path]]
+    if path == "log_policies" and given == [None]:
+        return repr((item.get("pattern"), item.get("action")))
+    return None if None in given else repr(given)
+
+
+def _by_kind(variables: Any) -> Mapping[str, Any]:
+    """Return environment variables by kind of device: a list is for all of them."""
+    if isinstance(variables, Mapping):
+        return variables
+    return {kind: variables if isinstance(variables, list) else [variables] for kind in _KINDS}
+
+
+def origins(
+    user: Mapping[str, Any], template: Mapping[str, Any], effective: Mapping[str, Any]
+) -> dict[str, Origin]:
+    """Return who gave each value of a configuration, by path.
+
+    Args:
+        user: What the user wrote.
+        template: What that was laid over; empty if over nothing.
+        effective: What `parse_config` made of both.
+    """
+    found: dict[str, Origin] = {}
+    _trace(effective, user, template, merge(template, user), "", found)
+    return found
+
+
+def _trace(
+    effective: Any, user: Any, template: Any, merged: Any, path: str, found: dict[str, Origin]
+) -> None:
+    """Note the origin of everything at and below a path; absent is None, here."""
+    if isinstance(effective, Mapping) and effective:
+        _trace_section(effective, user, template, merged, path, found)
+    elif isinstance(effective, list) and effective:
+        _trace_list(effective, user, template, merged, path, found)
+    else:
+        found[path] = _giver(user, template)
+
+
+def _giver(user: Any, template: Any) -> Origin:
+    if user is not None:
+        return "you"
+    return "default" if template is None else "template"
+
+
+def _trace_section(
+    effective: Mapping[str, Any],
+    user: Any,
+    template: Any,
+    merged: Any,
+    path: str,
+    found: dict[str, Origin],
+) -> None:
+    is_whole = path in _LENGTHS or (path.startswith("hyperparameters.") and "type" in effective)
+    if user is not None and (is_whole or not isinstance(user, Mapping)):
+        user, template, merged = _Everything(), None, _Everything()
+    elif template is not None and (is_whole or not isinstance(template, Mapping)):
+        user, template, merged = None, _Everything(), _Everything()
+    elif isinstance(user, Mapping) and isinstance(template, Mapping):
+        template = _fitting(template, user, path)
+    for key, value in effective.items():
+        mine, theirs, both = (_child(source, key, value) for source in (user, template, merged))
+        _trace(value, mine, theirs, both, join(path, key), found)
+
+
+class _Everything(dict[str, Any]):
+    """Stands for a value that is from one side, whatever is in it."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __getitem__(self, key: str) -> _Everything:
+        return self
+
+
+def _child(source: Any, key: str, effective: Any) -> Any:
+    if not isinstance(source, Mapping) or key not in source:
+        return None
+    value = source[key]
+    is_null = value is None and effective is None  # a value like any other, where nulls are
+    return _Everything() if is_null else value
+
+
+def _trace_list(
+    effective: list[Any],
+    user: Any,
+    template: Any,
+    merged: Any,
+    path: str,
+    found: dict[str, Origin],
+) -> None:
+    """The last entries are the user's, those before them the template's."""
+    is_aligned = isinstance(merged, list) and len(merged) == len(effective)
+    mine = user if isinstance(user, list) else []
+    for index, item in enumerate(effective):
+        here = join(path, index)
+        if not is_aligned:
+            is_mine, given = user is not None, _Everything()
+        elif path == "labels":
+            is_mine, given = item in mine, item
+        else:
+            is_mine, given = index >= len(effective) - len(mine), merged[index]
+        if user is None and template is None:
+            found[here] = "default"
+        elif is_mine:
+            _trace(item, given, None, given, here, found)
+        else:
+            _trace(item, None, given, given, here, found)

@@ -1,0 +1,125 @@
+"""What of a configuration has no effect here: accepted, and said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.lengths import UNITS
+from det_jupyter.config.paths import look_up
+from det_jupyter.config.sections import DEVICE_KINDS
+
+_NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
+_NO_CLUSTER = "ignored: there is no cluster manager here"
+_ALL_KEPT = "not in this version: every checkpoint is kept until you delete it"
+_NOT_RECORDED = "not in this version: nothing is recorded"
+_HOROVOD = "ignored: torch exchanges gradients in buckets of its own"
+NO_MEANING = {
+    "workspace": "ignored: there are no workspaces here; use labels",
+    "project": "ignored: there are no projects here; use labels",
+    "bind_mounts": _NO_CONTAINERS,
+    "debug": "ignored: the programs keep their logs as they are",
+    "integrations": "ignored: no other services are told or asked",
+    "slurm": _NO_CLUSTER,
+    "pbs": _NO_CLUSTER,
+    "security": "ignored: ranks run with your own rights",
+    "tensorboard_storage": "ignored: metrics are kept by det_jupyter itself",
+    "data_layer": "ignored, as in Determined since 0.19.10",
+    "resources.native_parallel": "ignored, as in Determined",
+    "resources.shm_size": _NO_CONTAINERS,
+    "resources.resource_pool": "ignored: there is one pool, of all slots",
+    "resources.devices": _NO_CONTAINERS,
+    "resources.agent_label": "ignored, as in Determined since 0.20",
+    "environment.image": _NO_CONTAINERS,
+    "environment.ports": _NO_CONTAINERS,
+    "environment.proxy_ports": _NO_CONTAINERS,
+    "environment.force_pull_image": _NO_CONTAINERS,
+    "environment.registry_auth": _NO_CONTAINERS,
+    "environment.add_capabilities": _NO_CONTAINERS,
+    "environment.drop_capabilities": _NO_CONTAINERS,
+    "environment.pod_spec": _NO_CONTAINERS,
+    "checkpoint_storage.propagation": _NO_CONTAINERS,
+    "checkpoint_storage.checkpoint_path": "ignored: its name is storage_path now",
+    "checkpoint_storage.tensorboard_path": "ignored: metrics are kept by det_jupyter itself",
+    "optimizations.tensor_fusion_threshold": _HOROVOD,
+    "optimizations.tensor_fusion_cycle_time": _HOROVOD,
+    "optimizations.auto_tune_tensor_fusion": _HOROVOD,
+}
+NOT_YET = {
+    "resources.max_slots": "not in this version: trials take all slots that are free",
+    "resources.weight": "not in this version: priority and the order of asking decide",
+    "optimizations.gradient_compression": "not in this version: gradients travel as they are",
+    "optimizations.mixed_precision": "not in this version: use torch.autocast in the trial",
+    "optimizations.grad_updates_size_file": "not in this version: no such file is written",
+    "profiling.enabled": _NOT_RECORDED,
+    "profiling.begin_on_batch": _NOT_RECORDED,
+    "profiling.end_after_batch": _NOT_RECORDED,
+    "profiling.sync_timings": _NOT_RECORDED,
+    "checkpoint_storage.save_experiment_best": _ALL_KEPT,
+    "checkpoint_storage.save_trial_best": _ALL_KEPT,
+    "checkpoint_storage.save_trial_latest": _ALL_KEPT,
+    "log_policies": "not in this version: what ranks print has no consequences",
+    "retention_policy": "not in this version: logs are kept with their experiment",
+}
+NO_EFFECT = NO_MEANING | NOT_YET
+
+
+def notices(document: Mapping[str, Any]) -> list[str]:
+    """Return one sentence for each key that has no effect, as `path: sentence.`, in their order.
+
+    Args:
+        document: A configuration as it was written, merged or completed. What says the same as
+            if it was left out is passed over.
+    """
+    found = [
+        f"{path}: {remark}."
+        for path, remark in NO_EFFECT.items()
+        if _is_said(look_up(document, path), path)
+    ]
+    return sorted([*found, *_conditional(document)])
+
+
+def _is_said(value: Any, path: str) -> bool:
+    default = _default_of(path)
+    return value != default if value is not None and default is not None else bool(value)
+
+
+def _default_of(path: str) -> Any:
+    section, _, key = path.rpartition(".")
+    if not section:
+        return None
+    fields = type(ExperimentConfig.model_fields[section].default).model_fields
+    return fields[key].default if key in fields else None
+
+
+def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what depends on the value, or on others."""
+    if look_up(document, "resources.is_single_node") is False:
+        yield "resources.is_single_node: this version keeps a trial on one computer anyway."
+    if look_up(document, "checkpoint_storage.type") in (None, "shared_fs") and look_up(
+        document, "checkpoint_storage.container_path"
+    ):
+        yield f"checkpoint_storage.container_path: {_NO_CONTAINERS}."
+    variables = look_up(document, "environment.environment_variables")
+    if isinstance(variables, Mapping) and len(variables) < len(DEVICE_KINDS):
+        kinds = " and ".join(str(kind) for kind in variables)
+        yield (
+            f"environment.environment_variables: those for {kinds} are given to the ranks on "
+            "all kinds of devices."
+        )
+    yield from _unmet_rungs(document)
+
+
+def _unmet_rungs(document: Mapping[str, Any]) -> Iterator[str]:
+    metric = look_up(document, "searcher.time_metric")
+    period = document.get("min_validation_period")
+    length = look_up(document, "searcher.max_length")
+    in_epochs = isinstance(length, Mapping) and "epochs" in length
+    is_never = period in ({"batches": 0}, {"records": 0}, {"epochs": 0}, 0)
+    is_left_out = period is None and not in_epochs and metric not in UNITS
+    if metric is not None and (is_never or is_left_out):
+        yield (
+            "min_validation_period: trials validate only at their end, so the search judges none "
+            "before; set it."
+        )

@@ -1,0 +1,227 @@
+"""`parse_config`, the only door to a configuration, and `check_sanity`, for a part of one.
+
+    what the user wrote ─┐
+                         ├─ merge ─ nulls away ─ computed defaults ─ sections ─ cross-checks ─►
+    the template ────────┘
+
+All problems of all stages are told at once, sorted by their paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import ValidationError, create_model
+
+from det_jupyter.config.checks import find_contradictions
+from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.fields import MAX_TITLE, Section
+from det_jupyter.config.hyperparameters import find_problems
+from det_jupyter.config.merging import merge
+from det_jupyter.config.paths import in_order, look_up
+from det_jupyter.config.problems import describe
+from det_jupyter.config.retired import find_retired
+from det_jupyter.config.rungs import default_num_rungs, lowest_rung
+from det_jupyter.config.searchers import SEARCHERS
+from det_jupyter.config.values import (
+    find_bounds_problem,
+    find_strange_values,
+    is_plain,
+    to_plain,
+)
+from det_jupyter.errors import ConfigError
+
+# Their nulls are values, and their keys are the user's own.
+FREE_FORM = {
+    "hyperparameters",
+    "data",
+    "data_layer",
+    "tensorboard_storage",
+    "environment.pod_spec",
+    "searcher.sampler_args",
+    "searcher.pruner_args",
+}
+_DIRECTORY_KEYS = {"host_path": "container_path"}
+
+
+def parse_config(
+    document: Mapping[str, Any],
+    *,
+    default_seed: int | None = None,
+    template: Mapping[str, Any] | None = None,
+) -> ExperimentConfig:
+    """Return the complete configuration that `document` describes.
+
+    Args:
+        document: What the user wrote. A null counts as absent (but for hyperparameters and data).
+        default_seed: Fills `reproducibility.experiment_seed`, which is else required.
+        template: What the document is laid over.
+
+    Raises:
+        ConfigError: One line for every problem, `path: got X, expected Y`.
+    """
+    document, strange = _without_strange(document)
+    if template is not None:
+        template, more = _without_strange(template)
+        document, strange = merge(template, document), strange + more
+    filled = _fill_computed_defaults(without_nulls(document), default_seed)
+    config, problems = _validate(filled)
+    problems += find_contradictions(filled)
+    _raise_if_any(strange, problems)
+    assert config is not None, "no configuration, and no problem with it"
+    return config
+
+
+def check_sanity(document: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a part of a configuration, whatever it may be laid over or under.
+
+    What is missing is no problem yet.
+    """
+    try:
+        sound, strange = _without_strange(document)
+        given = without_nulls(sound)
+        _, problems = _validate(_with_storage_spelled(given), is_part=True)
+        problems += find_contradictions(given, is_part=True)
+        _raise_if_any(strange, problems)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def without_nulls(document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the document without what counts as absent."""
+    return {
+        key: without_nulls(value, f"{path}{key}.")
+        if isinstance(value, Mapping) and path + key not in FREE_FORM
+        else value
+        for key, value in document.items()
+        if value is not None
+    }
+
+
+def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the document without the values that JSON has no word for, and a problem for each.
+
+    Raises:
+        ConfigError: Nothing more can be said of the document.
+    """
+    if problem := find_bounds_problem(document):
+        raise ConfigError([problem])
+    if is_plain(document):
+        return document, []
+    problems = find_strange_values(document)
+    if any(": got the key " in problem for problem in problems):
+        raise ConfigError(in_order(problems))  # nothing that follows could name such a place
+    return to_plain(document), problems
+
+
+def _raise_if_any(strange: list[str], problems: list[str]) -> None:
+    """Raise what was found; of a value that is strange nothing more is said."""
+    places = {problem.partition(":")[0] for problem in strange}
+    others = [problem for problem in problems if problem.partition(":")[0] not in places]
+    if strange or others:
+        raise ConfigError(in_order(strange + others))
+
+
+def _validate(
+    filled: dict[str, Any], *, is_part: bool = False
+) -> tuple[ExperimentConfig | None, list[str]]:
+    problems: list[str] = []
+    config: ExperimentConfig | None = None
+    retired = find_retired(filled)
+    searcher = filled.get("searcher")
+    is_unknown = isinstance(searcher, dict) and not _is_known(searcher.get("name"))
+    try:
+        config = _model_validate(filled)
+    except ValidationError as error:
+        found = describe(error, filled, is_part=is_part)
+        problems += [p for p in found if not (retired and p.startswith("searcher"))]
+    if is_unknown and not retired:
+        problems += _find_problems_of_any_searcher(filled)
+    hparams = filled.get("hyperparameters", {})
+    if isinstance(hparams, dict):
+        problems += find_problems(hparams)
+    return config, problems + retired
+
+
+def _is_known(name: Any) -> bool:
+    return isinstance(name, str) and name in SEARCHERS
+
+
+def _model_validate(filled: dict[str, Any]) -> ExperimentConfig:
+    """Validate; look at what has no meaning here only if there are keys that may be of it."""
+    try:
+        return ExperimentConfig.model_validate(filled)
+    except ValidationError as error:
+        if not any(
+            details["type"] in ("extra_forbidden", "union_tag_invalid")
+            for details in error.errors(include_url=False, include_context=False)
+        ):
+            raise
+    from det_jupyter.config.foreign import ForeignConfig
+
+    return ForeignConfig.model_validate(filled)
+
+
+@cache
+def _any_searcher() -> type[Section]:
+    """Return a section with the fields of all searchers, all of them optional."""
+    fields: dict[str, Any] = {}
+    for searcher in SEARCHERS.values():
+        for name, info in searcher.model_fields.items():
+            fields[name] = (Annotated[info.annotation, *info.metadata, None], None)
+    fields["name"] = (Any, None)
+    return create_model("AnySearcher", __base__=Section, **fields)
+
+
+def _find_problems_of_any_searcher(filled: dict[str, Any]) -> list[str]:
+    """Look at a searcher whose method is not known (yet)."""
+    try:
+        _any_searcher().model_validate(filled["searcher"])
+    except ValidationError as error:
+        return list(describe(error, filled, within=("searcher",), is_part=True))
+    return []
+
+
+def _with_storage_spelled(document: dict[str, Any]) -> dict[str, Any]:
+    """Name the kind of storage if it is left out, and the path of a directory as Determined does.
+
+    Our first version took `host_path` for it: experiments of that time are still kept.
+    """
+    storage = document.get("checkpoint_storage")
+    if not isinstance(storage, dict):
+        return document
+    storage = {"type": "shared_fs"} | storage
+    if storage["type"] == "directory" and "container_path" not in storage:
+        storage = {_DIRECTORY_KEYS.get(key, key): value for key, value in storage.items()}
+    return document | {"checkpoint_storage": storage}
+
+
+def _fill_computed_defaults(document: dict[str, Any], default_seed: int | None) -> dict[str, Any]:
+    """Fill the defaults that depend on other values; what is wrong there is found later."""
+    filled = _with_storage_spelled(dict(document))
+    if "name" not in filled:
+        entrypoint = filled.get("entrypoint")
+        if isinstance(entrypoint, str) and entrypoint.isidentifier():
+            filled["name"] = entrypoint[:MAX_TITLE]
+        else:
+            filled["name"] = "experiment"
+    searcher = filled.get("searcher")
+    if isinstance(searcher, dict) and searcher.get("name") == "optuna":
+        filled["searcher"] = {"num_rungs": default_num_rungs(searcher)} | searcher
+    if "min_validation_period" not in filled:
+        filled["min_validation_period"] = _validation_period(searcher)
+    reproducibility = filled.get("reproducibility", {})
+    if default_seed is not None and isinstance(reproducibility, dict):
+        filled["reproducibility"] = {"experiment_seed": default_seed} | reproducibility
+    return filled
+
+
+def _validation_period(searcher: Any) -> dict[str, int]:
+    """Return how often to validate: for a curve, and for the rungs to be met."""
+    if isinstance(searcher, dict) and (rung := lowest_rung(searcher)) is not None:
+        return rung.to_document()
+    length = look_up(searcher, "max_length")
+    return {"epochs": 1} if isinstance(length, dict) and "epochs" in length else {"batches": 0}

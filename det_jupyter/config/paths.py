@@ -1,0 +1,73 @@
+"""Paths of values in a configuration: `searcher.divisor`, `bind_mounts[0].host_path`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_LONGEST_KEY = 60
+
+
+def join(path: str, part: int | str) -> str:
+    """Return the path of what a mapping or a list at `path` holds.
+
+    >>> join(join("", "bind_mounts"), 0)
+    'bind_mounts[0]'
+    """
+    if isinstance(part, int):
+        return f"{path}[{part}]"
+    key = part if part.isprintable() and len(part) <= _LONGEST_KEY else shown(part)
+    return f"{path}.{key}" if path else key
+
+
+def dotted(parts: Iterable[int | str]) -> str:
+    """Return the path that has these parts."""
+    path = ""
+    for part in parts:
+        path = join(path, part)
+    return path
+
+
+def look_up(document: Any, path: str) -> Any:
+    """Return the value at a path without lists, None if there is none."""
+    for part in path.split("."):
+        if not isinstance(document, Mapping):
+            return None
+        document = document.get(part)
+    return document
+
+
+def in_order(problems: Iterable[str]) -> list[str]:
+    """Return the problems sorted by their paths, each once; `[10]` comes after `[9]`."""
+    return sorted(dict.fromkeys(problems), key=_sort_key)
+
+
+def _sort_key(problem: str) -> tuple[list[str], str]:
+    path = problem.partition(":")[0]
+    return [part.zfill(20) if part.isdigit() else part for part in _PARTS.findall(path)], problem
+
+
+_PARTS = re.compile(r"\d+|\D+")
+
+
+def shown(value: Any, longest: int = _LONGEST_KEY) -> str:
+    """Return a value as it is shown in a problem: whole if it is short."""
+    if not isinstance(value, (str, int, float, list, dict, type(None))):
+        return f"a {type(value).__name__}"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits; a bottomless list
+        return f"a {type(value).__name__}"
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def either(words: Sequence[str], conjunction: str = "or") -> str:
+    """Return the words as a choice.
+
+    >>> either(["cpu", "cuda", "rocm"])
+    'cpu, cuda or rocm'
+    """
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"

@@ -1,0 +1,230 @@
+"""Help on the keys of a configuration, from the same classes that check it.
+
+The descriptions are the strings below the fields in the source: read when somebody asks, so that
+nobody else pays for them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from det_jupyter.config.lengths import UNITS, Length
+from det_jupyter.config.notices import NO_EFFECT
+from det_jupyter.config.paths import either
+
+_COMPUTED = {
+    "name": "the entrypoint",
+    "checkpoint_storage.type": "shared_fs",
+    "reproducibility": None,
+    "reproducibility.experiment_seed": "drawn at submission",
+    "min_validation_period": "{epochs: 1} if max_length is in epochs, else {batches: 0}",
+}
+_NAMES = {
+    str: "text",
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    Length: "length",
+}
+_BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
+_LARGE = 10**6
+_AMOUNT = "Amount of training."
+_FREE_TYPES = {
+    "entrypoint": "name of a class",
+    "resources.shm_size": "bytes or text",
+    "environment.image": "text or mapping",
+    "environment.environment_variables": "list of NAME=value",
+    "internal": "nothing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldHelp:
+    """What there is to know about a key.
+
+    Args:
+        path: Where it is.
+        type: What it takes, in words.
+        default: What it is if left out, as YAML would have it; None: nothing, or it is required.
+        text: What it means, in a sentence.
+        choices: The values it may have, if they are few.
+        is_required: Whether a complete configuration has to have it.
+        note: Why it has no effect here, if so.
+    """
+
+    path: str
+    type: str
+    default: Any
+    text: str
+    choices: tuple[str, ...] = ()
+    is_required: bool = False
+    note: str = ""
+
+
+def known_keys(
+    section_path: str, document: Mapping[str, Any] | None = None
+) -> dict[str, FieldHelp]:
+    """Return the keys that a section may have, in a sensible order; of the whole for "".
+
+    Args:
+        section_path: Where the section is, without indices.
+        document: What is written so far: it may say which searcher, which storage it is.
+    """
+    from det_jupyter.config.tree import TAGS, fields_of, sections_at  # loads what is seldom needed
+
+    keys = tuple(section_path.split(".")) if section_path else ()
+    fields = fields_of(sections_at(keys, document))
+    if not fields and _is_length(keys):
+        return {
+            unit: FieldHelp(f"{section_path}.{unit}", "whole number, at least 0", None, _AMOUNT)
+            for unit in UNITS
+        }
+    tag = TAGS.get(section_path)
+    names = sorted(fields, key=lambda name: name != tag)  # what decides on the others comes first
+    return {
+        name: _help(f"{section_path}.{name}" if section_path else name, fields[name])
+        for name in names
+    }
+
+
+def describe(path: str) -> FieldHelp | None:
+    """Return what there is to know about a key, None if there is no such key."""
+    section, _, key = path.rpartition(".")
+    return known_keys(section).get(key)
+
+
+def choices(path: str) -> tuple[str, ...]:
+    """Return the values that a key may have, if they are few; else none."""
+    found = describe(path)
+    return found.choices if found is not None else ()
+
+
+def _is_length(keys: Sequence[str]) -> bool:
+    from det_jupyter.config.tree import fields_of, sections_at
+
+    found = fields_of(sections_at(keys[:-1])).get(keys[-1], []) if keys else []
+    return any(Length in _flat(info.annotation) for _, info in found)
+
+
+def _help(path: str, found: Sequence[tuple[type, FieldInfo]]) -> FieldHelp:
+    """Return the help on a key that one or several kinds of a section have."""
+    info = found[-1][1]
+    words: tuple[str, ...] = ()
+    for _, one in found:
+        words += tuple(word for word in _choices(one.annotation) if word not in words)
+    texts = list(dict.fromkeys(_description(owner, path.rpartition(".")[2]) for owner, _ in found))
+    is_required = all(one.is_required() for _, one in found) and path not in _COMPUTED
+    return FieldHelp(
+        path=path,
+        type=either(words)
+        if words
+        else _FREE_TYPES.get(path) or _name(info.annotation, info.metadata),
+        default=_COMPUTED[path] if path in _COMPUTED else _default(info),
+        text=texts[0] if len(texts) == 1 else " / ".join(texts),
+        choices=words,
+        is_required=is_required,
+        note=NO_EFFECT.get(path, ""),
+    )
+
+
+def _default(info: FieldInfo) -> Any:
+    if info.is_required():
+        return None
+    value = info.default
+    if isinstance(value, Length):
+        return value.to_document()
+    return value if isinstance(value, (str, bool, int, float, list, dict)) else None
+
+
+def _choices(annotation: Any) -> Iterator[str]:
+    if get_origin(annotation) is Literal:
+        yield from (str(value) for value in get_args(annotation))
+    elif annotation is bool:
+        yield from ("true", "false")
+    elif get_origin(annotation) is not list:
+        for argument in get_args(annotation):
+            yield from _choices(argument)
+
+
+def _name(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    metadata = list(metadata)
+    while get_origin(annotation) is Annotated:
+        annotation, *more = get_args(annotation)
+        metadata += more
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    if get_origin(annotation) is list:
+        return f"list of {_plural(_name(members[0]))}"
+    if get_origin(annotation) is dict or annotation is Any:
+        return "mapping"
+    if NoneType in get_args(annotation) and len(members) == 1:
+        return _name(members[0], metadata)
+    name = _NAMES.get(annotation, "mapping")
+    bounds = list(_bounds(metadata))
+    return f"{name}, {' and '.join(bounds)}" if bounds else name
+
+
+def _plural(name: str) -> str:
+    noun, comma, rest = name.partition(",")
+    return f"{noun}{'' if noun == 'text' else 's'}{comma}{rest}"
+
+
+def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
+    for item in metadata:
+        for constraint in getattr(item, "metadata", [item]):
+            for attribute, word in _BOUNDS:
+                bound = getattr(constraint, attribute, None)
+                if bound is not None and bound <= max(_LARGE, 2**31):
+                    yield f"{word} {bound:g}" if bound < _LARGE else f"{word} {bound}"
+
+
+def _flat(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for argument in get_args(annotation):
+        yield from _flat(argument)
+
+
+def _description(owner: type, name: str) -> str:
+    for cls in owner.__mro__:
+        if text := _descriptions(cls.__module__).get((cls.__name__, name)):
+            return text
+    return ""
+
+
+@cache
+def _descriptions(module: str) -> dict[tuple[str, str], str]:
+    """Return the strings below the fields of a module's classes."""
+    if not module.startswith("det_jupyter."):
+        return {}
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except OSError:  # installed without its source
+        return {}
+    found: dict[tuple[str, str], str] = {}
+    for cls in ast.walk(tree):
+        if not isinstance(cls, ast.ClassDef):
+            continue
+        for field, below in zip(cls.body, cls.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                found[cls.name, field.target.id] = inspect.cleandoc(str(below.value.value))
+    return found
+
+
+def describe_field(section: str, name: str) -> str:
+    """Return the description of a field of the class with this name."""
+    from det_jupyter.config.tree import all_sections
+
+    return next((_description(cls, name) for cls in all_sections() if cls.__name__ == section), "")

@@ -1,0 +1,139 @@
+"""The sections of a configuration that are about training here, the searcher's apart."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from det_jupyter.config.fields import (
+    Bool,
+    Count,
+    Int,
+    Number,
+    PositiveInt,
+    Section,
+    Text,
+)
+from det_jupyter.config.seeds import MAX_SEED
+
+DEVICE_KINDS = ("cpu", "cuda", "rocm")
+
+
+class Resources(Section):
+    """What a trial needs, and how urgent it is."""
+
+    slots_per_trial: PositiveInt = 1
+    """How many ranks train a trial together, each on a slot (a GPU or a CPU place) of its own."""
+    priority: Annotated[Int, Field(ge=1, le=99)] = 42
+    """How urgent the experiment is; a lower number is more urgent."""
+    max_slots: Count | None = None
+    """The most slots that all trials of the experiment hold together."""
+    weight: Annotated[Number, Field(gt=0)] = 1
+    """The experiment's share of the slots, beside others of its priority."""
+
+
+class Reproducibility(Section):
+    """Where everything random begins."""
+
+    experiment_seed: Annotated[Int, Field(ge=0, le=MAX_SEED)]
+    """The seed that hyperparameters and the seeds of trials derive from; drawn if not given."""
+
+
+class Optimizations(Section):
+    """How gradients and metrics are exchanged among the ranks."""
+
+    aggregation_frequency: PositiveInt = 1
+    """Batches from one exchange of gradients, and step of the optimizer, to the next."""
+    average_aggregated_gradients: Bool = True
+    """Divide gradients that were summed over several batches by their number."""
+    average_training_metrics: Bool = True
+    """Report training metrics averaged over all ranks, not those of rank 0."""
+    gradient_compression: Bool = False
+    """Exchange gradients as 16-bit numbers."""
+    mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
+    """Level of automatic mixed precision, as NVIDIA Apex numbers them."""
+    tensor_fusion_threshold: Count = 64
+    """Megabytes of gradients that are exchanged at a time."""
+    tensor_fusion_cycle_time: Count = 1
+    """Milliseconds to wait for more gradients before an exchange."""
+    auto_tune_tensor_fusion: Bool = False
+    """Find the two values above by trying."""
+    grad_updates_size_file: Text | None = None
+    """File that the sizes of the gradients are written to."""
+
+
+class Profiling(Section):
+    """System metrics and timings of a trial."""
+
+    enabled: Bool = False
+    """Whether they are recorded."""
+    begin_on_batch: Count = 0
+    """The first batch that is recorded."""
+    end_after_batch: Count | None = None
+    """The last batch that is recorded."""
+    sync_timings: Bool = True
+    """Wait for the GPU before each timing: true times, slower training."""
+
+
+def _variables(value: Any) -> Any:
+    """Lists by kind of device are one list here, as far as that is possible."""
+    if not isinstance(value, dict):
+        return value
+    if strange := [key for key in value if key not in DEVICE_KINDS]:
+        raise PydanticCustomError(
+            "kinds", "{reason}", {"reason": f"expected a list, or lists by cpu, cuda and rocm, "
+                                            f"not {strange[0]}"}
+        )  # fmt: skip
+    given = [lines for lines in value.values() if lines]
+    if any(lines != given[0] for lines in given):
+        raise PydanticCustomError(
+            "kinds", "expected one list: this version gives all kinds of devices the same"
+        )
+    return given[0] if given else []
+
+
+class Environment(Section):
+    """What the ranks find around them."""
+
+    environment_variables: Annotated[
+        list[Annotated[Text, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=")]],
+        BeforeValidator(_variables),
+    ] = []
+    """Environment variables of the ranks, each `NAME=value`."""
+
+
+def _log_action(value: Any) -> Any:
+    return value["type"] if isinstance(value, dict) and value.keys() == {"type"} else value
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise PydanticCustomError(
+            "pattern", "{reason}", {"reason": f"expected a regular expression ({error})"}
+        ) from None
+    return value
+
+
+class LogPolicy(Section):
+    """What to do when a rank prints something."""
+
+    name: Text | None = None
+    """Name of the policy; a policy with nothing but the name of a built-in one disables it."""
+    pattern: Annotated[Text, AfterValidator(_pattern)] | None = None
+    """Regular expression that the lines of the log are compared with."""
+    action: (
+        Annotated[Literal["cancel_retries", "exclude_node"], BeforeValidator(_log_action)] | None
+    ) = None
+    """What follows when a line fits."""
+
+
+class RetentionPolicy(Section):
+    """How long things are kept."""
+
+    log_retention_days: Annotated[Int, Field(ge=-1, le=32767)] | None = None
+    """Days that logs are kept; -1: for ever."""

@@ -1,0 +1,100 @@
+"""Where a path leads in the tree of sections; the sections with no meaning here are in it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from det_jupyter.config.fields import Section
+from det_jupyter.config.foreign import ForeignConfig
+from det_jupyter.config.paths import look_up
+
+TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds
+
+
+def sections_of(annotation: Any) -> Iterator[type[Section]]:
+    """Yield the sections that a field's annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from sections_of(argument)
+
+
+@cache
+def kinds(section: str) -> dict[str, type[Section]]:
+    """Return the kinds of a section that has several, by what its tag says."""
+    found = sections_of(ForeignConfig.model_fields[section].annotation)
+    tag = TAGS[section]
+    return {get_args(kind.model_fields[tag].annotation)[0]: kind for kind in found}
+
+
+def sections_at(
+    parts: Sequence[str], document: Mapping[str, Any] | None = None
+) -> list[type[Section]]:
+    """Return the sections that may be at a path, without indices; none if there is no such path.
+
+    Args:
+        parts: The keys that lead there.
+        document: If given, says which kind of searcher or storage it is.
+    """
+    found: list[type[Section]] = [ForeignConfig]
+    for depth, part in enumerate(parts):
+        found = [
+            below
+            for section in found
+            if part in section.model_fields
+            for below in sections_of(section.model_fields[part].annotation)
+        ]
+        if depth == 0 and part in TAGS and document is not None:
+            kind = look_up(document, f"{part}.{TAGS[part]}")
+            if isinstance(kind, str) and kind in kinds(part):
+                found = [kinds(part)[kind]]
+    return list(dict.fromkeys(found))
+
+
+def fields_of(sections: Iterable[type[Section]]) -> dict[str, list[tuple[type, FieldInfo]]]:
+    """Return the fields of the sections by name, each with the sections that have it."""
+    found: dict[str, list[tuple[type, FieldInfo]]] = {}
+    for section in sections:
+        for name, info in section.model_fields.items():
+            found.setdefault(name, []).append((section, info))
+    return found
+
+
+@cache
+def all_paths() -> tuple[str, ...]:
+    """Return the paths of all keys there are, in the order of the sections."""
+
+    def walk(parts: tuple[str, ...]) -> Iterator[str]:
+        for name in fields_of(sections_at(parts)):
+            yield ".".join((*parts, name))
+            yield from walk((*parts, name))
+
+    return tuple(walk(()))
+
+
+def types_at(keys: Sequence[str]) -> set[type]:
+    """Return which of bool, int, float, str a value (or an item of a list) here may be."""
+    if not keys:
+        return set()
+    found = fields_of(sections_at(keys[:-1])).get(keys[-1], [])
+    return {plain for _, info in found for plain in _plain_types(info.annotation)}
+
+
+def _plain_types(annotation: Any) -> Iterator[type]:
+    if annotation in (bool, int, float, str):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _plain_types(argument)
+
+
+@cache
+def all_sections() -> tuple[type[Section], ...]:
+    """Return every class of the tree once, the whole first."""
+    found: dict[type[Section], None] = {ForeignConfig: None}
+    for path in all_paths():
+        found |= dict.fromkeys(sections_at(path.split(".")))
+    return tuple(found)

@@ -1,0 +1,103 @@
+"""What every value of a configuration has to be: something that JSON has a word for.
+
+Configurations travel as JSON and are kept as it. Whatever comes from Python or YAML is looked at
+here first: all that follows may then recurse, print and compare without fear.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.config.paths import join, shown
+
+MAX_DEPTH = 50
+MAX_VALUES = 100_000
+MAX_INT = 2**63 - 1
+
+
+def find_bounds_problem(document: Any) -> str | None:
+    """Return a problem if the document is nested too deeply, is too large, or is no mapping."""
+    if not isinstance(document, Mapping):
+        return f"got {shown(document)}, expected a mapping (`key: value` lines)"
+    count = 0
+    level: list[tuple[str, Any]] = [("", document)]
+    for _ in range(MAX_DEPTH):
+        below: list[tuple[str, Any]] = []
+        for top, value in level:
+            if isinstance(value, Mapping):
+                below += [(top or str(key), item) for key, item in value.items()]
+            elif isinstance(value, (list, tuple)):
+                below += [(top, item) for item in value]
+            if count + len(below) > MAX_VALUES:
+                return f"the configuration is too large; expected at most {MAX_VALUES} values"
+        if not below:
+            return None
+        count += len(below)
+        level = below
+    return f"{shown(level[0][0])[1:-1]}: nested too deeply; expected at most {MAX_DEPTH} levels"
+
+
+def find_strange_values(value: Any) -> list[str]:
+    """Return a problem for each value that JSON has no word for."""
+    problems: list[str] = []
+    _collect(value, "", problems)
+    return problems
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is made of what JSON itself makes: no tuples, say."""
+    if isinstance(value, dict):
+        return all(map(_is_name, value)) and all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return not isinstance(value, (Mapping, tuple)) and not _find_problem(value)
+
+
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str) and bool(key.strip()) and key.isprintable()
+
+
+def to_plain(value: Any) -> Any:
+    """Return a copy that is plain; what JSON has no word for is null in it."""
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return None if _find_problem(value) else value
+
+
+def _collect(value: Any, path: str, problems: list[str]) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not _is_name(key):
+                where = path or "configuration"
+                problems.append(f"{where}: got the key {shown(key)}, expected a name on one line")
+            elif item is not None:
+                _collect(item, join(path, key), problems)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _collect(item, join(path, index), problems)
+    elif problem := _find_problem(value):
+        problems.append(f"{path}: got {shown(value)}, {problem}")
+
+
+def _find_problem(value: Any) -> str | None:
+    if isinstance(value, str):
+        return None if value.isascii() or _is_text(value) else "expected whole characters"
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        return None if abs(value) <= MAX_INT else "expected a number that 64 bits can hold"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "expected a finite number"
+    return "expected text, a number, true, false, null, a list or a mapping"
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return True

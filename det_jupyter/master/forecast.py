@@ -1,0 +1,197 @@
+"""What a search would train and how long that takes, from what earlier trials reported. Pure.
+
+    points of a trial   (time, amount trained) at its validations, or at the ends of its windows
+    pace                seconds per unit between neighbouring points
+
+Between two points a trial may have rested, waited or been restarted, which is not training: pairs
+that took more than `_PAUSE` times as long as the middle one are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.records import to_number
+from det_jupyter.searcher.preview import PlannedTrials as Ends
+from det_jupyter.searcher.preview import Preview
+from det_jupyter.wire import AgentView, Pace, PlannedBracket, PlannedTrials, PreviewView
+
+_PAUSE = 3.0
+Records = Iterable[tuple[int, Mapping[str, Any]]]  # trial, metrics record as JSON
+Point = tuple[float, float]
+
+
+def measured_pace(records: Records, unit: str) -> float | None:
+    """Return the seconds that one unit of training took; None when nobody can tell.
+
+    Args:
+        records: Trial and record, in the order in which they were written.
+        unit: batches, records, epochs or the name of a metric that the validations report.
+    """
+    points: dict[tuple[int, str], list[Point]] = {}
+    for trial_id, record in records:
+        amount = _amount(record, unit)
+        if amount is not None:
+            points.setdefault((trial_id, record["kind"]), []).append((record["at"], amount))
+    for kind in ("metrics", "batch_metrics"):  # with validations in it, a pace is more honest
+        of_kind = [found for key, found in points.items() if key[1] == kind]
+        if (pace := _pace(of_kind)) is not None:
+            return pace
+    return None
+
+
+def _amount(record: Mapping[str, Any], unit: str) -> float | None:
+    if record["kind"] == "batch_metrics":
+        lengths = [len(values) for values in record["values"].values()]
+        return record["first"] + max(lengths, default=1) - 1 if unit == "batches" else None
+    if record["group"] != "validation":
+        return None
+    trained: Mapping[str, Any] = record.get("trained") or {}
+    known = {"batches": record["steps_completed"]} | record["metrics"] | trained
+    return to_number(known.get(unit))
+
+
+def _pace(trials: Iterable[list[Point]]) -> float | None:
+    pairs = [
+        (later[0] - earlier[0], later[1] - earlier[1])
+        for points in trials
+        for earlier, later in pairwise(points)
+        if later[0] > earlier[0] and later[1] > earlier[1]
+    ]
+    if not pairs:
+        return None
+    middle = median(seconds / amount for seconds, amount in pairs)
+    kept = [(s, amount) for s, amount in pairs if s / amount <= _PAUSE * middle]
+    return sum(s for s, _ in kept) / sum(amount for _, amount in kept)
+
+
+def batches_per_epoch(records: Records) -> float | None:
+    """Return how many batches an epoch had, by the last validation that says so."""
+    for _, record in reversed(list(records)):
+        trained: Mapping[str, Any] = record.get("trained") or {}
+        if trained.get("epochs") and trained.get("batches"):
+            return float(trained["batches"] / trained["epochs"])
+    return None
+
+
+def places_for(slots_per_trial: int, agents: Iterable[AgentView]) -> tuple[int, int]:
+    """Return how many slots there are, and how many trials of that size fit into them at once."""
+    sizes = [len(agent.slots) for agent in agents if agent.connected]
+    return sum(sizes), sum(size // slots_per_trial for size in sizes)
+
+
+class PaceFinder:
+    """Finds out how long one unit of a search's training takes.
+
+    Args:
+        config: The search's configuration.
+        unit: That its training is measured in.
+        seconds_per_batch: How long a batch takes, if somebody says so.
+    """
+
+    def __init__(
+        self, config: ExperimentConfig, unit: str, seconds_per_batch: float | None
+    ) -> None:
+        self._entrypoint = config.entrypoint
+        self._unit = unit
+        self._seconds_per_batch = seconds_per_batch
+        self.pace: Pace | None = None
+        if seconds_per_batch is not None:
+            batches = _batches_per_unit(config, unit)
+            self._take(None if batches is None else batches * seconds_per_batch, "as given")
+
+    def look_at(self, experiment_id: int, records: Records) -> None:
+        """Look for the pace in the records of an earlier experiment."""
+        records = list(records)
+        where = f"experiment {experiment_id}"
+        if self._seconds_per_batch is None:
+            self._take(measured_pace(records, self._unit), f"measured in {where}")
+        elif self._unit == "epochs" and (batches := batches_per_epoch(records)) is not None:
+            seconds = self._seconds_per_batch * batches
+            self._take(seconds, f"as given, with {batches:g} batches an epoch as in {where}")
+
+    def _take(self, seconds_per_unit: float | None, source: str) -> None:
+        if seconds_per_unit is not None:
+            self.pace = Pace(unit=self._unit, seconds_per_unit=seconds_per_unit, source=source)
+
+    @property
+    def why_none(self) -> str:
+        """What is missing, and what would help."""
+        if self._seconds_per_batch is None:
+            return f"no trial of {self._entrypoint} has trained here yet; give --seconds-per-batch"
+        if self._unit in ("epochs", "records"):
+            return (
+                f"nothing says how many batches the {self._unit} are; give records_per_epoch "
+                "and a constant hyperparameters.global_batch_size"
+            )
+        return f"nothing says how many batches one {self._unit} is"
+
+
+def _batches_per_unit(config: ExperimentConfig, unit: str) -> float | None:
+    if unit == "batches":
+        return 1.0
+    size = config.hyperparameters.get("global_batch_size")
+    if isinstance(size, Mapping):
+        size = size.get("val")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        return None
+    if unit == "records":
+        return 1 / size
+    if unit == "epochs" and config.records_per_epoch:
+        return config.records_per_epoch / size
+    return None
+
+
+def preview_view(planned: Preview, notices: list[str]) -> PreviewView:
+    """Return what a search would train as others see it, without times."""
+    return PreviewView(
+        searcher=planned.searcher,
+        metric=planned.metric,
+        unit=planned.unit,
+        num_trials=planned.num_trials,
+        trials=_ends(planned.trials, planned.unit),
+        brackets=[
+            PlannedBracket(
+                trials=_ends(bracket.trials, planned.unit),
+                max_concurrent_trials=bracket.max_concurrent_trials,
+            )
+            for bracket in planned.brackets
+        ],
+        expected=planned.expected,
+        least=planned.least,
+        most=planned.most,
+        full=planned.full,
+        notices=notices,
+    )
+
+
+def _ends(trials: Iterable[Ends], unit: str) -> list[PlannedTrials]:
+    return [PlannedTrials(length={unit: end.length}, num_trials=end.num_trials) for end in trials]
+
+
+def fill_times(
+    view: PreviewView, planned: Preview, finder: PaceFinder, *, slots: int, places: int
+) -> PreviewView:
+    """Return the view with how long the search takes on these slots, as far as that is known.
+
+    Args:
+        view: What the search would train.
+        planned: The same, to be reckoned with.
+        finder: Has the pace, if there is one.
+        slots: So many slots are there.
+        places: So many trials have room in them.
+    """
+    concurrent = min(places, planned.max_concurrent_trials)
+    changes: dict[str, Any] = {"slots": slots, "concurrent": concurrent, "pace": finder.pace}
+    if finder.pace is None:
+        changes["no_pace"] = finder.why_none
+    elif concurrent == 0:
+        changes |= {"pace": None, "no_pace": "a trial needs more slots than any computer here has"}
+    else:
+        least, expected = planned.seconds(finder.pace.seconds_per_unit, concurrent)
+        changes |= {"least_seconds": least, "seconds": expected}
+    return view.model_copy(update=changes)

@@ -1,0 +1,77 @@
+"""What Tab asks the master: only one that runs already, and never for longer than a blink.
+
+The question is asked in a thread. Who cannot wait that long gets the answer of the last time, and
+this one the next time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from det_jupyter.client import Client
+from det_jupyter.errors import DetError
+
+_PATIENCE_S = 0.04
+_FRESH_S = 5.0
+
+Ask = Callable[[Client], list[str]]
+
+
+class Lookups:
+    """Answers by question, each asked again when it is some seconds old."""
+
+    def __init__(self, connect: Callable[[], Client | None]) -> None:
+        self._connect = connect
+        self._answers: dict[str, list[str]] = {}
+        self._asked_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def words(self, question: str, ask: Ask) -> list[str]:
+        """Return the answer to a question, or what is known of it yet.
+
+        Args:
+            question: Its name.
+            ask: Called with a client in a thread; only one at a time for a question.
+        """
+        with self._lock:
+            is_fresh = time.monotonic() - self._asked_at.get(question, -_FRESH_S) < _FRESH_S
+            if not is_fresh:
+                self._asked_at[question] = time.monotonic()
+        if not is_fresh:
+            thread = threading.Thread(
+                target=self._find_out, args=(question, ask), name="det-complete", daemon=True
+            )
+            thread.start()
+            thread.join(_PATIENCE_S)
+        return self._answers.get(question, [])
+
+    def _find_out(self, question: str, ask: Ask) -> None:
+        client = self._connect()
+        if client is not None:
+            with suppress(DetError):  # it ends just now: what was known stays
+                self._answers[question] = ask(client)
+
+
+def template_names(client: Client) -> list[str]:
+    """Return the names of all templates."""
+    return [template.name for template in client.templates()]
+
+
+def experiment_ids(client: Client) -> list[str]:
+    """Return the numbers of all experiments, newest first."""
+    return [str(view.id) for view in reversed(client.experiments())]
+
+
+def metric_names(client: Client, entrypoint: str | None) -> list[str]:
+    """Return the metrics that the newest experiment of this class has validated by."""
+    views = [v for v in client.experiments() if entrypoint in (None, v.config["entrypoint"])]
+    names: dict[str, None] = {}
+    for view in views[:-4:-1]:
+        names[view.config["searcher"]["metric"]] = None
+        for curve in client.curves(view.id, max_points=4):
+            if curve.group == "validation":
+                names[curve.name] = None
+    return list(names)

@@ -1,0 +1,340 @@
+"""One bracket of asynchronous successive halving (ASHA), in its three forms.
+
+    rung          0     1     2         divisor 3, max_length 9
+    length        1     3     9
+                27 ─►  9 ─►  3          if all was done rung by rung; but no rung waits
+
+A free place in the bracket is taken by whoever deserves it at that moment. After a result:
+
+    promote   (the default) The trial rests. If the best third of the rung has room for one more
+              trial, or this one pushed another out of it, the trial that came in goes on to the
+              next rung, rested or not; a tie is won by the older result. If none did, a new trial
+              begins at the bottom.
+    stop      The trial goes on at once if it is in the best third of the results so far (the first
+              always is), else it is over for good, and a new trial begins. A tie is won by the
+              newer result.
+    time      As stop, but trials train by themselves: every validation is looked at, and one that
+              is late counts for all the rungs that it has passed, one after another.
+
+All keep `max_concurrent_trials` at work as long as there are trials to create. A trial that left
+by itself counts as the worst at the rung that it was on the way to; if it is promoted none the
+less, because there is no better one, that promotion is lost and it is the worst of the next rung
+too. A trial that is killed while it rests keeps its results. One with invalid hyperparameters is
+taken out of all rungs and replaced.
+
+When no more trials come and none is on the way to the lowest rungs, nothing can be promoted from
+there any more: who rests there is closed. Each rung is walked once for that.
+
+After Li et al., "A System for Massively Parallel Hyperparameter Tuning" (MLSys 2020), as
+Determined did it up to version 0.37 (promote, stop) and from 0.38 (time). Deviations: rungs of
+equal length are one (rungs.py), and a trial that was closed is never promoted, which matters when
+a search is given more trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+from det_jupyter.config import Length
+from det_jupyter.config.lengths import parse_length
+from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
+from det_jupyter.searcher.rungs import Rung, rung_lengths
+from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
+from det_jupyter.wire import BracketView, RungView
+
+_SHARE_OF_LOWEST_RUNG = 1.2  # progress leaves the rest for what comes after it
+
+
+class Form(StrEnum):
+    """How a bracket measures and judges."""
+
+    PROMOTE = "promote"
+    STOP = "stop"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What all brackets of a search have in common.
+
+    Args:
+        form: How trials are judged.
+        divisor: One of so many goes on.
+        unit: Of the rungs' lengths: a unit of training, or the time metric.
+        bound: Where trials end at the latest; with `Form.TIME` only.
+    """
+
+    form: Form
+    divisor: float
+    unit: str
+    bound: Length | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BracketPlan:
+    """The shape of a bracket before it runs."""
+
+    num_rungs: int
+    max_trials: int
+    max_concurrent_trials: int
+
+
+class Bracket:
+    """A set of rungs and the trials that climb them.
+
+    Args:
+        trials: Those of the whole search.
+        number: The bracket's among the brackets.
+        full: The length of the top rung.
+    """
+
+    def __init__(
+        self, trials: Trials, number: int, rules: Rules, plan: BracketPlan, full: int
+    ) -> None:
+        self.max_trials = plan.max_trials
+        self.max_concurrent_trials = plan.max_concurrent_trials
+        self.num_created = 0
+        self.num_invalid = 0
+        self.num_over = 0
+        self._trials = trials
+        self._number = number
+        self._rules = rules
+        self._rungs = [
+            self._make_rung(length) for length in rung_lengths(full, rules.divisor, plan.num_rungs)
+        ]
+        self._num_training = 0
+        self._num_drained = 0  # rungs, from the lowest, in which nobody rests any more
+        self._view: BracketView | None = None
+
+    def _make_rung(self, length: int) -> Rung:
+        is_stopping = self._rules.form is not Form.PROMOTE
+        return Rung(length, self._rules.divisor, is_stopping=is_stopping)
+
+    @property
+    def num_rungs(self) -> int:
+        """How many rungs there are."""
+        return len(self._rungs)
+
+    @property
+    def progress(self) -> float:
+        """How much of the bracket is done: 0 to 1."""
+        num_results = len(self._rungs[0])
+        share = num_results / (_SHARE_OF_LOWEST_RUNG * self.max_trials)
+        if num_results >= self.max_trials:
+            share = max(share, (self.num_over - self.num_invalid) / self.max_trials)
+        return min(share, 1.0)
+
+    def start(self) -> list[Action]:
+        """Make the first trials."""
+        return self._settle()
+
+    def on_target_reached(self, index: int, metric: float) -> list[Action]:
+        """Judge a trial at its rung; with `Form.TIME` it came to its bound."""
+        if self._trials.status[index] != TRAINING:
+            return []
+        if self._rules.form is Form.TIME:
+            self._note_arrival(self._trials.rung[index])
+            return self._close(index, CLOSED) + self._settle()
+        return self._judge(index, metric) + self._settle()
+
+    def on_report(self, index: int, time: float | None, metric: float) -> list[Action]:
+        """Judge a trial at every rung that it has newly passed."""
+        if self._rules.form is not Form.TIME or time is None:
+            return []
+        actions: list[Action] = []
+        while (
+            self._trials.status[index] == TRAINING
+            and time >= self._rungs[self._trials.rung[index]].length
+        ):
+            actions += self._judge(index, metric)
+        return actions + self._settle()
+
+    def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
+        """Count a trial that is over; one that left by itself is the worst, or replaced."""
+        self.num_over += 1
+        self._view = None
+        if not self._trials.is_open(index):
+            return []
+        was_training = self._trials.status[index] == TRAINING
+        is_invalid = reason is ExitReason.INVALID_HP
+        if is_invalid and self._trials.replace(index, self.max_trials):
+            self._take_back(index, was_training=was_training)
+            return self._settle()
+        self._trials.status[index] = EXITED
+        return (self._judge(index, inf) if was_training else []) + self._settle()
+
+    def _judge(self, index: int, metric: float) -> list[Action]:
+        """Enter a trial's result at its rung; it may be over already."""
+        place = self._trials.rung[index]
+        self._note_arrival(place)
+        verdict = self._rungs[place].add(index, metric)
+        is_open = self._trials.is_open(index)
+        if place == len(self._rungs) - 1:
+            return self._close(index, CLOSED) if is_open else []
+        if self._rules.form is Form.PROMOTE:
+            if is_open:
+                self._trials.status[index] = RESTING
+            return self._promote(verdict.candidate, place)
+        if not is_open:
+            return []
+        return self._move_up(index) if verdict.is_best else self._close(index, STOPPED)
+
+    def _promote(self, candidate: int | None, place: int) -> list[Action]:
+        if candidate is None or self._trials.rung[candidate] > place:
+            return []
+        if self._trials.status[candidate] in (CLOSED, STOPPED):
+            return []
+        return self._move_up(candidate)
+
+    def _move_up(self, index: int) -> list[Action]:
+        place = self._trials.rung[index]
+        self._rungs[place].num_promoted += 1
+        self._trials.rung[index] = place + 1
+        self._note_departure(place + 1)
+        if self._trials.status[index] == EXITED:
+            return self._judge(index, inf)
+        self._trials.status[index] = TRAINING
+        return [] if self._rules.form is Form.TIME else [self._train_to(index)]
+
+    def _train_to(self, index: int) -> TrainTo:
+        if self._rules.bound is not None:
+            return TrainTo(index, self._rules.bound, is_last=True)
+        place = self._trials.rung[index]
+        document = {self._rules.unit: self._rungs[place].length}
+        is_top = place == len(self._rungs) - 1
+        return TrainTo(index, parse_length(document), is_last=is_top)
+
+    def _close(self, index: int, status: int) -> list[Action]:
+        self._trials.status[index] = status
+        return [Close(index)]
+
+    def _note_departure(self, place: int) -> None:
+        self._rungs[place].num_training += 1
+        self._num_training += 1
+
+    def _note_arrival(self, place: int) -> None:
+        self._rungs[place].num_training -= 1
+        self._num_training -= 1
+
+    def _take_back(self, index: int, *, was_training: bool) -> None:
+        place = self._trials.rung[index]
+        self.num_invalid += 1
+        if was_training:
+            self._note_arrival(place)
+        for rung in self._rungs[: place + 1]:
+            if index in rung.entries:
+                rung.take_back(index)
+        for rung in self._rungs[:place]:
+            rung.num_promoted -= 1
+
+    def _settle(self) -> list[Action]:
+        self._view = None
+        return self._fill() + self._drain()
+
+    def _has_more_to_create(self) -> bool:
+        return self.num_created - self.num_invalid < self.max_trials
+
+    def _fill(self) -> list[Action]:
+        """Make trials for the places that are free."""
+        actions: list[Action] = []
+        while self._num_training < self.max_concurrent_trials and self._has_more_to_create():
+            create = self._trials.create(self._number)
+            self.num_created += 1
+            self._note_departure(0)
+            self._num_drained = 0
+            actions += [create, self._train_to(create.index)]
+        return actions
+
+    def _drain(self) -> list[Action]:
+        """Close who rests where nobody will be promoted any more."""
+        if self._rules.form is not Form.PROMOTE or self._has_more_to_create():
+            return []
+        actions: list[Action] = []
+        while self._num_drained < len(self._rungs):
+            if self._rungs[self._num_drained].num_training:
+                break
+            for index in self._resting_at(self._num_drained):
+                actions += self._close(index, STOPPED)
+            self._num_drained += 1
+        return actions
+
+    def _resting_at(self, place: int) -> Iterable[int]:
+        for index in self._rungs[place].entries:
+            if self._trials.rung[index] == place and self._trials.status[index] == RESTING:
+                yield index
+
+    def set_limits(
+        self, *, max_trials: int, max_concurrent_trials: int, full: int | None
+    ) -> list[Action]:
+        """Give the bracket other limits; with `full` a new top rung of that length."""
+        self.max_trials = max_trials
+        self.max_concurrent_trials = max_concurrent_trials
+        actions: list[Action] = []
+        if full is not None:
+            old_top = len(self._rungs) - 1
+            self._rungs.append(self._make_rung(full))
+            actions += [
+                self._train_to(index)
+                for index in self._training_to(old_top)  # their target is not the last any more
+            ]
+        return actions + self._settle()
+
+    def _training_to(self, place: int) -> Iterable[int]:
+        if not self._rungs[place].num_training:
+            return
+        for index, status in enumerate(self._trials.status):
+            is_mine = self._trials.bracket[index] == self._number
+            if status == TRAINING and is_mine and self._trials.rung[index] == place:
+                yield index
+
+    def rung_metrics(self, index: int) -> list[float]:
+        """Return the trial's metric at each rung that it has a result at."""
+        rungs = self._rungs[: self._trials.rung[index] + 1]
+        return [rung.metric_of(index) for rung in rungs if index in rung.entries]
+
+    def view(self) -> BracketView:
+        """Return how it stands."""
+        if self._view is None:
+            self._view = BracketView(
+                rungs=[
+                    RungView(
+                        length={self._rules.unit: rung.length},
+                        num_results=len(rung),
+                        num_promoted=rung.num_promoted,
+                    )
+                    for rung in self._rungs
+                ],
+                max_trials=self.max_trials,
+                num_created=self.num_created,
+            )
+        return self._view
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the bracket as JSON-ready data."""
+        return {
+            "max_trials": self.max_trials,
+            "max_concurrent_trials": self.max_concurrent_trials,
+            "num_created": self.num_created,
+            "num_invalid": self.num_invalid,
+            "num_over": self.num_over,
+            "num_drained": self._num_drained,
+            "rungs": [rung.snapshot() for rung in self._rungs],
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Become the bracket that `snapshot` was taken of."""
+        self.max_trials = snapshot["max_trials"]
+        self.max_concurrent_trials = snapshot["max_concurrent_trials"]
+        self.num_created = snapshot["num_created"]
+        self.num_invalid = snapshot["num_invalid"]
+        self.num_over = snapshot["num_over"]
+        self._num_drained = snapshot["num_drained"]
+        self._rungs = [self._make_rung(rung["length"]) for rung in snapshot["rungs"]]
+        for rung, state in zip(self._rungs, snapshot["rungs"], strict=True):
+            rung.restore(state)
+        self._num_training = sum(rung.num_training for rung in self._rungs)
+        self._view = None

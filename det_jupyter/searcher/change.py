@@ -1,0 +1,96 @@
+"""What a running search can be asked to change, and which narrower spaces it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from det_jupyter.config import Length
+from det_jupyter.config.hyperparameters import find_problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchChange:
+    """Other limits for a search; None: as it is.
+
+    Args:
+        max_trials: More trials than there were to be.
+        max_length: A longer full length, in the unit that it is in.
+        max_concurrent_trials: At most so many at work at a time; 0: all.
+        hyperparameters: The same names with narrower ranges, for the trials to come.
+    """
+
+    max_trials: int | None = None
+    max_length: Length | None = None
+    max_concurrent_trials: int | None = None
+    hyperparameters: dict[str, Any] | None = None
+
+
+def find_wider(
+    new: Mapping[str, Any], old: Mapping[str, Any], path: str = "hyperparameters"
+) -> Iterator[str]:
+    """Yield one line for everything in `new` that `old` does not hold, or that is wrong."""
+    problems = list(find_problems(new, path))
+    yield from problems or _find_wider(new, old, path)
+
+
+def _find_wider(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> Iterator[str]:
+    for name in sorted(old.keys() - new.keys()):
+        yield f"{path}.{name}: missing; a search keeps its hyperparameters"
+    for name in sorted(new.keys() - old.keys()):
+        yield f"{path}.{name}: unknown; a search keeps its hyperparameters"
+    for name in sorted(new.keys() & old.keys()):
+        yield from _find_wider_value(new[name], old[name], f"{path}.{name}")
+
+
+def _find_wider_value(new: Any, old: Any, path: str) -> Iterator[str]:
+    if _is_nested(old) or _is_nested(new):
+        if _is_nested(old) and _is_nested(new):
+            yield from _find_wider(new, old, path)
+        else:
+            yield f"{path}: got {new!r}, expected what it was: {old!r}"
+    elif not _holds(old, new):
+        yield f"{path}: got {new!r}, expected a part of what it was: {old!r}"
+
+
+def _is_nested(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and "type" not in spec
+
+
+def _holds(old: Any, new: Any) -> bool:
+    old_kind, new_kind = _kind(old), _kind(new)
+    if old_kind == "const":
+        return new_kind == "const" and _same(_constant(old), _constant(new))
+    if old_kind == "categorical":
+        values = new["vals"] if new_kind == "categorical" else [_constant(new)]
+        return new_kind in ("categorical", "const") and all(
+            any(_same(value, known) for known in old["vals"]) for value in values
+        )
+    if new_kind == "const":
+        return _holds_number(old, _constant(new))
+    is_same = new_kind == old_kind and new.get("base") == old.get("base")
+    return bool(is_same and old["minval"] <= new["minval"] and new["maxval"] <= old["maxval"])
+
+
+def _holds_number(old: Mapping[str, Any], value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    low, high = old["minval"], old["maxval"]
+    if old["type"] == "log":
+        low, high = float(old["base"]) ** low, float(old["base"]) ** high
+    is_fit = old["type"] != "int" or value == int(value)
+    return bool(is_fit and min(low, high) <= value <= max(low, high))
+
+
+def _kind(spec: Any) -> Any:
+    return spec["type"] if isinstance(spec, Mapping) else "const"
+
+
+def _constant(spec: Any) -> Any:
+    return spec["val"] if isinstance(spec, Mapping) else spec
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether they are the same value: 1 and true are not, 1 and 1.0 are."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,106 @@
+"""The points of a grid.
+
+Axes are the hyperparameters that are no objects, depth first, sorted by name at every level; the
+last one varies fastest. A point is computed from its place, so a grid takes no memory.
+
+    int           `count` values with both ends, halves rounded away from 0; at most all
+    double, log   `count` values with both ends (a log's are even in its exponent); 1: the middle
+    categorical   all values in their order
+    const         one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+Path = tuple[str, ...]
+
+
+class Grid:
+    """All combinations of the values of the hyperparameters.
+
+    >>> grid = Grid({"b": {"type": "categorical", "vals": ["x", "y"]}, "a": 1})
+    >>> len(grid), grid.point(0), grid.point(1)
+    (2, {'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'})
+    """
+
+    def __init__(self, hyperparameters: Mapping[str, Any]) -> None:
+        self._axes = list(_axes(hyperparameters, ()))
+
+    def __len__(self) -> int:
+        return prod(len(values) for _, values in self._axes)
+
+    def point(self, place: int) -> dict[str, Any]:
+        """Return the point at a place, from 0."""
+        chosen = []
+        for path, values in reversed(self._axes):
+            place, digit = divmod(place, len(values))
+            chosen.append((path, values[digit]))
+        point: dict[str, Any] = {}
+        for path, value in reversed(chosen):
+            _put(point, path, value)
+        return point
+
+
+def _put(point: dict[str, Any], path: Path, value: Any) -> None:
+    *outer, name = path
+    for key in outer:
+        point = point.setdefault(key, {})
+    point[name] = value
+
+
+def _axes(hyperparameters: Mapping[str, Any], path: Path) -> list[tuple[Path, list[Any]]]:
+    axes: list[tuple[Path, list[Any]]] = []
+    for name in sorted(hyperparameters):
+        spec, here = hyperparameters[name], (*path, name)
+        if isinstance(spec, Mapping) and "type" not in spec and spec:
+            axes += _axes(spec, here)
+        else:
+            axes.append((here, axis_values(spec)))
+    return axes
+
+
+def axis_values(spec: Any) -> list[Any]:
+    """Return the values of one hyperparameter.
+
+    >>> axis_values({"type": "int", "minval": 0, "maxval": 20, "count": 7})
+    [0, 3, 7, 10, 13, 17, 20]
+    """
+    if not isinstance(spec, Mapping) or "type" not in spec:
+        return [spec]
+    match spec["type"]:
+        case "const":
+            return [spec["val"]]
+        case "categorical":
+            return list(spec["vals"])
+        case "int":
+            return _whole_steps(int(spec["minval"]), int(spec["maxval"]), int(spec["count"]))
+        case "double":
+            return _steps(spec["minval"], spec["maxval"], int(spec["count"]))
+        case "log":
+            exponents = _steps(spec["minval"], spec["maxval"], int(spec["count"]))
+            return [float(spec["base"]) ** exponent for exponent in exponents]
+        case other:
+            raise AssertionError(f"hyperparameter type {other!r} passed validation")
+
+
+def _whole_steps(low: int, high: int, count: int) -> list[int]:
+    count = min(count, high - low + 1)
+    if count == 1:
+        return [_divide(low + high, 2)]
+    return [_divide(low * (count - 1) + step * (high - low), count - 1) for step in range(count)]
+
+
+def _divide(number: int, by: int) -> int:
+    """Return the quotient, rounded half away from zero."""
+    size = (2 * abs(number) + by) // (2 * by)
+    return size if number >= 0 else -size
+
+
+def _steps(low: float, high: float, count: int) -> list[float]:
+    if count == 1:
+        return [(low + high) / 2]
+    inner = [low + step * (high - low) / (count - 1) for step in range(1, count - 1)]
+    return [float(low), *inner, float(high)]

@@ -1,0 +1,229 @@
+"""What a search would train, before it does: arithmetic on its rungs.
+
+Of n trials that come to a rung, so many go on to the next, if none fails:
+
+              promote                      stop, time
+    least     int(n / divisor)             1           each trial worse than those before
+    most      n - ceil(divisor) + 1        n           each trial better than those before
+    expected  max(int(n / divisor), 1), what Determined's preview says, within these bounds
+
+Trials that fail or have invalid hyperparameters are not foreseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from math import ceil
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.config.searchers import (
+    AdaptiveAshaSearcher,
+    AsyncHalvingSearcher,
+    GridSearcher,
+    OptunaSearcher,
+    RandomSearcher,
+)
+from det_jupyter.searcher.bracket import BracketPlan, Form
+from det_jupyter.searcher.grid import Grid
+from det_jupyter.searcher.halving import full_length, make_rules, plan_brackets
+from det_jupyter.searcher.rungs import rung_lengths
+
+_MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrials:
+    """So many trials are expected to end at this length."""
+
+    length: int
+    num_trials: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBracket:
+    """A bracket before it runs; a search without brackets is one with one length.
+
+    Args:
+        trials: Where how many are expected to end, lowest length first.
+        least_trials: The same, if as few as possible go on.
+        most_trials: The same, if as many as possible do.
+        max_concurrent_trials: At most so many are at work at a time.
+    """
+
+    trials: tuple[PlannedTrials, ...]
+    least_trials: tuple[PlannedTrials, ...]
+    most_trials: tuple[PlannedTrials, ...]
+    max_concurrent_trials: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a search would train. All amounts are in `unit`.
+
+    Args:
+        searcher: Its name.
+        metric: The searcher metric.
+        unit: batches, records, epochs or the time metric.
+        brackets: Most rungs first.
+    """
+
+    searcher: str
+    metric: str
+    unit: str
+    brackets: tuple[PlannedBracket, ...]
+
+    @property
+    def num_trials(self) -> int:
+        """How many trials there will be."""
+        return sum(planned.num_trials for planned in self.trials)
+
+    @property
+    def trials(self) -> tuple[PlannedTrials, ...]:
+        """Where how many are expected to end, all brackets together, lowest length first."""
+        return _together(bracket.trials for bracket in self.brackets)
+
+    @property
+    def max_concurrent_trials(self) -> int:
+        """How many trials are at work at a time, however many slots there are."""
+        return sum(bracket.max_concurrent_trials for bracket in self.brackets)
+
+    @property
+    def expected(self) -> int:
+        """How much training that is, all trials together."""
+        return _training(self.trials)
+
+    @property
+    def least(self) -> int:
+        """The same, if as few trials as possible are trained on."""
+        return _training(_together(bracket.least_trials for bracket in self.brackets))
+
+    @property
+    def most(self) -> int:
+        """The same, if as many trials as possible are trained on."""
+        return _training(_together(bracket.most_trials for bracket in self.brackets))
+
+    @property
+    def full(self) -> int:
+        """The same, if every trial was trained to the full length."""
+        return self.num_trials * self.trials[-1].length
+
+    def seconds(self, seconds_per_unit: float, concurrent: int) -> tuple[float, float]:
+        """Return how long the search takes, (at best, as expected).
+
+        At best as few trials as possible are trained on.
+
+        Args:
+            seconds_per_unit: How long a trial takes for one unit of training.
+            concurrent: So many trials have room at a time.
+        """
+        if concurrent < 1:
+            raise ValueError(f"concurrent: got {concurrent}, expected at least 1")
+        places = min(concurrent, self.max_concurrent_trials)
+        least = _together(bracket.least_trials for bracket in self.brackets)
+        expected = _schedule(self.trials, places)
+        best = min(_schedule(least, places), expected)
+        return best * seconds_per_unit, expected * seconds_per_unit
+
+
+def _together(parts: Iterable[tuple[PlannedTrials, ...]]) -> tuple[PlannedTrials, ...]:
+    numbers: dict[int, int] = {}
+    for part in parts:
+        for planned in part:
+            numbers[planned.length] = numbers.get(planned.length, 0) + planned.num_trials
+    return tuple(PlannedTrials(length, numbers[length]) for length in sorted(numbers))
+
+
+def _training(trials: Sequence[PlannedTrials]) -> int:
+    return sum(planned.length * planned.num_trials for planned in trials)
+
+
+def _schedule(trials: Sequence[PlannedTrials], places: int) -> float:
+    """Return when the last trial ends, if each takes the place that is free first.
+
+    Trials of each length are spread evenly over the search, as promotions are.
+    """
+    number = sum(planned.num_trials for planned in trials)
+    longest = max(planned.length for planned in trials if planned.num_trials)
+    if number > _MOST_SCHEDULED:
+        return max(_training(trials) / places, longest)
+    order = sorted(
+        ((turn + 0.5) / planned.num_trials, -planned.length)
+        for planned in trials
+        for turn in range(planned.num_trials)
+    )
+    free_at = [0] * min(places, number)
+    heapify(free_at)
+    for _, negative_length in order:
+        heapreplace(free_at, free_at[0] - negative_length)
+    return max(free_at)
+
+
+def preview(config: ExperimentConfig) -> Preview:
+    """Return what the configuration's search would train."""
+    searcher = config.searcher
+    if isinstance(searcher, (AsyncHalvingSearcher, AdaptiveAshaSearcher)):
+        rules, full = make_rules(searcher), full_length(searcher)
+        unit, brackets = (
+            rules.unit,
+            [_plan(plan, full, rules.divisor, rules.form) for plan in plan_brackets(searcher)],
+        )
+    else:
+        unit, full = searcher.max_length.unit, searcher.max_length.amount
+        if isinstance(searcher, OptunaSearcher):
+            brackets = [_plan_optuna(searcher, full)]
+        elif isinstance(searcher, RandomSearcher):
+            brackets = [_plan_full(searcher.max_trials, searcher.max_concurrent_trials, full)]
+        elif isinstance(searcher, GridSearcher):
+            number = len(Grid(config.hyperparameters))
+            brackets = [_plan_full(number, searcher.max_concurrent_trials, full)]
+        else:
+            brackets = [_plan_full(1, 1, full)]
+    return Preview(
+        searcher=searcher.name, metric=searcher.metric, unit=unit, brackets=tuple(brackets)
+    )
+
+
+def _plan_full(number: int, limit: int, full: int, *, least_length: int = 0) -> PlannedBracket:
+    trials = (PlannedTrials(full, number),)
+    return PlannedBracket(
+        trials=trials,
+        least_trials=(PlannedTrials(least_length, number),) if least_length else trials,
+        most_trials=trials,
+        max_concurrent_trials=min(limit or number, number),
+    )
+
+
+def _plan_optuna(searcher: OptunaSearcher, full: int) -> PlannedBracket:
+    number = searcher.max_trials
+    limit = searcher.max_concurrent_trials or number
+    if searcher.pruner == "asha":
+        plan = BracketPlan(searcher.num_rungs, number, min(limit, number))
+        return _plan(plan, full, searcher.divisor, Form.STOP)
+    # A pruner of Optuna's may end any trial at its first validation, or none.
+    return _plan_full(number, limit, full, least_length=0 if searcher.pruner == "none" else 1)
+
+
+def _plan(plan: BracketPlan, full: int, divisor: float, form: Form) -> PlannedBracket:
+    lengths = rung_lengths(full, divisor, plan.num_rungs)
+    least, expected, most = [plan.max_trials], [plan.max_trials], [plan.max_trials]
+    for _ in lengths[1:]:
+        least.append(int(least[-1] / divisor) if form is Form.PROMOTE else 1)
+        most.append(max(most[-1] - ceil(divisor) + 1, 0) if form is Form.PROMOTE else most[-1])
+        expected.append(min(max(int(expected[-1] / divisor), 1), most[-1]))
+    return PlannedBracket(
+        trials=_ends(lengths, expected),
+        least_trials=_ends(lengths, least),
+        most_trials=_ends(lengths, most),
+        max_concurrent_trials=min(plan.max_concurrent_trials, plan.max_trials),
+    )
+
+
+def _ends(lengths: Sequence[int], arrivals: Sequence[int]) -> tuple[PlannedTrials, ...]:
+    """Return how many end at each length, of those that come there."""
+    going_on = [*arrivals[1:], 0]
+    return tuple(
+        PlannedTrials(length, come - go)
+        for length, come, go in zip(lengths, arrivals, going_on, strict=True)
+    )

@@ -1,0 +1,181 @@
+"""Rungs: amounts of training at which trials are compared.
+
+    rung i of n     max(int(max_length / divisor ** (n - 1 - i)), 1)
+
+    max_length 9000, divisor 3, 3 rungs     1000  3000  9000
+    12 epochs, divisor 3, 3 rungs              1     4    12
+    3 epochs, divisor 4, 3 rungs               1     3      (3/16 and 3/4 both come to 1)
+
+Where rounding brings rungs to the same length they are one rung: to compare the same trials by the
+same metric twice would only thin them out without having trained them. So a bracket may have fewer
+rungs than was asked for; its lengths always rise. (`config` refuses a number of rungs that is more
+than the lengths can tell apart, but adaptive ASHA computes its own.)
+
+A rung keeps its results in two heaps, so that a result costs O(log n) however many there are:
+
+    best   the int(n / divisor) best results, the worst of them on top
+    rest   all others, the best of them on top
+
+Nothing else of the order is ever asked for. Which of two equal results is the better one: the
+older (promotion), or the newer (stopping). A result that is taken back, because its trial's
+hyperparameters were invalid, stays in its heap until it comes to the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import inf, isinf
+from typing import Any
+
+Entry = tuple[float, int, int]  # metric, order among equals, trial
+
+
+def rung_lengths(full: int, divisor: float, num_rungs: int) -> list[int]:
+    """Return the lengths of the rungs, ascending.
+
+    >>> rung_lengths(9000, 3, 3), rung_lengths(12, 3, 3), rung_lengths(3, 4, 3)
+    ([1000, 3000, 9000], [1, 4, 12], [1, 3])
+    """
+    return sorted({rung_length(full, divisor, below) for below in range(num_rungs)})
+
+
+def rung_length(full: int, divisor: float, below: int) -> int:
+    """Return the length of the rung that is so many below the top."""
+    try:
+        return max(int(full / divisor**below), 1)
+    except OverflowError:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a result changed.
+
+    Args:
+        is_best: It is among the best.
+        candidate: The trial that came to be among the best by it: itself, or the best of the rest
+            if there is room for one more; None if there is neither.
+    """
+
+    is_best: bool
+    candidate: int | None
+
+
+class Rung:
+    """The results at one amount of training.
+
+    Args:
+        length: That amount.
+        divisor: One of so many is among the best.
+        is_stopping: Newer results win ties, and the first is always among the best.
+    """
+
+    def __init__(self, length: int, divisor: float, *, is_stopping: bool) -> None:
+        self.length = length
+        self.num_training = 0  # trials on the way to it
+        self.num_promoted = 0
+        self.entries: dict[int, Entry] = {}  # by trial, in the order of their coming
+        self._divisor = divisor
+        self._is_stopping = is_stopping
+        self._num_ever = 0
+        self._best: list[Entry] = []  # all three numbers negated
+        self._rest: list[Entry] = []
+        self._num_best = 0  # without those that were taken back
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, trial: int, metric: float) -> Verdict:
+        """Take a result. A trial has one in each rung."""
+        self._num_ever += 1
+        entry = (metric, -self._num_ever if self._is_stopping else self._num_ever, trial)
+        self.entries[trial] = entry
+        worst = self._worst_of_best()
+        num_before = self._num_best
+        if worst is not None and entry < worst:
+            self._push_best(entry)
+        else:
+            heappush(self._rest, entry)
+        self._balance()
+        worst = self._worst_of_best()
+        is_best = worst is not None and entry <= worst
+        if is_best:
+            return Verdict(True, trial)
+        has_grown = self._num_best > num_before and worst is not None
+        return Verdict(False, worst[2] if has_grown and worst is not None else None)
+
+    def take_back(self, trial: int) -> None:
+        """Forget a trial's result."""
+        worst = self._worst_of_best()
+        entry = self.entries.pop(trial)
+        if worst is not None and entry <= worst:
+            self._num_best -= 1
+        self._balance()
+
+    def metric_of(self, trial: int) -> float:
+        """Return the metric that the trial had here."""
+        return self.entries[trial][0]
+
+    def _num_best_due(self) -> int:
+        due = int(len(self.entries) / self._divisor)
+        return min(max(due, 1), len(self.entries)) if self._is_stopping else due
+
+    def _balance(self) -> None:
+        due = self._num_best_due()
+        while self._num_best > due:
+            worst = self._worst_of_best()
+            assert worst is not None
+            heappop(self._best)
+            self._num_best -= 1
+            heappush(self._rest, worst)
+        while self._num_best < due:
+            entry = heappop(self._rest)
+            if entry[2] in self.entries:
+                self._push_best(entry)
+
+    def _push_best(self, entry: Entry) -> None:
+        heappush(self._best, _negated(entry))
+        self._num_best += 1
+
+    def _worst_of_best(self) -> Entry | None:
+        while self._best:
+            entry = _negated(self._best[0])
+            if entry[2] in self.entries:
+                return entry
+            heappop(self._best)
+        return None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the rung as JSON-ready data; infinity is None there."""
+        return {
+            "length": self.length,
+            "num_training": self.num_training,
+            "num_promoted": self.num_promoted,
+            "trials": list(self.entries),
+            "metrics": [None if isinf(entry[0]) else entry[0] for entry in self.entries.values()],
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Become the rung that `snapshot` was taken of."""
+        self.num_training = snapshot["num_training"]
+        self.num_promoted = snapshot["num_promoted"]
+        self._num_ever = len(snapshot["trials"])
+        sign = -1 if self._is_stopping else 1
+        self.entries = {
+            trial: (inf if metric is None else metric, sign * order, trial)
+            for order, (trial, metric) in enumerate(
+                zip(snapshot["trials"], snapshot["metrics"], strict=True), 1
+            )
+        }
+        ranked = sorted(self.entries.values())
+        self._num_best = self._num_best_due()
+        self._best = [_negated(entry) for entry in ranked[: self._num_best]]
+        self._rest = ranked[self._num_best :]
+        heapify(self._best)
+
+
+def _negated(entry: Entry) -> Entry:
+    metric, order, trial = entry
+    return -metric, -order, -trial

@@ -1,0 +1,252 @@
+"""`Search`: the one door between the machine and all search methods.
+
+    Machine ── results, exits, answers ──► Search ── metrics, smaller is better ──► SearchMethod
+            ◄── Create, TrainTo, Close, Ask…, Shutdown ◄── which trial, how far ──
+
+Here is what all methods have in common: the trials and the generator that they are drawn with, the
+sign of the metric (None, NaN and infinities are the worst metric there is), the order in which the
+sampler's answers become trials, progress that never goes back, and the end. A search is over when
+every trial that was asked for is over: a method that wants another asks for it before that.
+
+Invariants: indices count up from 0 without a gap; nothing is said of a trial that was closed or is
+over; `Shutdown` comes once and is the last word; the same events give the same actions, whether or
+not the search was made anew from a snapshot in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, isfinite
+from typing import Any
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.config.searchers import (
+    AdaptiveAshaSearcher,
+    AsyncHalvingSearcher,
+    GridSearcher,
+    OptunaSearcher,
+    RandomSearcher,
+    Searcher,
+    SingleSearcher,
+)
+from det_jupyter.errors import ConfigError
+from det_jupyter.searcher.actions import Action, AskSampler, ExitReason, Shutdown
+from det_jupyter.searcher.change import SearchChange, find_wider
+from det_jupyter.searcher.full_length import FullLength
+from det_jupyter.searcher.halving import Halving
+from det_jupyter.searcher.method import ConsultingMethod, SearchMethod
+from det_jupyter.searcher.trials import STOPPED, Trials
+from det_jupyter.wire import SearchView
+
+
+def make_method(searcher: Searcher, trials: Trials) -> SearchMethod:
+    """Return the method that a configuration names."""
+    match searcher:
+        case SingleSearcher() | RandomSearcher() | GridSearcher():
+            return FullLength(searcher, trials)
+        case AsyncHalvingSearcher() | AdaptiveAshaSearcher():
+            return Halving(searcher, trials)
+        case OptunaSearcher():
+            from det_jupyter.searcher.optuna import Optuna
+
+            return Optuna(searcher, trials)
+
+
+class Search:
+    """An experiment's search.
+
+    Args:
+        config: The experiment's configuration.
+        snapshot: What `snapshot` returned, to go on from there; None: a new search.
+    """
+
+    def __init__(
+        self, config: ExperimentConfig, snapshot: Mapping[str, Any] | None = None
+    ) -> None:
+        self._searcher: Any = config.searcher
+        self._sign = 1.0 if config.searcher.smaller_is_better else -1.0
+        self._trials = Trials(config.hyperparameters, config.reproducibility.experiment_seed)
+        self._method = make_method(config.searcher, self._trials)
+        self._answers: dict[int, dict[str, Any]] = {}  # of the sampler, out of turn
+        self._progress = 0.0
+        self._is_over = False
+        if snapshot is not None:
+            self._restore(snapshot)
+
+    def start(self) -> list[Action]:
+        """Return what to do first; called once."""
+        return self._concluded(self._method.start())
+
+    def on_target_reached(self, index: int, metric: float | None) -> list[Action]:
+        """A trial has trained as far as its last `TrainTo` said; called once for each.
+
+        Args:
+            index: The trial.
+            metric: The searcher metric there, as reported.
+        """
+        if not self._is_open(index):
+            return []
+        return self._concluded(self._method.on_target_reached(index, self._signed(metric)))
+
+    def on_report(self, index: int, time: float | None, metric: float | None) -> list[Action]:
+        """A trial has validated.
+
+        Args:
+            index: The trial.
+            time: What it reported as the searcher's `time_metric`, None if it did not.
+            metric: The searcher metric, as reported.
+        """
+        if not self._is_open(index):
+            return []
+        known = time if time is not None and isfinite(time) else None
+        return self._concluded(self._method.on_report(index, known, self._signed(metric)))
+
+    def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
+        """A trial is over; called once for each, also for those that were closed."""
+        if self._is_over or not self._trials.note_exit(index):
+            return []
+        return self._concluded(self._method.on_exited(index, reason))
+
+    def on_sampled(self, index: int, hparams: dict[str, Any]) -> list[Action]:
+        """The sampler has answered `AskSampler`. Trials are made in the order of the questions."""
+        trials = self._trials
+        if self._is_over or not trials.num_created <= index < trials.num_requested:
+            return []
+        assert isinstance(self._method, ConsultingMethod)
+        self._answers.setdefault(index, hparams)
+        actions: list[Action] = []
+        while trials.num_created in self._answers:
+            create = trials.create_asked(self._answers.pop(trials.num_created))
+            actions += [create, *self._method.on_created(create.index)]
+        return self._concluded(actions)
+
+    def on_judged(self, index: int, is_pruned: bool) -> list[Action]:
+        """The pruner has answered `AskPruner`."""
+        if not self._is_open(index) or not isinstance(self._method, ConsultingMethod):
+            return []
+        return self._concluded(self._method.on_judged(index, is_pruned))
+
+    def change(self, new: SearchChange) -> list[Action]:
+        """Give the search other limits.
+
+        Raises:
+            ConfigError: The change cannot be made; all reasons. Nothing has changed.
+        """
+        problems = self._find_problems(new)
+        if problems:
+            raise ConfigError(problems)
+        if new.hyperparameters is not None:
+            self._trials.hyperparameters = new.hyperparameters
+        return self._concluded(self._method.change(new))
+
+    @property
+    def time_metric(self) -> str | None:
+        """The validation metric that training is measured by, if it is not its length."""
+        return getattr(self._searcher, "time_metric", None)
+
+    @property
+    def progress(self) -> float:
+        """How much of the search is done: begins at 0, never goes back, ends at 1."""
+        return self._progress
+
+    def pending(self) -> list[Action]:
+        """Return the questions that are open, to ask them again."""
+        asked = range(self._trials.num_created, self._trials.num_requested)
+        questions: list[Action] = [AskSampler(i) for i in asked if i not in self._answers]
+        if isinstance(self._method, ConsultingMethod):
+            questions += self._method.unanswered()
+        return [] if self._is_over else questions
+
+    def view(self) -> SearchView:
+        """Return how the search stands."""
+        return SearchView(
+            name=self._searcher.name,
+            max_trials=self._method.max_trials,
+            num_created=self._trials.num_created,
+            num_closed=self._trials.num_over,
+            divisor=getattr(self._searcher, "divisor", None),
+            brackets=self._method.brackets(),
+        )
+
+    def bracket_of(self, index: int) -> int | None:
+        """Return the number of the trial's bracket; None if the search has none."""
+        return self._trials.bracket[index] if self._method.brackets() else None
+
+    def rung_metrics(self, index: int) -> list[float | None]:
+        """Return the trial's metrics at the rungs that it has reached, lowest first.
+
+        They are as reported; None where that was nothing, or no number.
+        """
+        metrics = self._method.rung_metrics(index)
+        return [self._sign * metric if isfinite(metric) else None for metric in metrics]
+
+    def was_stopped(self, index: int) -> bool:
+        """Return whether the search closed the trial before its full length."""
+        return self._trials.status[index] == STOPPED
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything as JSON-ready data, so that a new search can go on from here."""
+        return {
+            "hyperparameters": dict(self._trials.hyperparameters),
+            "trials": self._trials.snapshot(),
+            "method": self._method.snapshot(),
+            "answers": [[index, hparams] for index, hparams in self._answers.items()],
+            "progress": self._progress,
+            "is_over": self._is_over,
+        }
+
+    def _restore(self, snapshot: Mapping[str, Any]) -> None:
+        self._trials.hyperparameters = snapshot["hyperparameters"]
+        self._trials.restore(snapshot["trials"])
+        self._method.restore(snapshot["method"])
+        self._answers = {index: hparams for index, hparams in snapshot["answers"]}
+        self._progress = snapshot["progress"]
+        self._is_over = snapshot["is_over"]
+
+    def _is_open(self, index: int) -> bool:
+        return index < self._trials.num_created and self._trials.is_open(index)
+
+    def _signed(self, metric: float | None) -> float:
+        if metric is None or not isfinite(metric):
+            return inf
+        return self._sign * metric
+
+    def _concluded(self, actions: list[Action]) -> list[Action]:
+        """Add the end, if it has come; note the progress."""
+        if not self._is_over and self._trials.num_over == self._trials.num_requested:
+            self._is_over = True
+            actions = [*actions, Shutdown()]
+        present = 1.0 if self._is_over else self._method.progress
+        self._progress = max(self._progress, min(present, 1.0))
+        return actions
+
+    def _find_problems(self, new: SearchChange) -> list[str]:
+        if self._is_over:
+            return ["searcher: the search is over; submit a new experiment"]
+        problems = [*self._find_wrong_counts(new), *self._method.find_problems(new)]
+        if new.hyperparameters is not None:
+            problems += self._find_wrong_space(new.hyperparameters)
+        return sorted(problems)
+
+    def _find_wrong_counts(self, new: SearchChange) -> list[str]:
+        name, problems = self._searcher.name, []
+        if new.max_trials is not None:
+            least = self._method.max_trials
+            if name in ("single", "grid"):
+                problems.append(f"searcher.max_trials: searcher {name} does not have it")
+            elif new.max_trials < least:
+                problems.append(
+                    f"searcher.max_trials: got {new.max_trials}, expected at least {least}"
+                )
+        limit = new.max_concurrent_trials
+        if limit is not None and name == "single":
+            problems.append("searcher.max_concurrent_trials: searcher single does not have it")
+        elif limit is not None and limit < 0:
+            problems.append(f"searcher.max_concurrent_trials: got {limit}, expected at least 0")
+        return problems
+
+    def _find_wrong_space(self, hyperparameters: Mapping[str, Any]) -> list[str]:
+        name = self._searcher.name
+        if name in ("single", "grid"):
+            return [f"hyperparameters: searcher {name} has chosen them all; they cannot change"]
+        return list(find_wider(hyperparameters, self._trials.hyperparameters))

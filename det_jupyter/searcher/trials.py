@@ -1,0 +1,122 @@
+"""The trials of one search, in columns: a search may have a million.
+
+    drawn here, from the experiment's one generator, in this order for each trial that is made:
+    its hyperparameters, then the five words that its seed takes (config/seeds.py).
+
+    status     t ──► r ──► t     told to train; rests at a rung; told to train on
+               t, r ──► c        closed: it trained its full length, or was measured to the end
+               t, r ──► s        stopped: closed before that
+               t, r ──► x        left by itself: failed, was killed, or its code asked to
+               t, r ──► i        left with InvalidHP, and was replaced
+
+A trial is over when it has exited; a closed one takes a while until it does.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.config.hyperparameters import sample_hparams
+from det_jupyter.config.seeds import draw_trial_seed, make_generator
+from det_jupyter.searcher.actions import AskSampler, Create
+
+ASKED, TRAINING, RESTING, CLOSED, STOPPED, EXITED, INVALID = (ord(letter) for letter in "?trcsxi")
+_OPEN = (TRAINING, RESTING)
+# Of a space that holds nothing valid, every sample would be replaced, for ever.
+_MOST_INVALID = 100
+_MOST_INVALID_PER_TRIAL = 10
+
+
+class Trials:
+    """Makes trials, counts them, and knows of each its bracket, rung and status."""
+
+    def __init__(self, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        self.hyperparameters = hyperparameters
+        self.generator = make_generator(seed)
+        self.num_created = 0  # the rest of the rows was asked for
+        self.num_over = 0
+        self.num_invalid = 0
+        self.bracket = array("i")
+        self.rung = array("h")
+        self.status = bytearray()
+        self._is_over = bytearray()
+
+    @property
+    def num_requested(self) -> int:
+        """How many there are, those that the sampler was asked for included."""
+        return len(self.status)
+
+    def create(self, bracket: int = 0, hparams: dict[str, Any] | None = None) -> Create:
+        """Make the next trial, with drawn hyperparameters or these."""
+        self._add_row(bracket, TRAINING)
+        return self._create(hparams)
+
+    def ask(self, bracket: int = 0) -> AskSampler:
+        """Ask the sampler for the next trial; `create_asked` makes it."""
+        self._add_row(bracket, ASKED)
+        return AskSampler(self.num_requested - 1)
+
+    def create_asked(self, hparams: dict[str, Any]) -> Create:
+        """Make the first of the trials that were asked for."""
+        self.status[self.num_created] = TRAINING
+        return self._create(hparams)
+
+    def _create(self, hparams: dict[str, Any] | None) -> Create:
+        index = self.num_created
+        self.num_created += 1
+        if hparams is None:
+            hparams = sample_hparams(self.hyperparameters, self.generator)
+        return Create(index, hparams, draw_trial_seed(self.generator))
+
+    def _add_row(self, bracket: int, status: int) -> None:
+        self.bracket.append(bracket)
+        self.rung.append(0)
+        self.status.append(status)
+        self._is_over.append(False)
+
+    def is_open(self, index: int) -> bool:
+        """Return whether the trial trains or rests: nothing has ended it, or was told to."""
+        return self.status[index] in _OPEN
+
+    def note_exit(self, index: int) -> bool:
+        """Note that a trial is over; return False if that was known, or there is no such trial."""
+        if index >= self.num_created or self._is_over[index]:
+            return False
+        self._is_over[index] = True
+        self.num_over += 1
+        return True
+
+    def replace(self, index: int, max_trials: int) -> bool:
+        """Take note of a trial's InvalidHP; return False if there were too many to go on so."""
+        limit = max(_MOST_INVALID, _MOST_INVALID_PER_TRIAL * max_trials)
+        if self.num_invalid >= limit:
+            return False
+        self.num_invalid += 1
+        self.status[index] = INVALID
+        return True
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything but the hyperparameters, JSON-ready."""
+        return {
+            "generator": list(self.generator.getstate()[1]),
+            "num_created": self.num_created,
+            "num_over": self.num_over,
+            "num_invalid": self.num_invalid,
+            "bracket": self.bracket.tolist(),
+            "rung": self.rung.tolist(),
+            "status": self.status.decode("ascii"),
+            "is_over": "".join("01"[is_over] for is_over in self._is_over),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Go back to where `snapshot` was taken."""
+        self.generator.setstate((3, tuple(snapshot["generator"]), None))
+        self.num_created = snapshot["num_created"]
+        self.num_over = snapshot["num_over"]
+        self.num_invalid = snapshot["num_invalid"]
+        self.bracket = array("i", snapshot["bracket"])
+        self.rung = array("h", snapshot["rung"])
+        self.status = bytearray(snapshot["status"], "ascii")
+        self._is_over = bytearray(letter == "1" for letter in snapshot["is_over"])

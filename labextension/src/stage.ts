@@ -1,0 +1,143 @@
+/**
+ * A picture on a canvas with its caption: sharp on every screen, drawn at most once a frame, and
+ * only while it is laid out. What it shows is drawn, read and moved in by others.
+ */
+import { h, setAttribute, setText } from './dom.js';
+import { readTheme, type ITheme } from './theme.js';
+
+export interface IBrush {
+  context: CanvasRenderingContext2D;
+  theme: ITheme;
+  width: number;
+  height: number;
+}
+
+export interface IStageOptions {
+  title: string;
+  height: number;
+  /** Said of the picture as a whole. */
+  draw: (brush: IBrush) => void;
+  /** The pointer is here; `null` when it has left. */
+  onPoint: (at: { x: number; y: number } | null) => void;
+  onClick: (at: { x: number; y: number }) => void;
+  /** Returns whether the key was for this picture. */
+  onKey: (key: string) => boolean;
+}
+
+export class Stage {
+  readonly node: HTMLElement;
+  /** Where legends and buttons go. */
+  readonly head = h('div.det-figure-head');
+  readonly foot = h('div.det-legend');
+  readonly canvas = h('canvas', { 'aria-hidden': 'true' });
+
+  constructor(private readonly _options: IStageOptions) {
+    this._host = h('div.det-stage', { role: 'img', tabindex: 0 }, this.canvas);
+    this._host.style.height = `${_options.height}px`;
+    this.head.append(h('span.det-chart-title', {}, _options.title), this._readout);
+    this.node = h('figure.det-figure', {}, this.head, this._host, this.foot, this._spoken);
+    this._host.addEventListener('keydown', event => this._onKey(event));
+    this._host.addEventListener('pointermove', event => _options.onPoint(this.at(event)));
+    this._host.addEventListener('pointerleave', () => _options.onPoint(null));
+    this._host.addEventListener('blur', () => _options.onPoint(null));
+    this._host.addEventListener('click', event => _options.onClick(this.at(event)));
+    this._sizes = new ResizeObserver(() => this.redraw());
+    this._sizes.observe(this._host);
+  }
+
+  get width(): number {
+    return this._host.clientWidth;
+  }
+
+  get height(): number {
+    return this._options.height;
+  }
+
+  /** A pointer's place in the picture. */
+  at(event: MouseEvent): { x: number; y: number } {
+    const box = this._host.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  }
+
+  describe(text: string): void {
+    setAttribute(this._host, 'aria-label', text);
+  }
+
+  /** Show what is under the pointer or the cursor. */
+  read(text: string): void {
+    setText(this._readout, text);
+    setAttribute(this._readout, 'title', text);
+  }
+
+  /** Have it read aloud. */
+  speak(text: string): void {
+    setText(this._spoken, text);
+  }
+
+  /** Draw before the next frame. */
+  redraw(): void {
+    if (this._frame === 0) {
+      this._frame = requestAnimationFrame(() => {
+        this._frame = 0;
+        this._draw();
+      });
+    }
+  }
+
+  /** Take over changed colours. */
+  restyle(): void {
+    this._theme = undefined;
+    this.redraw();
+  }
+
+  dispose(): void {
+    cancelAnimationFrame(this._frame);
+    this._sizes.disconnect();
+  }
+
+  private _draw(): void {
+    const context = this.canvas.getContext('2d');
+    const { width, height } = this;
+    if (context === null || width === 0) {
+      return; // not laid out: the ResizeObserver calls again
+    }
+    const density = devicePixelRatio || 1;
+    const [w, tall] = [Math.round(width * density), Math.round(height * density)];
+    if (this.canvas.width !== w || this.canvas.height !== tall) {
+      this.canvas.width = w;
+      this.canvas.height = tall;
+    }
+    context.setTransform(density, 0, 0, density, 0, 0);
+    context.clearRect(0, 0, width, height);
+    this._theme ??= readTheme(this.node);
+    context.font = this._theme.font;
+    context.textBaseline = 'middle';
+    this._options.draw({ context, theme: this._theme, width, height });
+  }
+
+  private _onKey(event: KeyboardEvent): void {
+    if (this._options.onKey(event.key)) {
+      event.preventDefault();
+      event.stopPropagation(); // the notebook moves between cells by these keys
+    }
+  }
+
+  private readonly _host: HTMLElement;
+  private readonly _readout = h('span.det-quiet.det-readout');
+  private readonly _spoken = h('div.det-unseen', { 'aria-live': 'polite' });
+  private readonly _sizes: ResizeObserver;
+  private _frame = 0;
+  private _theme: ITheme | undefined;
+}
+
+/** Text cut to a width, with an ellipsis where it was. */
+export function fitted(context: CanvasRenderingContext2D, text: string, width: number): string {
+  if (context.measureText(text).width <= width) {
+    return text;
+  }
+  let length = Math.max(1, Math.floor((text.length * width) / context.measureText(text).width));
+  while (length > 1 && context.measureText(`${text.slice(0, length)}…`).width > width) {
+    length -= 1;
+  }
+  return `${text.slice(0, length)}…`;
+}

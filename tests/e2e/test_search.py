@@ -1,0 +1,196 @@
+"""Searches over real trials: who trains how far, what survives, and what it is bit for bit."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import ConfigError
+from det_jupyter.wire import State, TrialView
+from tests.processes import DetHome, wait_until
+from tests.trials import TRIAL_SOURCE, small_config, submit
+
+pytestmark = pytest.mark.e2e
+
+SOURCE = TRIAL_SOURCE.replace("lr=0.01", 'lr=context.get_hparam("lr")')
+HPARAMS = {
+    "global_batch_size": 16,
+    "pause_s": 0.0,
+    "lr": {"type": "log", "base": 10, "minval": -5, "maxval": -1.5},
+}
+ASHA = {
+    "name": "async_halving",
+    "metric": "error",
+    "max_length": {"batches": 90},
+    "num_rungs": 3,
+    "divisor": 3,
+    "max_trials": 9,
+    "max_concurrent_trials": 4,
+}
+RANDOM = {"name": "random", "metric": "error", "max_length": {"batches": 90}, "max_trials": 9}
+
+
+def search(searcher: dict[str, Any], *, pause_s: float = 0.0, slots: int = 1) -> dict[str, Any]:
+    return small_config(
+        name=searcher["name"],
+        hyperparameters=HPARAMS | {"pause_s": pause_s},
+        searcher=searcher,
+        min_validation_period={"batches": 10},
+        resources={"slots_per_trial": slots},
+    )
+
+
+def run(client: Client, config: dict[str, Any]) -> Experiment:
+    experiment = submit(client, config, SOURCE)
+    assert experiment.wait(120) is State.COMPLETED, experiment.view.message
+    return experiment
+
+
+def validations(experiment: Experiment) -> dict[int, dict[int, float | None]]:
+    """Return the searcher's metric by trial index and step."""
+    index = {trial.id: trial.index for trial in experiment.view.trials}
+    return {
+        index[curve.trial_id]: dict(zip(curve.steps, curve.values, strict=True))
+        for curve in experiment.curves()
+        if (curve.group, curve.name) == ("validation", "error")
+    }
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_asha_trains_the_best_on_as_if_they_had_never_stopped(client: Client, slots: int) -> None:
+    straight = run(client, search(RANDOM, slots=slots))
+    halved = run(client, search(ASHA, slots=slots))
+    trials = halved.view.trials
+    by_index = {trial.index: trial for trial in straight.view.trials}
+    assert [trial.hparams for trial in trials] == [by_index[t.index].hparams for t in trials]
+    assert {trial.steps_completed for trial in trials} == {10, 30, 90}
+    assert sum(trial.steps_completed == 10 for trial in trials) >= 4
+    # The same hyperparameters and seeds: a trial that went over rungs is the one that did not.
+    everything = validations(straight)
+    for index, metrics in validations(halved).items():
+        assert metrics == {step: everything[index][step] for step in metrics}
+    assert all(len(t.rung_metrics) == {10: 1, 30: 2, 90: 3}[t.steps_completed] for t in trials)
+    assert [trial.was_stopped for trial in trials] == [t.steps_completed < 90 for t in trials]
+    assert not any(trial.restarts for trial in trials)
+
+
+def trained(experiment: Experiment) -> int:
+    return sum(trial.steps_completed for trial in experiment.view.trials)
+
+
+def resting(experiment: Experiment) -> list[TrialView]:
+    return [trial for trial in experiment.view.trials if trial.is_resting and not trial.allocation]
+
+
+def test_a_resting_trial_holds_no_slot_and_says_what_it_waits_for(client: Client) -> None:
+    experiment = submit(client, search(ASHA, pause_s=0.01), SOURCE)
+    trial = wait_until(lambda: resting(experiment), "a trial rests")[0]
+    assert trial.waiting_for == (
+        "rests at 10 batches and holds no slots; goes on if it is among the best 1 of 3 there"
+    )
+    assert trial.state is State.ACTIVE
+    experiment.kill()
+    wait_until(lambda: experiment.state.is_terminal, "it is gone")
+
+
+def test_a_search_survives_its_master(home: DetHome, client: Client) -> None:
+    undisturbed = validations(run(client, search(ASHA)))
+    experiment = submit(client, search(ASHA, pause_s=0.005), SOURCE)
+    for batches in (60, 150):
+        wait_until(lambda: trained(experiment) > batches, "the search goes on")  # noqa: B023
+        home.master().send_signal(signal.SIGKILL)
+    assert experiment.wait(120) is State.COMPLETED
+    for index, metrics in validations(experiment).items():  # who came first may be another
+        for step in metrics.keys() & undisturbed[index].keys():
+            assert metrics[step] == undisturbed[index][step]
+    assert max(t.steps_completed for t in experiment.view.trials) == 90
+
+
+def test_a_paused_search_goes_on_where_it_was(client: Client) -> None:
+    experiment = submit(client, search(ASHA, pause_s=0.01), SOURCE)
+    wait_until(lambda: resting(experiment), "a trial rests")
+    experiment.pause()
+    wait_until(lambda: not any(t.allocation for t in experiment.view.trials), "slots are free")
+    experiment.activate()
+    assert experiment.wait(120) is State.COMPLETED
+    assert max(t.steps_completed for t in experiment.view.trials) == 90
+
+
+UNRELIABLE = SOURCE.replace(
+    "    def build_training_data_loader(self):",
+    """        if context.get_hparam("lr") > 1e-2:
+            raise ValueError("too fast")
+        if context.get_hparam("lr") < 1e-4:
+            raise det_jupyter.InvalidHP("too slow")
+
+    def build_training_data_loader(self):""",
+    1,
+).replace("import time\n", "import time\nimport det_jupyter\n", 1)
+
+
+def test_failing_and_invalid_trials_do_not_stop_a_search(client: Client) -> None:
+    experiment = submit(client, search(RANDOM), UNRELIABLE)
+    assert experiment.wait(120) is State.COMPLETED
+    trials = experiment.view.trials
+    lrs = {state: [t.hparams["lr"] for t in trials if t.state is state] for state in State}
+    assert min(lrs[State.ERROR]) > 1e-2
+    invalid = [t for t in trials if t.hparams["lr"] < 1e-4]
+    assert invalid, "the seed draws some that are too slow"
+    assert len(trials) == 9 + len(invalid)  # each of these was replaced
+
+
+def test_nan_counts_as_the_worst_and_stops_nothing(client: Client) -> None:
+    source = SOURCE.replace(
+        'return {"error": nn.functional.mse_loss(self.model(x), y)}',
+        'bad = self.context.get_hparam("lr") > 1e-3\n'
+        '        return {"error": float("nan") if bad else nn.functional.mse_loss('
+        "self.model(x), y)}",
+    )
+    experiment = submit(client, search(ASHA), source)
+    assert experiment.wait(120) is State.COMPLETED
+    trials = experiment.view.trials
+    farthest = [t for t in trials if t.steps_completed == 90]
+    assert farthest
+    assert all(t.hparams["lr"] <= 1e-3 for t in farthest)
+
+
+def test_the_winner_is_trained_on_as_if_it_had_not_stopped(client: Client) -> None:
+    short = run(client, search(RANDOM | {"max_length": {"batches": 40}, "max_trials": 2}))
+    long = run(client, search(RANDOM | {"max_trials": 2}))
+    winner = short.view.trials[0]
+    continued = short.trials[0].train_to({"batches": 90})
+    assert continued.wait(60) is State.COMPLETED
+    expected = validations(long)[winner.index]
+    later = validations(continued)[0]
+    assert later == {step: expected[step] for step in later}
+    assert max(later) == 90
+    assert min(later) >= 40
+
+
+def test_a_running_search_is_given_more_trials_and_one_is_killed(client: Client) -> None:
+    experiment = submit(client, search(RANDOM | {"max_trials": 3}, pause_s=0.01), SOURCE)
+    wait_until(lambda: experiment.view.trials[0].steps_completed > 0, "it trains")
+    experiment.change_search(max_trials=5)
+    experiment.trials[0].kill()
+    assert experiment.wait(60) is State.COMPLETED
+    trials = experiment.view.trials
+    assert len(trials) == 5
+    assert trials[0].state is State.CANCELED
+    assert experiment.config["searcher"]["max_trials"] == 5
+    with pytest.raises(ConfigError, match="max_trials"):
+        submit(client, search(RANDOM | {"max_trials": 0}), SOURCE)
+
+
+def test_optuna_chooses_hyperparameters(client: Client, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    searcher = RANDOM | {"name": "optuna", "max_trials": 6, "max_concurrent_trials": 2}
+    experiment = run(client, search(searcher | {"pruner": "none"}))
+    lrs = [trial.hparams["lr"] for trial in experiment.view.trials]
+    assert len(set(lrs)) == 6
+    assert all(1e-5 <= lr <= 10**-1.5 for lr in lrs)
+    with pytest.raises(ConfigError, match=r"searcher\.sampler: got 'TPESampleer'.*TPESampler"):
+        submit(client, search(searcher | {"sampler": "TPESampleer"}), SOURCE)

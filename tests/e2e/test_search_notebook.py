@@ -1,0 +1,150 @@
+"""Searches as a user has them: previewed, watched, changed, trained on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from tests.notebook_kernel import Notebook, notebook
+from tests.processes import DetHome, wait_until
+from tests.trials import TRIAL_SOURCE
+
+pytestmark = pytest.mark.e2e
+
+ASHA = """%%det_experiment {options}
+name: search
+entrypoint: SmallTrial
+hyperparameters:
+  global_batch_size: 16
+  pause_s: {pause_s}
+  lr: {{type: log, base: 10, minval: -3, maxval: -1}}
+searcher:
+  name: async_halving
+  metric: error
+  max_trials: {max_trials}
+  num_rungs: 2
+  max_length: {{batches: 16}}
+resources: {{slots_per_trial: 1}}
+"""
+
+
+def asha(*, options: str = "", pause_s: float = 0.0, max_trials: int = 8) -> str:
+    return ASHA.format(options=options, pause_s=pause_s, max_trials=max_trials)
+
+
+@pytest.fixture(scope="module")
+def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """Return a notebook in which the trial is defined."""
+    with notebook(tmp_path_factory.mktemp("book")) as book:
+        book.check("%load_ext det_jupyter")
+        book.check(TRIAL_SOURCE)
+        yield book
+
+
+def value_of(book: Notebook, expression: str) -> str:
+    return str(book.check(f"print({expression})").text).strip()
+
+
+def test_a_preview_submits_nothing(book: Notebook, client: Client) -> None:
+    before = len(client.experiments())
+    (shown,) = book.check(asha(options="--preview --seconds-per-batch 0.5")).bundles
+    text = shown["text/plain"]
+    assert "async_halving: 8 trials, judged by error" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith(("4 b", "16 b"))]
+    assert rows == [["4", "batches", "6"], ["16", "batches", "2"]]
+    assert "Training in all: 56 batches" in text
+    assert "On 4 slots, 4 trials at once: about " in text
+    assert "(0.5 s a batch, as given)" in text
+    assert "<svg" in shown["text/html"]
+    assert len(client.experiments()) == before
+
+
+def test_a_preview_of_something_wrong_names_the_lines(book: Notebook) -> None:
+    outputs = book.run(asha(options="--preview").replace("num_rungs: 2", "num_rungs: zero"))
+    assert outputs.error is not None
+    assert "line 11: searcher.num_rungs: got 'zero'" in outputs.error
+
+
+def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook) -> None:
+    started = time.monotonic()
+    book.check(asha(pause_s=0.01))
+    assert time.monotonic() - started < 2.0
+    outputs = book.check("experiment.wait(120)", timeout_s=130)
+    assert "8/8 trials" in outputs.all_text
+    assert "best error=" in outputs.all_text
+    assert value_of(book, "len(experiment.trials)") == "8"
+    best = "experiment.best_trial().view.best_metric"
+    table = "[row['error'] for row in experiment.trials_table()]"
+    assert value_of(book, f"{best} == min({table}) == {table}[0]") == "True"
+    listed = book.check(
+        "get_ipython().run_line_magic('det_experiment', f'trials {experiment.id}')"
+    ).text
+    assert listed.splitlines()[1].split() == ["trial", "state", "error", "latest", "batches", "lr"]
+    assert len(listed.splitlines()) == 10
+    (shown,) = book.check(asha(options="--preview")).bundles
+    number = value_of(book, "experiment.id")
+    assert f"measured in experiment {number})" in shown["text/plain"]
+    names = book.complete("%%det_experiment\nentrypoint: SmallTrial\nsearcher: {metric: ")
+    names = names or book.complete("%%det_experiment\nentrypoint: SmallTrial\nsearcher: {metric: ")
+    assert "error" in names
+
+
+def test_a_running_search_gets_more_trials_and_one_of_them_is_killed(
+    book: Notebook, client: Client
+) -> None:
+    book.check(asha(pause_s=0.05, max_trials=4))
+    experiment = Experiment(client, int(value_of(book, "experiment.id")))
+    changed = book.check(
+        "get_ipython().run_line_magic('det_experiment', "
+        "f'change {experiment.id} --max-trials 6 --max-concurrent 2')"
+    ).text
+    assert "async_halving, 6 trials, to 16 batches, 2 at once" in changed
+    assert value_of(book, "experiment.config['searcher']['max_trials']") == "6"
+    wait_until(lambda: any(t.allocation for t in experiment.view.trials), "a trial runs")
+    book.check("experiment.trials[0].kill()")
+    book.check("experiment.wait(120)", timeout_s=130)
+    view = experiment.view
+    assert len(view.trials) == 6
+    assert view.trials[0].state == "CANCELED"
+    refused = book.run("experiment.change_search(max_trials=9)")
+    assert refused.error is not None
+    assert "Conflict: " in refused.error
+
+
+def test_a_change_that_cannot_be_is_refused_with_its_reasons(book: Notebook) -> None:
+    book.check(asha(pause_s=0.05, max_trials=4))
+    refused = book.run("experiment.change_search(max_trials=1, max_length={'batches': 2})")
+    assert refused.error is not None
+    assert "max_trials" in refused.error
+    assert "max_length" in refused.error
+    assert value_of(book, "experiment.config['searcher']['max_trials']") == "4"
+    assert "nothing to change" in (book.run("experiment.change_search()").error or "")
+    book.check("experiment.kill()")
+
+
+def test_the_winner_is_trained_on_with_its_hyperparameters(book: Notebook, client: Client) -> None:
+    book.check(asha())
+    book.check("experiment.wait(120)", timeout_s=130)
+    book.check("best = experiment.best_trial()\nlonger = best.train_to({'batches': 32})")
+    book.check("assert longer.wait(60) == 'COMPLETED'")
+    assert value_of(book, "type(longer).__name__") == "NotebookExperiment"
+    assert value_of(book, "longer.trial.view.steps_completed") == "32"
+    assert value_of(book, "longer.trial.hparams == best.hparams") == "True"
+    assert value_of(book, "longer.trial.view.seed == best.view.seed") == "True"
+    assert value_of(book, "longer.config['searcher']['name']") == "single"
+    # It went on from the checkpoint: its own curve begins where the other one ended.
+    first = "min(min(c.steps) for c in longer.curves() if c.group == 'batches')"
+    assert int(value_of(book, first)) > 1
+    refused = book.run("best.train_to({'parsecs': 2})")
+    assert "length: got {'parsecs': 2}, expected exactly one of" in (refused.error or "")
+
+
+def test_help_on_a_key(book: Notebook) -> None:
+    text = book.check("%det_experiment ? searcher.divisor").text
+    assert text.startswith("searcher.divisor  (")
+    assert "default 4" in text
+    assert "max_trials" in book.check("%det_experiment ? searcher").text
+    assert "did you mean searcher.divisor?" in book.check("%det_experiment ? divisor").text

@@ -1,0 +1,127 @@
+"""A run that reaches its target waits for the search: it goes on in place, or leaves and resumes.
+
+Either way it ends bit for bit as a run that was trained straight to its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.records import CheckpointSaved, MetricsReported, TargetReached
+from tests.integration.rank_support import Gang, Lab
+from tests.integration.test_training_resume import RESTLESS, assert_same_weights, config
+
+# Straight runs validate where the targets are: a validation may draw random numbers too.
+EVERY_10: dict[str, Any] = {"min_validation_period": {"batches": 10}}
+
+
+def reached(gang: Gang) -> TargetReached:
+    """Wait until the gang has reached its first target."""
+    found = gang.wait_until(lambda: gang.of(TargetReached), "the target is reached")
+    return found[0]
+
+
+def validations(gang: Gang) -> list[tuple[int, dict[str, Any]]]:
+    return [(record.steps_completed, record.metrics) for record in gang.validations()]
+
+
+@pytest.fixture
+def straight(lab: Lab) -> Gang:
+    gang = lab.start(RESTLESS, config(**EVERY_10))
+    assert gang.ended().reason == "completed"
+    return gang
+
+
+def test_a_promoted_run_goes_on_in_its_slots(lab: Lab, straight: Gang) -> None:
+    gang = lab.start(RESTLESS, config(**EVERY_10), target={"batches": 10})
+    assert reached(gang).steps_completed == 10
+    gang.page.extend(30, is_last=False)
+    gang.wait_until(lambda: len(gang.of(TargetReached)) == 2, "the next target is reached")
+    gang.page.extend(50, is_last=True)
+    assert gang.ended().reason == "completed"
+    assert [r.target for r in gang.of(TargetReached)] == [{"batches": n} for n in (10, 30, 50)]
+    assert validations(gang) == validations(straight)
+    assert_same_weights(straight, gang)
+
+
+def test_a_run_that_rests_goes_on_later_from_its_checkpoint(lab: Lab, straight: Gang) -> None:
+    first = lab.start(RESTLESS, config(**EVERY_10), target={"batches": 20})
+    assert reached(first).target == {"batches": 20}
+    first.page.raise_signal("preempt")
+    assert first.ended().reason == "preempted"
+    assert first.last_checkpoint().steps_completed == 20
+    second = lab.start(RESTLESS, config(**EVERY_10), checkpoint=first.last_checkpoint())
+    assert second.ended().reason == "completed"
+    assert validations(first) + validations(second) == validations(straight)
+    assert_same_weights(straight, second)
+
+
+def test_what_the_target_stands_on_is_saved_before_it_is_told(lab: Lab) -> None:
+    gang = lab.start(RESTLESS, config(checkpoint_policy="none"), target={"batches": 20})
+    reached(gang)
+    kinds = [type(record) for record in gang.records()]
+    assert MetricsReported in kinds[: kinds.index(TargetReached)]
+    assert [record.steps_completed for record in gang.of(CheckpointSaved)] == [20]
+    gang.page.raise_signal("preempt")
+    gang.ended()
+
+
+def test_a_run_that_was_killed_at_its_target_tells_it_again(lab: Lab) -> None:
+    first = lab.start(RESTLESS, config(), target={"batches": 20})
+    reached(first)
+    first.kill()
+    first.wait_for_all()
+    second = lab.start(
+        RESTLESS, config(), checkpoint=first.last_checkpoint(), target={"batches": 20}
+    )
+    assert reached(second).steps_completed == 20
+    assert [step for step, _ in validations(second)] == [20]
+    second.page.raise_signal("preempt")
+    assert second.ended().reason == "preempted"
+
+
+def test_an_aggregation_window_is_not_cut_short_by_a_target(lab: Lab) -> None:
+    aggregating = config(optimizations={"aggregation_frequency": 7}, **EVERY_10)
+    straight = lab.start(RESTLESS, aggregating)
+    straight.ended()
+    gang = lab.start(RESTLESS, aggregating, target={"batches": 10})
+    reached(gang)
+    gang.page.extend(50, is_last=True)
+    gang.ended()
+    assert_same_weights(straight, gang)
+
+
+ODD_METRIC = RESTLESS.replace(
+    'return {"error": nn.functional.mse_loss(self.model(x), y)}',
+    'name = "oth" + "er"; return {name: nn.functional.mse_loss(self.model(x), y)}',
+)
+RANDOM = {"name": "random", "metric": "error", "max_length": {"batches": 20}, "max_trials": 2}
+
+
+def test_a_metric_that_is_missing_counts_as_the_worst_in_a_search(lab: Lab) -> None:
+    gang = lab.start(ODD_METRIC, config(searcher=RANDOM))
+    assert gang.ended().reason == "completed"
+    assert len(gang.of(TargetReached)) == 1
+    assert "searcher.metric: the trial reports other; got 'error'" in gang.output()
+    assert "this counts as the worst value" in gang.output()
+
+
+def test_a_validation_tells_how_much_training_it_was(lab: Lab) -> None:
+    gang = lab.start(RESTLESS, config(searcher=RANDOM, records_per_epoch=90))
+    gang.ended()
+    trained = {record.steps_completed: record.trained for record in gang.validations()}
+    assert trained[15] == {"batches": 15, "records": 240, "epochs": 2 + 4 / 5}
+
+
+def test_a_warm_start_takes_the_weights_and_begins_at_the_first_batch(
+    lab: Lab, straight: Gang
+) -> None:
+    plan, folder = lab.prepare(RESTLESS, config(perform_initial_validation=True), 2)
+    plan = plan.model_copy(update={"warm_start": straight.last_checkpoint()})
+    gang = lab.start_plan(plan, folder)
+    assert gang.ended().steps_completed == 50
+    (step, metrics), *_ = validations(gang)
+    assert step == 0
+    assert metrics["error"] == pytest.approx(validations(straight)[-1][1]["error"], rel=0.2)

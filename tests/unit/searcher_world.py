@@ -1,0 +1,130 @@
+"""A world for a search: trials that train, report, rest and exit; it checks what a search owes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.searcher import (
+    Action,
+    AskPruner,
+    AskSampler,
+    Close,
+    Create,
+    ExitReason,
+    Search,
+    SearchChange,
+    Shutdown,
+    TrainTo,
+)
+
+SPACE = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "global_batch_size": 64}
+METRICS: list[float | None] = [0.0, 0.1, 0.2, 0.25, 0.5, 0.5, -1.5, 3, math.nan, math.inf, None]
+
+
+def make_config(
+    hyperparameters: dict[str, Any] | None = None, *, seed: int = 0, **searcher: Any
+) -> ExperimentConfig:
+    """Return a configuration with this searcher."""
+    return parse_config(
+        {
+            "entrypoint": "SomeTrial",
+            "hyperparameters": SPACE if hyperparameters is None else hyperparameters,
+            "searcher": {"metric": "error"} | searcher,
+            "reproducibility": {"experiment_seed": seed},
+        }
+    )
+
+
+class World:
+    """Holds the trials of one search, and every promise that the search made about them."""
+
+    def __init__(self, config: ExperimentConfig, *, restarts: bool = False) -> None:
+        self.config = config
+        self.restarts = restarts  # the search is made anew before every event
+        self.search = Search(config)
+        self.created: list[Create] = []
+        self.targets: dict[int, TrainTo] = {}  # of trials that train
+        self.trained: dict[int, int] = {}
+        self.closed: list[int] = []  # told to end
+        self.over: set[int] = set()
+        self.asked: list[AskSampler | AskPruner] = []
+        self.is_shut = False
+        self.log: list[Action] = []
+        assert self.search.progress == 0
+        self.take(self.search.start())
+
+    def take(self, actions: list[Action]) -> list[Action]:
+        """Do what the search says, and check that it may say so."""
+        for action in actions:
+            assert not self.is_shut, f"{action} after the end"
+            match action:
+                case Create(index):
+                    assert index == len(self.created)
+                    self.created.append(action)
+                    self.trained[index] = 0
+                case TrainTo(index):
+                    assert index < len(self.created), action
+                    assert index not in {*self.over, *self.closed}, action
+                    self.targets[index] = action
+                case Close(index):
+                    assert index not in {*self.over, *self.closed}, action
+                    self.closed.append(index)
+                    self.targets.pop(index, None)
+                case AskSampler() | AskPruner():
+                    self.asked.append(action)
+                case Shutdown():
+                    assert len(self.over) == len(self.created)
+                    self.is_shut = True
+        self.log += actions
+        return actions
+
+    def tell(self, call: Callable[[Search], list[Action]]) -> list[Action]:
+        """Tell the search something."""
+        if self.restarts:
+            snapshot = json.loads(json.dumps(self.search.snapshot(), allow_nan=False))
+            self.search = Search(self.config, snapshot)
+        before = self.search.progress
+        actions = self.take(call(self.search))
+        assert before <= self.search.progress <= 1
+        assert (self.search.progress == 1) >= self.is_shut
+        return actions
+
+    def reach(self, index: int, metric: float | None) -> list[Action]:
+        """A trial reaches its target."""
+        target = self.targets.pop(index)
+        self.trained[index] = max(self.trained[index], target.length.amount)
+        return self.tell(lambda search: search.on_target_reached(index, metric))
+
+    def report(self, index: int, time: float | None, metric: float | None) -> list[Action]:
+        """A trial validates."""
+        if time is not None and index not in self.closed:
+            self.trained[index] = max(self.trained[index], int(time))
+        return self.tell(lambda search: search.on_report(index, time, metric))
+
+    def exit(self, index: int, reason: ExitReason = ExitReason.COMPLETED) -> list[Action]:
+        """A trial is over."""
+        self.targets.pop(index, None)
+        self.over.add(index)
+        return self.tell(lambda search: search.on_exited(index, reason))
+
+    def change(self, **changes: Any) -> list[Action]:
+        """The search is given other limits."""
+        return self.tell(lambda search: search.change(SearchChange(**changes)))
+
+    def end_closed(self) -> None:
+        """Let all closed trials exit."""
+        for index in [index for index in self.closed if index not in self.over]:
+            self.exit(index)
+
+    def run(self, metric_of: Callable[[int], float | None]) -> dict[int, int]:
+        """Let all trials train, one target at a time in turn; return how far each came."""
+        while not self.is_shut:
+            assert self.targets, "nobody trains, and the search waits"
+            index = next(iter(self.targets))
+            self.reach(index, metric_of(index))
+            self.end_closed()
+        return self.trained

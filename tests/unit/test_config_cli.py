@@ -1,0 +1,108 @@
+"""`python -m det_jupyter.config`: check, schema, reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.config.__main__ import main
+from det_jupyter.config.documents import json_schema, markdown
+
+GOOD = """\
+entrypoint: MyTrial
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+bind_mounts: [{host_path: /a, container_path: /b}]
+"""
+
+
+def test_a_good_file_is_ok_and_shown_with_origins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "t.yaml").write_text("max_restarts: 1\nresources: {priority: 7}\n")
+    arguments = ["check", str(tmp_path / "a.yaml"), "--template", str(tmp_path / "t.yaml")]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ok"
+    assert [line.split() for line in lines if "template" in line] == [
+        ["priority:", "7", "#", "template"],
+        ["max_restarts:", "1", "#", "template"],
+    ]
+    assert "entrypoint: MyTrial" in lines
+    assert not any("experiment_seed" in line for line in lines)
+    assert lines[-1] == (
+        "Note: bind_mounts: ignored: ranks run on this computer as they are, not in containers."
+    )
+
+
+def test_a_seed_that_was_given_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(f"{GOOD}reproducibility: {{experiment_seed: 0}}\n")
+    assert main(["check", str(tmp_path / "a.yaml")]) == 0
+    assert "  experiment_seed: 0\n" in capsys.readouterr().out
+
+
+def test_problems_are_told_with_their_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "searcher:\n  name: random\n  metirc: loss\nmax_restarts: five\n"
+    )
+    assert main(["check", str(tmp_path / "a.yaml")]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "entrypoint: missing; name the class of your trial",
+        "line 1: searcher.max_length: missing; say how long to train, such as {epochs: 6}",
+        "line 1: searcher.max_trials: missing; say how many trials there shall be",
+        "line 1: searcher.metric: missing; name the validation metric to judge by",
+        "line 3: searcher.metirc: unknown key; did you mean metric?",
+        "line 4: max_restarts: got 'five', expected a number",
+    ]
+
+
+def test_problems_of_the_template_are_told_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    template = tmp_path / "t.yaml"
+    template.write_text("name: x\nmax_restarts: five\n")
+    arguments = ["check", str(tmp_path / "a.yaml"), "--template", str(template)]
+    assert main(arguments) == 1
+    template.write_text("name: x\nresources:\n  max_slots: 0\n")
+    assert main(arguments) == 1
+    template.write_text("hyperparameters: {lr: off}\n")
+    assert main(arguments) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "template: line 2: max_restarts: got 'five', expected a number",
+        "template: line 3: resources.max_slots: got 0, expected at least "
+        "resources.slots_per_trial (1)",
+        "template: line 1: hyperparameters.lr: off is false in one version of YAML and text in "
+        'the next; write false, or "off" if it is text',
+    ]
+
+
+def test_a_file_that_is_not_there_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "good.yaml").write_text(GOOD)
+    good, missing = str(tmp_path / "good.yaml"), str(tmp_path / "b.yaml")
+    assert main(["check", missing]) == 2
+    assert main(["check", str(tmp_path)]) == 2
+    assert main(["check", str(tmp_path / "a.yaml")]) == 2
+    assert main(["check", good, "--template", missing]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"No such file or directory: {missing}",
+        f"Is a directory: {tmp_path}",
+        f"not UTF-8: {tmp_path / 'a.yaml'}",
+        f"No such file or directory: {missing}",
+    ]
+
+
+def test_the_schema_and_the_reference_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json_schema()
+    assert main(["reference"]) == 0
+    assert capsys.readouterr().out == markdown()

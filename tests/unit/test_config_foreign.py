@@ -1,0 +1,280 @@
+"""Files written for Determined: read, checked, and what has no effect is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.config import ExperimentConfig, notices, parse_config, parse_yaml
+from det_jupyter.errors import ConfigError
+
+UNWRITTEN = "which this version cannot write to; expected shared_fs or directory"
+EVERYTHING = """
+version: 0
+name: everything
+description: a file that uses all there is
+labels: [a, b]
+workspace: team
+project: mine
+debug: true
+entrypoint: MyTrial
+data: {secrets: {key: abc}, bucket: b}
+hyperparameters: {global_batch_size: 64}
+records_per_epoch: 1000
+scheduling_unit: 50
+min_validation_period: {epochs: 1}
+min_checkpoint_period: {batches: 10}
+perform_initial_validation: true
+checkpoint_policy: all
+max_restarts: 1
+preemption_timeout: 60
+searcher: {name: single, metric: loss, max_length: {epochs: 2}, source_trial_id: 3}
+reproducibility: {experiment_seed: 5}
+resources:
+  slots_per_trial: 4
+  max_slots: 8
+  weight: 2.5
+  priority: 10
+  native_parallel: true
+  shm_size: 1.5 gb
+  resource_pool: gpus
+  is_single_node: true
+  devices: [/dev/a:/dev/b, /dev/c:/dev/d:r, {host_path: /dev/e, container_path: /dev/f}]
+  agent_label: x
+checkpoint_storage:
+  type: shared_fs
+  host_path: /checkpoints
+  storage_path: mine
+  propagation: rshared
+  container_path: /here
+  tensorboard_path: /logs
+  save_trial_latest: 3
+optimizations:
+  aggregation_frequency: 2
+  average_aggregated_gradients: false
+  average_training_metrics: false
+  gradient_compression: true
+  mixed_precision: O1
+  tensor_fusion_threshold: 32
+  tensor_fusion_cycle_time: 5
+  auto_tune_tensor_fusion: true
+  grad_updates_size_file: sizes.txt
+profiling: {enabled: true, begin_on_batch: 5, end_after_batch: 5, sync_timings: false}
+environment:
+  image: {cpu: a, gpu: b}
+  environment_variables: [A=1, B=]
+  ports: {http: 80}
+  proxy_ports: [{proxy_port: 8080, proxy_tcp: true}]
+  force_pull_image: true
+  registry_auth: {username: me, password: secret}
+  add_capabilities: [CAP_A]
+  drop_capabilities: [CAP_B]
+  pod_spec: {spec: {anything: null}}
+bind_mounts:
+- {host_path: /a, container_path: b}
+log_policies:
+- {name: oom, pattern: .*out of memory.*, action: cancel_retries}
+- {pattern: x, action: {type: exclude_node}}
+- name: CUDA OOM
+retention_policy: {log_retention_days: -1}
+integrations: {webhooks: {webhook_id: [1], webhook_name: [a], exclude: true}}
+slurm: {slots_per_node: 4, gpu_type: v100, sbatch_args: [-x]}
+pbs: {slots_per_node: 4, pbsbatch_args: [-x]}
+security: {kerberos: {config_file: /etc/krb5.conf}}
+tensorboard_storage: {type: shared_fs}
+data_layer: {type: shared_fs}
+internal: null
+"""
+
+
+def minimal(**changes: Any) -> dict[str, Any]:
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
+    return {"entrypoint": "MyTrial", "searcher": searcher} | changes
+
+
+def test_a_file_that_uses_everything_is_read_and_survives_a_round_trip() -> None:
+    config = parse_config(parse_yaml(EVERYTHING))
+    assert isinstance(config, ExperimentConfig)
+    assert config.resources.max_slots == 8
+    assert config.checkpoint_storage.folder == "/checkpoints/mine"
+    document = config.to_document()
+    assert document["environment"]["pod_spec"] == {"spec": {"anything": None}}
+    assert document["resources"]["devices"][1] == {
+        "host_path": "/dev/c", "container_path": "/dev/d", "mode": "r",
+    }  # fmt: skip
+    assert document["log_policies"][1]["action"] == "exclude_node"
+    assert parse_config(document) == config
+
+
+def test_all_that_has_no_effect_is_said() -> None:
+    found = notices(parse_yaml(EVERYTHING))
+    assert [notice.split(":")[0] for notice in found] == [
+        "bind_mounts", "checkpoint_storage.container_path", "checkpoint_storage.propagation",
+        "checkpoint_storage.save_trial_latest", "checkpoint_storage.tensorboard_path",
+        "data_layer", "debug", "environment.add_capabilities", "environment.drop_capabilities",
+        "environment.force_pull_image", "environment.image", "environment.pod_spec",
+        "environment.ports", "environment.proxy_ports", "environment.registry_auth",
+        "integrations", "log_policies", "optimizations.auto_tune_tensor_fusion",
+        "optimizations.grad_updates_size_file", "optimizations.gradient_compression",
+        "optimizations.mixed_precision", "optimizations.tensor_fusion_cycle_time",
+        "optimizations.tensor_fusion_threshold", "pbs", "profiling.begin_on_batch",
+        "profiling.enabled", "profiling.end_after_batch", "profiling.sync_timings", "project",
+        "resources.agent_label", "resources.devices", "resources.max_slots",
+        "resources.native_parallel", "resources.resource_pool", "resources.shm_size",
+        "resources.weight", "retention_policy", "security", "slurm", "tensorboard_storage",
+        "workspace",
+    ]  # fmt: skip
+    assert found[0] == (
+        "bind_mounts: ignored: ranks run on this computer as they are, not in containers."
+    )
+
+
+def test_the_effective_document_says_as_much_as_what_it_was_made_of() -> None:
+    config = parse_config(parse_yaml(EVERYTHING))
+    assert notices(config.to_document()) == notices(parse_yaml(EVERYTHING))
+
+
+def test_nothing_is_said_of_what_is_as_it_would_be_anyway() -> None:
+    assert notices(parse_config(minimal(), default_seed=1).to_document()) == []
+    given = {
+        "optimizations": {"mixed_precision": "O0", "gradient_compression": False},
+        "profiling": {"enabled": False}, "resources": {"weight": 1, "is_single_node": True},
+        "bind_mounts": [], "debug": False, "checkpoint_storage": {"save_trial_best": 1},
+    }  # fmt: skip
+    assert notices(minimal(**given)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "notice"),
+    [
+        ({"resources": {"is_single_node": False}},
+         "resources.is_single_node: this version keeps a trial on one computer anyway."),
+        ({"environment": {"environment_variables": {"cuda": ["A=1"]}}},
+         "environment.environment_variables: those for cuda are given to the ranks on all kinds "
+         "of devices."),
+        ({"searcher": {"name": "adaptive_asha", "time_metric": "s", "max_time": 9, "max_length": 9,
+                       "metric": "a", "max_trials": 3}},
+         "min_validation_period: trials validate only at their end, so the search judges none "
+         "before; set it."),
+    ],
+)  # fmt: skip
+def test_what_depends_on_the_value_is_said_too(changes: dict[str, Any], notice: str) -> None:
+    assert notices(minimal(**changes)) == [notice]
+    assert parse_config(minimal(**changes), default_seed=1)
+
+
+def test_variables_by_kind_of_device_are_one_list() -> None:
+    both = {"cpu": ["A=1"], "cuda": ["A=1"], "rocm": []}
+    config = parse_config(minimal(environment={"environment_variables": both}), default_seed=1)
+    assert config.environment.environment_variables == ["A=1"]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_size"),
+    [("1.5 gb", True), ("1", True), ("1219021 b", True), ("4GiB", True), (4096, True),
+     ("giga", False), ("1.gb", False), ("1 gi", False), ("1 i", False),
+     (-1, False), (True, False)],
+)  # fmt: skip
+def test_shared_memory_has_a_size(size: Any, is_size: bool) -> None:
+    document = minimal(resources={"shm_size": size})
+    if is_size:
+        assert parse_config(document, default_seed=1)
+    else:
+        with pytest.raises(ConfigError, match=r"resources.shm_size: got .*, expected a number of"):
+            parse_config(document, default_seed=1)
+
+
+@pytest.mark.parametrize(
+    ("storage", "problems"),
+    [
+        ({"type": "s3", "bucket": "b", "prefix": "a..b/.c"},
+         [f"type: got 's3', {UNWRITTEN}"]),
+        ({"type": "gcs", "prefix": "a/.."},
+         ["bucket: missing", "prefix: got 'a/..', expected a prefix without ..",
+          f"type: got 'gcs', {UNWRITTEN}"]),
+        ({"type": "azure", "container": "c", "connection_string": "x", "credential": "y"},
+         ["connection_string: it holds a credential; remove checkpoint_storage.credential",
+          f"type: got 'azure', {UNWRITTEN}"]),
+        ({"type": "azure", "container": "c"},
+         ["connection_string: expected either it or checkpoint_storage.account_url",
+          f"type: got 'azure', {UNWRITTEN}"]),
+        ({"type": "hdfs"},
+         ["type: got 'hdfs', expected one of shared_fs, directory, s3, gcs, azure"]),
+        ({"host_path": "/a", "storage_path": "/b"},
+         ["storage_path: got '/b', expected a relative path, or one within "
+          "checkpoint_storage.host_path (/a)"]),
+        ({"host_path": "/a", "storage_path": "../b"},
+         ["storage_path: got '../b', expected a path without .."]),
+        ({"type": "directory"}, ["container_path: missing"]),
+        ({"bucket": "b"},
+         ["bucket: shared_fs does not have it; s3 and gcs have"]),
+        ({"save_trial_best": -1}, ["save_trial_best: got -1, expected at least 0"]),
+    ],
+)  # fmt: skip
+def test_storage_that_cannot_be_is_refused(storage: dict[str, Any], problems: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(minimal(checkpoint_storage=storage), default_seed=1)
+    assert caught.value.problems == [f"checkpoint_storage.{problem}" for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("storage", "folder"),
+    [
+        ({}, None),
+        ({"host_path": "/a"}, "/a"),
+        ({"host_path": "/a/", "storage_path": "b/c"}, "/a/b/c"),
+        ({"host_path": "/a", "storage_path": "/a/b"}, "/a/b"),
+        ({"type": "directory", "container_path": "/a"}, "/a"),
+        ({"type": "directory", "host_path": "/a"}, "/a"),
+    ],
+)
+def test_checkpoints_go_to_a_folder(storage: dict[str, Any], folder: str | None) -> None:
+    config = parse_config(minimal(checkpoint_storage=storage), default_seed=1)
+    assert config.checkpoint_storage.folder == folder
+    assert parse_config(config.to_document()) == config
+
+
+@pytest.mark.parametrize(
+    ("policies", "problems"),
+    [
+        ([{"action": "cancel_retries"}],
+         ["log_policies[0]: expected a name (to disable a policy), or a pattern"]),
+        ([{"name": "a", "action": "cancel_retries"}],
+         ["log_policies[0].pattern: missing; an action needs one"]),
+        ([{"name": "a"}, {"name": "b"}, {"name": "a"}],
+         ["log_policies[2].name: got 'a', which log_policies[0] has too"]),
+        ([{"pattern": "(", "action": "retry"}],
+         ["log_policies[0].action: got 'retry', expected cancel_retries or exclude_node",
+          "log_policies[0].pattern: got '(', expected a regular expression (missing ), "
+          "unterminated subpattern at position 0)"]),
+    ],
+)  # fmt: skip
+def test_log_policies_are_checked(policies: list[Any], problems: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(minimal(log_policies=policies), default_seed=1)
+    assert caught.value.problems == problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"bind_mounts": [{"host_path": "a", "container_path": "b"}]},
+         "bind_mounts[0].host_path: got 'a', expected an absolute path"),
+        ({"bind_mounts": [{"host_path": "/a", "container_path": "."}]},
+         "bind_mounts[0].container_path: got '.', expected a folder other than ."),
+        ({"environment": {"image": 5}},
+         "environment.image: got 5, expected text, or text by cpu, cuda and rocm"),
+        ({"internal": {"native": {}}},
+         "internal: got {'native': {}}, expected nothing; remove it"),
+        ({"slurm": {"slots_per_node": 0}}, "slurm.slots_per_node: got 0, expected at least 1"),
+        ({"retention_policy": {"log_retention_days": -2}},
+         "retention_policy.log_retention_days: got -2, expected at least -1"),
+        ({"environment": {"ports": {"http": "80"}}},
+         "environment.ports.http: got '80', expected a number"),
+    ],
+)  # fmt: skip
+def test_what_is_ignored_is_checked_all_the_same(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(minimal(**changes), default_seed=1)
+    assert caught.value.problems == [problem]
