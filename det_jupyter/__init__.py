@@ -1,7 +1,8 @@
 """det_jupyter: train on several GPUs without leaving the notebook.
 
 In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
-`experiments()` return handles. Everything is looked up when it is first used, so that importing
+`experiments()` return handles, `preview(config)` says what a search would train, and `templates`
+are parts of configurations. Everything is looked up when it is first used, so that importing
 the package costs next to nothing.
 """
 
@@ -16,11 +17,13 @@ _HOMES = {
     "InvalidHP": "det_jupyter.errors",
     "experiment": "det_jupyter.notebook.handles",
     "experiments": "det_jupyter.notebook.handles",
+    "preview": "det_jupyter.notebook.preview",
+    "templates": "det_jupyter.notebook.templates",
     "load_ipython_extension": "det_jupyter.notebook.extension",
     "unload_ipython_extension": "det_jupyter.notebook.extension",
 }
 
-__all__ = ["InvalidHP", "__version__", "experiment", "experiments"]
+__all__ = ["InvalidHP", "__version__", "experiment", "experiments", "preview", "templates"]
 
 
 def __getattr__(name: str) -> Any:

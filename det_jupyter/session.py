@@ -76,6 +76,14 @@ class Session:
         """
         return self._request("POST", path, json=body, repeatable=repeatable)
 
+    def put(self, path: str, body: Any) -> Any:
+        """Return the JSON answer to PUT, which may be asked twice."""
+        return self._request("PUT", path, json=body, repeatable=True)
+
+    def delete(self, path: str) -> Any:
+        """Return the JSON answer to DELETE."""
+        return self._request("DELETE", path, repeatable=False)
+
     def stream(self, path: str, **params: Any) -> Generator[Any, None, None]:
         """Yield the JSON lines of an endless answer; an empty line (heartbeat) yields None."""
         # A line at least every 15 s: silence for longer means that the other end is gone.

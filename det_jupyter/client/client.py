@@ -127,15 +127,11 @@ class Client:
     def set_template(self, name: str, config: Mapping[str, Any]) -> TemplateView:
         """Keep a template, instead of what had its name."""
         body = SetTemplate(config=dict(config)).model_dump(mode="json")
-        return self._on_template("PUT", name, json=body)
+        return TemplateView.model_validate(self.session.put(_template_path(name), body))
 
     def delete_template(self, name: str) -> TemplateView:
         """Forget a template; return it as it was."""
-        return self._on_template("DELETE", name)
-
-    def _on_template(self, method: str, name: str, **kwargs: Any) -> TemplateView:
-        answer = self.session._request(method, _template_path(name), repeatable=True, **kwargs)
-        return TemplateView.model_validate(answer)
+        return TemplateView.model_validate(self.session.delete(_template_path(name)))
 
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         """Yield what happens to an experiment, from number `after` on; None is a heartbeat."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_jupyter.client.client import Client
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # loaded by who looks into a rank
     from jupyter_client.blocking.client import BlockingKernelClient
 
 ANSWER_TIMEOUT_S = 10.0
+_KERNEL_UP_S = 5.0
 _SUBSCRIBED_S = 0.05
 _CONTROL_TIMEOUT_S = 1.0
 _MAX_LINES = 10_000  # that the master gives at once
@@ -85,10 +87,12 @@ class Rank:
         from jupyter_client.blocking.client import BlockingKernelClient
 
         kernel = BlockingKernelClient()
-        try:
-            kernel.load_connection_file(self.view.connection_file)
-        except FileNotFoundError:
-            raise self._silent("its kernel is not up yet") from None
+        deadline = time.monotonic() + _KERNEL_UP_S
+        while not Path(self.view.connection_file).exists():  # it starts soon after the first step
+            if time.monotonic() > deadline:
+                raise self._silent("its kernel is not up yet")
+            time.sleep(0.02)
+        kernel.load_connection_file(self.view.connection_file)
         kernel.start_channels(stdin=False, hb=False)
         return kernel
 

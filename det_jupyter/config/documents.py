@@ -169,8 +169,7 @@ def json_schema() -> dict[str, Any]:
         _name_bounds(section)
         for key, field in section.get("properties", {}).items():
             field.pop("title", None)
-            if text := describe_field(name, key):
-                field["description"] = text
+            field["description"] = describe_field(name, key)
     schema["required"] = ["entrypoint", "searcher"]
     schema["title"] = "Configuration of a det_jupyter experiment"
     schema["properties"]["hyperparameters"] |= {"additionalProperties": _ref("Hyperparameter")}

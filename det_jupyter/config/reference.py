@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from det_jupyter.config.fields import Section
 from det_jupyter.config.lengths import UNITS, Length
 from det_jupyter.config.notices import NO_EFFECT
 from det_jupyter.config.paths import either
@@ -193,17 +194,15 @@ def _flat(annotation: Any) -> Iterator[Any]:
 
 
 def _description(owner: type, name: str) -> str:
-    for cls in owner.__mro__:
-        if text := _descriptions(cls.__module__).get((cls.__name__, name)):
-            return text
-    return ""
+    """Return what the string below a field says, in the class or in the base that has it."""
+    sections = (cls for cls in owner.__mro__ if issubclass(cls, Section))
+    found = (_descriptions(cls.__module__).get((cls.__name__, name)) for cls in sections)
+    return next((text for text in found if text), "")
 
 
 @cache
 def _descriptions(module: str) -> dict[tuple[str, str], str]:
     """Return the strings below the fields of a module's classes."""
-    if not module.startswith("det_jupyter."):
-        return {}
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except OSError:  # installed without its source

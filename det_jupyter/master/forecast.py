@@ -190,7 +190,8 @@ def fill_times(
     if finder.pace is None:
         changes["no_pace"] = finder.why_none
     elif concurrent == 0:
-        changes |= {"pace": None, "no_pace": "a trial needs more slots than any computer here has"}
+        why = "a trial needs more slots than any computer here has"
+        changes |= {"pace": None, "no_pace": why if slots else "no computer is connected now"}
     else:
         least, expected = planned.seconds(finder.pace.seconds_per_unit, concurrent)
         changes |= {"least_seconds": least, "seconds": expected}

@@ -18,7 +18,7 @@ from det_jupyter.master.events import (
 from det_jupyter.master.forecast import PaceFinder, fill_times, places_for, preview_view
 from det_jupyter.master.service import Service
 from det_jupyter.master.store import read_metrics
-from det_jupyter.master.templates import complete, continuation
+from det_jupyter.master.templates import checked_length, complete, continuation
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.wire import (
     ChangeSearch,
@@ -44,7 +44,10 @@ def search_routes(service: Service) -> APIRouter:
     @routes.post("/experiments/{experiment_id}/search", response_model=ExperimentView)
     async def change(experiment_id: int, body: ChangeSearch) -> Response:
         """Give a running search other limits."""
-        service.apply(SearchChangeRequested(experiment_id=experiment_id, **body.model_dump()))
+        changes = body.model_dump()
+        if body.max_length is not None:
+            changes["max_length"] = checked_length(body.max_length, "searcher.max_length")
+        service.apply(SearchChangeRequested(experiment_id=experiment_id, **changes))
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/trials/{trial_id}/kill", response_model=TrialView)

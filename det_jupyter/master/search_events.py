@@ -51,6 +51,7 @@ def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> Non
     if event.hyperparameters is not None:
         config["hyperparameters"] = event.hyperparameters
     experiment.config = config
+    experiment.origins |= {f"searcher.{key}": "you" for key in changed}
 
 
 def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:

@@ -109,7 +109,9 @@ def continuation(
         "name": "single",
         "metric": before["metric"],
         "smaller_is_better": before["smaller_is_better"],
-        "max_length": _checked(_full_length(experiment) if length is None else length),
+        "max_length": checked_length(
+            _full_length(experiment) if length is None else length, "length"
+        ),
     }
     document = experiment.config | {
         "name": f"{experiment.name[:_MAX_TITLE]}, trial {trial.id} trained on",
@@ -137,11 +139,16 @@ def _full_length(experiment: Experiment) -> Any:
     )
 
 
-def _checked(length: Any) -> dict[str, int]:
+def checked_length(length: Any, where: str) -> dict[str, int]:
+    """Return a length that somebody gave as a document has it.
+
+    Raises:
+        ConfigError: It is none.
+    """
     try:
         return parse_length(length).to_document()
     except ValueError as error:
-        raise ConfigError([f"length: got {length!r}, {error}"]) from None
+        raise ConfigError([f"{where}: got {length!r}, {error}"]) from None
 
 
 def _constant(value: Any) -> Any:

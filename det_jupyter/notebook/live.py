@@ -26,7 +26,6 @@ from det_jupyter.notebook.view import (
     metadata,
 )
 from det_jupyter.notebook.view.model import ENDED
-from det_jupyter.wire import CheckpointView, Curve, ExperimentView
 
 _PUSH_PERIOD_S = 0.25
 _FETCH_S = 5.0
@@ -43,6 +42,7 @@ class LiveView:
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._widget: Any = None
+        self._chosen_id: int | None = None  # the trial of a search that the reader has chosen
         self._follower: Follower | None = None
 
     def show(self, *, interactive: bool = True) -> None:
@@ -59,7 +59,7 @@ class LiveView:
             state = self._state()
         with self._lock:
             if self._widget is None and _has_widgets() and (interactive or not has_ended):
-                self._widget = live_widget(state, self._on_command)
+                self._widget = live_widget(state, self._on_command, self._on_choose)
             widget = self._widget if interactive or not has_ended else None
             handle = display_forms(bundle(state, widget), metadata(widget))
             if not has_ended:
@@ -83,9 +83,19 @@ class LiveView:
         self._changed.wait(_FIRST_LOOK_S)
         live = self._follower.live if self._follower is not None else None
         if live is not None:
-            return _view_state(live)
+            return self._view_state(live)
         view = self._client.experiment(self._experiment_id)
-        return _built(view, [], [])
+        return build_view_state(view, [], [], time.time())
+
+    def _view_state(self, live: LiveExperiment) -> ViewState:
+        with live.lock:
+            return build_view_state(
+                live.experiment,
+                list(live.curves.values()),
+                list(live.checkpoints.values()),
+                time.time(),
+                chosen_id=self._chosen_id,
+            )
 
     def _push_until_over(self, follower: Follower) -> None:
         while follower.thread.is_alive():
@@ -100,13 +110,13 @@ class LiveView:
 
     def _push(self, follower: Follower) -> None:
         if follower.live is not None and self._widget is not None:
-            self._widget.state = _view_state(follower.live)
+            self._widget.state = self._view_state(follower.live)
 
     def _leave_final_picture(self, follower: Follower) -> None:
         """Replace the live views by static cards: a reader without a kernel can see those."""
         if follower.live is None:
             return
-        forms = bundle(_view_state(follower.live))
+        forms = bundle(self._view_state(follower.live))
         with self._lock:
             for handle in self._displays:
                 handle.update(forms, raw=True)
@@ -116,23 +126,20 @@ class LiveView:
         """Carry out a button; the view shows the error if there is one."""
         self._client.command(self._experiment_id, verb)
 
+    def _on_choose(self, trial_id: int | None) -> None:
+        """Show this trial of a search in full; the pusher does it while there is one."""
+        self._chosen_id = trial_id
+        if self._follower is not None and self._follower.thread.is_alive():
+            self._changed.set()
+        elif self._follower is not None:
+            self._push(self._follower)
+
 
 def display_forms(forms: dict[str, Any], metadata: dict[str, Any] | None = None) -> DisplayHandle:
     """Display a mimebundle; the handle that is returned can update it."""
     handle = display(forms, metadata=metadata, raw=True, display_id=True)
     assert isinstance(handle, DisplayHandle)
     return handle
-
-
-def _view_state(live: LiveExperiment) -> ViewState:
-    with live.lock:
-        return _built(live.experiment, list(live.curves.values()), list(live.checkpoints.values()))
-
-
-def _built(
-    view: ExperimentView, curves: list[Curve], checkpoints: list[CheckpointView]
-) -> ViewState:
-    return build_view_state(view, curves, checkpoints, time.time())
 
 
 def _has_widgets() -> bool:

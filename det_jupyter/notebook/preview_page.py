@@ -12,7 +12,7 @@ from det_jupyter.notebook.preview_text import header, rows, sentences, title
 from det_jupyter.notebook.tables import length_text
 from det_jupyter.wire import PlannedBracket, PreviewView
 
-_STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 64, 72, 28, 26
+_STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 84, 72, 28, 26
 _MAX_BRACKETS = 8
 _COLOR = "#3b82c4"
 _RIGHT = 'style="text-align:right"'

@@ -49,8 +49,8 @@ def describe_state(view: ExperimentView) -> str:
 
 
 def _row(view: ExperimentView) -> tuple[str, ...]:
-    best = [t.best_metric for t in view.trials if t.best_metric is not None]
-    metric = f"{view.config['searcher']['metric']} {best[0]:.4g}" if best else "-"
+    best = next((trial.best_metric for trial in ranked(view)), None)
+    metric = "-" if best is None else f"{view.config['searcher']['metric']} {best:.4g}"
     return (
         str(view.id),
         view.name,

@@ -1,6 +1,7 @@
 """The Jupyter kernel of a rank: it answers while the main thread trains.
 
-    kernel             a daemon thread, started after the first step or when that takes long
+    kernel             a daemon thread, started soon after the first step or when that takes long:
+                       it costs as much as a short trial does, which nobody has the time to look at
     connection file    written just before, so that nobody waits for a kernel that is not coming
     clients            execute, complete, inspect, interrupt a cell; never the training
 
@@ -23,6 +24,7 @@ from typing import Any
 from det_jupyter.paths import write_private
 from det_jupyter.worker.ipython import serve
 
+_SOON_S = 0.5
 Namespace = Callable[[], Mapping[str, Any]]
 
 
@@ -40,6 +42,12 @@ class RankKernel:
         self._sockets = sockets
         self._namespace = namespace
         self._started = threading.Lock()  # taken once, by whoever starts the kernel
+
+    def start_soon(self) -> None:
+        """Start answering in a moment."""
+        timer = threading.Timer(_SOON_S, self.start)
+        timer.daemon = True
+        timer.start()
 
     def start(self) -> None:
         """Start answering, unless it does already. Any thread may call."""

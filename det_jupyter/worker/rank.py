@@ -114,7 +114,7 @@ class Rank:
         distributed = rendezvous.join(place, backend, self.device)
         context = self._context(config, distributed)
         self.trainer = pytorch.Trainer(
-            trial_class, plan, config, context, self.device, on_first_step=kernel.start
+            trial_class, plan, config, context, self.device, on_first_step=kernel.start_soon
         )
         reason = self.trainer.run()
         if distributed.is_chief:
@@ -166,7 +166,7 @@ class Rank:
         self, config: ExperimentConfig, distributed: core.DistributedContext
     ) -> core.Context:
         plan = self.spec.plan
-        root = default_root(config.checkpoint_storage.host_path, Path(self.spec.data_dir))
+        root = default_root(config.checkpoint_storage.folder, Path(self.spec.data_dir))
         page = ControlPage(self.folder.control) if distributed.is_chief else None
         ids = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
         return core.Context(

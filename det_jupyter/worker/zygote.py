@@ -64,6 +64,7 @@ _HELPFUL = (
     "cloudpickle",
     "ipykernel.kernelapp",  # the rank's kernel
     "ipykernel.ipkernel",
+    "det_jupyter.config.foreign",  # what a configuration from a cluster has besides
     "det_jupyter.pytorch",
 )
 _WHILE_PRELOADING = {

@@ -21,7 +21,7 @@ const SHAPES: Record<Status | Verb | 'close', IShape> = {
   resting: { stroke: 'M12.6 10.2A5.6 5.6 0 1 1 6.2 2.9a4.6 4.6 0 0 0 6.4 7.3z' },
   stopping: { stroke: 'M3.5 3.5h9v9h-9z' },
   completed: { stroke: `${CIRCLE}M5 8.2l2.1 2.1L11 6.2` },
-  stopped: { stroke: `${CIRCLE}M5.8 5.8h4.4v4.4h-4.4z` },
+  stopped: { fill: 'M4 4h8v8H4z' },
   canceled: { stroke: `${CIRCLE}M3.8 3.8l8.4 8.4` },
   failed: { stroke: `${CIRCLE}${CROSS}` },
   pause: { fill: BARS },

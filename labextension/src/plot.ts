@@ -115,14 +115,13 @@ function plotSeries(source: IPlotSource): uPlot.Series[] {
     }
     const stroke = (): string => colorOf(source.theme(), one.look);
     const extra = one.trial_id === source.frame().chosen ? 1.5 : 0;
-    const lone = (plot: uPlot, i: number): number[] => lonePlaces(plot.data[i] as Column);
     const line: uPlot.Series = {
       ...(isDashed(one.look) ? { dash: [6, 4] } : {}),
       stroke,
       width: (one.kind === 'points' ? 2 : 1.5) + extra,
       points: {
         show: true,
-        filter: hasAllDots(one) ? () => null : lone,
+        filter: hasAllDots(one) ? () => null : loneFilter,
         size: 6,
         fill: stroke,
         stroke,
@@ -139,12 +138,18 @@ function plotSeries(source: IPlotSource): uPlot.Series[] {
 }
 
 function faintSeries(source: IPlotSource): uPlot.Series {
+  const stroke = (): string => source.theme().text;
   return {
-    stroke: () => source.theme().text,
+    stroke,
     width: 1,
     alpha: FAINT_ALPHA,
-    points: { show: false }
+    points: { show: true, filter: loneFilter, size: 4, fill: stroke, stroke, width: 0 }
   };
+}
+
+/** Points that no line would show. */
+function loneFilter(plot: uPlot, series: number): number[] {
+  return lonePlaces(plot.data[series] as Column);
 }
 
 function isSmoothed(one: ISeries, frame: IChartFrame): boolean {

@@ -65,7 +65,7 @@ def test_a_preview_submits_nothing(book: Notebook, client: Client) -> None:
 def test_a_preview_of_something_wrong_names_the_lines(book: Notebook) -> None:
     outputs = book.run(asha(options="--preview").replace("num_rungs: 2", "num_rungs: zero"))
     assert outputs.error is not None
-    assert "line 11: searcher.num_rungs: got 'zero'" in outputs.error
+    assert "line 12: searcher.num_rungs: got 'zero'" in outputs.error
 
 
 def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook) -> None:

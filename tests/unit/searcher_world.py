@@ -101,7 +101,7 @@ class World:
 
     def report(self, index: int, time: float | None, metric: float | None) -> list[Action]:
         """A trial validates."""
-        if time is not None and index not in self.closed:
+        if time is not None and math.isfinite(time):
             self.trained[index] = max(self.trained[index], int(time))
         return self.tell(lambda search: search.on_report(index, time, metric))
 

@@ -116,6 +116,17 @@ def test_all_problems_are_told_at_once() -> None:
          "entrypoint: got ['python3', 'train.py'], expected the name of a class defined in the "
          "notebook, such as MyTrial; commands are not run here: make the script's training a "
          "PyTorchTrial class"),
+        ({"entrypoint": "my-trial"},
+         "entrypoint: got 'my-trial', expected the name of a class defined in the notebook, such "
+         "as MyTrial"),
+        ({"environment": {"environment_variables": {"gpu": ["A=1"]}}},
+         "environment.environment_variables: got {'gpu': ['A=1']}, expected a list, or lists by "
+         "cpu, cuda and rocm, not gpu"),
+        ({"hyperparameters": {"global_batch_size": "8"}},
+         "hyperparameters.global_batch_size: got '8', expected a whole number of at least 1"),
+        ({"min_validation_period": {"records": 5}},
+         "hyperparameters.global_batch_size: missing; min_validation_period is in records, which "
+         "needs it"),
         ({"max_trials": 5}, "max_trials: unknown key; did you mean searcher.max_trials?"),
         ({"serch": {}}, "serch: unknown key; did you mean searcher?"),
         ({"slots_per_trial": 5},

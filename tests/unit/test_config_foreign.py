@@ -232,6 +232,7 @@ def test_storage_that_cannot_be_is_refused(storage: dict[str, Any], problems: li
 def test_checkpoints_go_to_a_folder(storage: dict[str, Any], folder: str | None) -> None:
     config = parse_config(minimal(checkpoint_storage=storage), default_seed=1)
     assert config.checkpoint_storage.folder == folder
+    assert (config.checkpoint_storage.host_path is None) == (folder is None)
     assert parse_config(config.to_document()) == config
 
 
@@ -265,6 +266,8 @@ def test_log_policies_are_checked(policies: list[Any], problems: list[str]) -> N
          "bind_mounts[0].container_path: got '.', expected a folder other than ."),
         ({"environment": {"image": 5}},
          "environment.image: got 5, expected text, or text by cpu, cuda and rocm"),
+        ({"resources": {"devices": ["/a"]}},
+         "resources.devices[0]: got '/a', expected host_path:container_path[:mode]"),
         ({"internal": {"native": {}}},
          "internal: got {'native': {}}, expected nothing; remove it"),
         ({"slurm": {"slots_per_node": 0}}, "slurm.slots_per_node: got 0, expected at least 1"),

@@ -116,13 +116,13 @@ def assert_is_problem(problem: str) -> None:
     assert "\n" not in problem
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(mutated())
 def test_a_valid_document_may_change_in_any_way(document: dict[str, Any]) -> None:
     assert_answered(document)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(mutated(), mutated())
 def test_any_template_may_lie_below_any_document(
     template: dict[str, Any], document: dict[str, Any]
@@ -137,12 +137,13 @@ def test_any_template_may_lie_below_any_document(
     origins(document, template, config.to_document())
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=5), VALUES, max_size=5) | VALUES)
 def test_any_document_is_answered(document: Any) -> None:
     assert_answered(document)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`#?,\n\t 01.e~<=yesnofFalrchi_\x00é😀\ufeff")))
 @example("a: !!timestamp x")
 @example("a: !!binary x")
@@ -169,7 +170,7 @@ def test_any_text_is_answered(text: str) -> None:
     with_lines(check_sanity(document), text)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(mutated(), st.data())
 def test_a_file_may_be_damaged_anywhere(document: dict[str, Any], data: st.DataObject) -> None:
     try:

@@ -68,6 +68,15 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
           "\"epochs\" with a whole number that is not negative, such as {epochs: 6}",
           "searcher.name: got 'singel', expected one of single, random, grid, async_halving, "
           "adaptive_asha, optuna"]),
+        (ASHA | {"time_metric": "batches", "max_time": 9, "max_rungs": 0},
+         ["searcher.max_rungs: got 0, expected at least 1"]),
+        (ASHA | {"time_metric": "batches", "max_time": 9, "bracket_rungs": [0]},
+         ["searcher.bracket_rungs[0]: got 0, expected at least 1"]),
+        ({"name": "optuna", "max_trials": 3, "max_length": 0, "num_rungs": 5},
+         ["searcher.max_length: got 0, expected more than 0"]),
+        ({"name": "optuna", "max_trials": 3, "max_length": "5"},
+         ["searcher.max_length: got '5', expected exactly one of \"batches\", \"records\" or "
+          "\"epochs\" with a whole number that is not negative, such as {epochs: 6}"]),
         ({"max_length": 5},
          ["searcher.name: missing; expected one of single, random, grid, async_halving, "
           "adaptive_asha, optuna"]),

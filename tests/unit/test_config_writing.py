@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.config import origins, parse_config, parse_yaml, to_yaml
@@ -104,6 +104,7 @@ values = st.recursive(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(keys, values, max_size=4))
 def test_whatever_is_written_is_read_again(data: dict[str, Any]) -> None:
     document = {"data": data, "hyperparameters": {"x": data}}

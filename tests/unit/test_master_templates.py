@@ -37,7 +37,13 @@ def experiment(**changes: Any) -> Experiment:
 
 
 def trial(**changes: Any) -> Trial:
-    fields = {"id": 5, "experiment_id": 3, "hparams": {"lr": 0.5}, "seed": 9, "created_at": 1.0}
+    fields: dict[str, Any] = {
+        "id": 5,
+        "experiment_id": 3,
+        "hparams": {"lr": 0.5},
+        "seed": 9,
+        "created_at": 1.0,
+    }
     return Trial(**fields | changes)
 
 

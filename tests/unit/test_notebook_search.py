@@ -122,6 +122,12 @@ def test_the_table_of_trials_has_the_hyperparameters_that_differ() -> None:
     ]
 
 
+def test_the_list_has_the_best_value_of_a_search() -> None:
+    view = searched(sample(1, 0.5), sample(2, 0.25))
+    view.config["resources"] = {"slots_per_trial": 1}
+    assert verbs._row(view)[4] == "error 0.25"
+
+
 def test_the_bar_of_a_search_counts_trials_and_names_the_best() -> None:
     trials = [
         sample(1, 0.5),

@@ -130,6 +130,7 @@ def test_the_end_is_a_boundary_where_everything_is_due() -> None:
     schedule = Schedule(
         config(scheduling_unit=8, min_validation_period={"batches": 5}),
         TrainingUnits(global_batch_size=10, batches_per_epoch=4),
+        Length("epochs", 5),
     )
     found = [0]
     while found[-1] < schedule.end:

@@ -309,6 +309,16 @@ def test_one_point_is_a_dot() -> None:
     assert "<polyline" not in picture
 
 
+def test_faint_curve_is_a_shade_of_the_text_and_shows_its_lone_points() -> None:
+    [chart] = built(experiment(trial()), curve("batches", "x", [1.0, 2.0, None, 3.0]))["charts"]
+    picture = svg_chart({**chart, "series": [{**chart["series"][0], "is_faint": True}]}, 4)
+    [line] = re.findall(r"<polyline[^>]*>", picture)
+    [dot] = re.findall(r"<circle[^>]*>", picture)
+    assert 'stroke="currentColor"' in line
+    assert 'opacity="0.3"' in line
+    assert 'fill="currentColor" opacity="0.3"' in dot
+
+
 def test_gap_interrupts_the_line() -> None:
     [chart] = built(experiment(trial()), curve("batches", "x", [1.0, 2.0, None, 3.0, 4.0]))[
         "charts"

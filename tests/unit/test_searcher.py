@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.searcher import (
+    Action,
     Close,
     Create,
     ExitReason,
@@ -98,46 +101,6 @@ class SearchMethodContract:
         snapshot = world.search.snapshot()
         text = json.dumps(snapshot, allow_nan=False)
         assert Search(self.make_config(), json.loads(text)).snapshot() == snapshot
-
-    @given(st.data())
-    def test_in_a_random_world_it_keeps_its_promises_and_ends(self, data: st.DataObject) -> None:
-        world = self.make_world()
-        twin = self.make_world(restarts=True)  # lives through a restart before every event
-        for _ in range(400):
-            if world.is_shut:
-                break
-            training = sorted(world.targets)
-            closed = sorted(set(world.closed) - world.over)
-            resting = sorted(set(range(len(world.created))) - {*training, *closed, *world.over})
-            event = data.draw(st.sampled_from("rrrrpppeeeexik"), label="event")
-            if training and event == "r":
-                index = data.draw(st.sampled_from(training))
-                metric = data.draw(st.sampled_from(METRICS))
-                assert world.reach(index, metric) == twin.reach(index, metric)
-            elif training and event == "p":
-                index = data.draw(st.sampled_from(training))
-                time, metric = data.draw(st.integers(0, 12)), data.draw(st.sampled_from(METRICS))
-                assert world.report(index, time, metric) == twin.report(index, time, metric)
-            elif closed and event == "e":
-                index = data.draw(st.sampled_from(closed))
-                reason = data.draw(st.sampled_from(ExitReason))
-                assert world.exit(index, reason) == twin.exit(index, reason)
-            elif training and event in "xi":
-                index = data.draw(st.sampled_from(training))
-                reason = data.draw(st.sampled_from(EARLY))
-                assert world.exit(index, reason) == twin.exit(index, reason)
-            elif resting and event == "k":
-                index = data.draw(st.sampled_from(resting))
-                assert world.exit(index, ExitReason.CANCELED) == twin.exit(
-                    index, ExitReason.CANCELED
-                )
-            assert world.search.view() == twin.search.view()
-        while not world.is_shut:
-            assert world.targets or set(world.closed) - world.over, "nobody moves"
-            world.end_closed()
-            for index in list(world.targets)[:1]:
-                world.reach(index, 0.5)
-        assert world.search.progress == 1
 
 
 class TestSingle(SearchMethodContract):
@@ -242,3 +205,60 @@ class TestAdaptiveAshaInTime(SearchMethodContract):
         "name": "adaptive_asha", "time_metric": "epochs", "max_time": 9, "max_trials": 9,
         "divisor": 3, "max_concurrent_trials": 0,
     }  # fmt: skip
+
+
+def resting(world: World) -> list[int]:
+    """Return the trials that neither train nor were told to end."""
+    gone = {*world.targets, *world.closed, *world.over}
+    return [index for index in range(len(world.created)) if index not in gone]
+
+
+def draw_event(data: st.DataObject, world: World) -> Callable[[World], list[Action]] | None:
+    """Return something that may happen now to a trial; None if there is none for it."""
+    kind = data.draw(st.sampled_from(["reach", "report", "exit", "leave", "kill"]), label="event")
+    trials = {
+        "reach": sorted(world.targets),
+        "report": sorted(world.targets),
+        "leave": sorted(world.targets),
+        "exit": sorted(set(world.closed) - world.over),
+        "kill": resting(world),
+    }[kind]
+    if not trials:
+        return None
+    index = data.draw(st.sampled_from(trials), label="trial")
+    metric = data.draw(st.sampled_from(METRICS), label="metric")
+    match kind:
+        case "reach":
+            return lambda world: world.reach(index, metric)
+        case "report":
+            time = data.draw(st.sampled_from([0.5, 1, 2, 3, 8.5, 9, math.nan, None]))
+            return lambda world: world.report(index, time, metric)
+        case "exit":
+            reason = data.draw(st.sampled_from(ExitReason))
+        case "leave":
+            reason = data.draw(st.sampled_from(EARLY))
+        case _:
+            reason = ExitReason.CANCELED
+    return lambda world: world.exit(index, reason)
+
+
+@pytest.mark.parametrize("contract", SearchMethodContract.__subclasses__())
+@settings(max_examples=30)
+@given(data=st.data())
+def test_in_a_random_world_a_search_keeps_its_promises_and_ends(
+    contract: type[SearchMethodContract], data: st.DataObject
+) -> None:
+    world = contract().make_world()
+    twin = contract().make_world(restarts=True)  # made anew from a snapshot before every event
+    for _ in range(data.draw(st.integers(0, 60), label="events")):
+        event = None if world.is_shut else draw_event(data, world)
+        if event is not None:
+            assert event(world) == event(twin)
+            assert world.search.view() == twin.search.view()
+            assert world.search.progress == twin.search.progress
+    while not world.is_shut:
+        assert world.targets or set(world.closed) - world.over, "all wait for each other"
+        for index in list(world.targets)[:1]:
+            world.reach(index, 0.5)
+        world.end_closed()
+    assert world.search.progress == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.config import Length
 from det_jupyter.searcher import Close, Create, ExitReason, TrainTo
 from det_jupyter.searcher.grid import Grid, axis_values
 from tests.unit.searcher_world import World, make_config
@@ -79,7 +80,7 @@ def test_trials_begin_at_the_last_point() -> None:
     third, target = world.exit(0)
     assert isinstance(third, Create)
     assert (third.index, third.hparams) == (2, {"a": 1})
-    assert target == TrainTo(2, world.config.searcher.max_length, is_last=True)
+    assert target == TrainTo(2, Length("batches", 7), is_last=True)
 
 
 def test_a_point_with_invalid_hyperparameters_is_not_replaced() -> None:

@@ -130,21 +130,22 @@ def label(x: float, y: float, anchor: str, text: str) -> str:
 
 def _curve(points: Sequence[Point | None], series: Series) -> str:
     pieces = _pieces(points)
-    width = "1.2" if series["kind"] == "line" else "1.6"
+    width, radius, opacity = 1.2 if series["kind"] == "line" else 1.6, 2.2, 1.0
     if series["is_faint"]:
-        width = '.8" stroke-opacity=".3'
+        width, radius, opacity = 0.8, 1.6, 0.3
     dashes = ' stroke-dasharray="5 3"' if is_dashed(series) else ""
+    look = f'opacity="{opacity:g}"{dashes}'
     parts = [
         f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in piece)}" fill="none" '
-        f'stroke="{color(series)}" stroke-width="{width}" stroke-linejoin="round"{dashes}/>'
+        f'stroke="{color(series)}" stroke-width="{width}" stroke-linejoin="round" {look}/>'
         for piece in pieces
         if len(piece) > 1
     ]
     dots = [point for piece in pieces for point in piece]
     if series["kind"] == "line" or series["is_faint"] or len(dots) > _DENSE:
         dots = [piece[0] for piece in pieces if len(piece) == 1]  # else they would not be seen
-    fill = color(series)
-    parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{fill}"/>' for x, y in dots]
+    dot = f'r="{radius}" fill="{color(series)}" opacity="{opacity:g}"'
+    parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" {dot}/>' for x, y in dots]
     return "".join(parts)
 
 

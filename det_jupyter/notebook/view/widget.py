@@ -13,6 +13,7 @@ Each is a trait, so that a page that is loaded again finds all of them.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ class LiveWidget(AnyWidget):
         self._css = css.read_text(encoding="utf-8")
         self._on_command = on_command
         self._on_choose = on_choose
+        self._setting = threading.Lock()  # the parts of two states must not be mixed
         super().__init__(**_parts(state, []), **kwargs)
         self._state = state
         self.on_msg(self._on_message)
@@ -71,8 +73,8 @@ class LiveWidget(AnyWidget):
 
     @state.setter
     def state(self, state: ViewState) -> None:
-        self._state = state
-        with self.hold_sync():
+        with self._setting, self.hold_sync():
+            self._state = state
             for name, part in _parts(state, self.rows).items():
                 setattr(self, name, part)
 
