@@ -215,8 +215,8 @@ def _continue_from(trial: Trial, source: Trial) -> None:
 
 def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> None:
     trial.target, trial.target_is_last = length.to_document(), is_last
-    trial.is_resting = False
-    trial.waiting_for = None
+    if trial.is_resting:
+        trial.is_resting, trial.waiting_for = False, None
     allocation = trial.allocation
     if allocation is None or allocation.state is AllocationState.ENDED:
         if trial.state is State.ACTIVE:

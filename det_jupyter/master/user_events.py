@@ -112,6 +112,8 @@ def on_end_requested(turn: Turn, experiment_id: int, stopping: State) -> None:
     move(experiment, stopping)
     turn.touch(experiment)
     for trial in turn.living_trials_of(experiment):
+        if stopping not in TRANSITIONS[trial.state]:
+            continue  # it ends in a sharper way already
         move(trial, stopping)
         turn.touch(trial, str(stopping))
         make_leave(turn, trial, at_once=stopping is State.STOPPING_KILLED)
