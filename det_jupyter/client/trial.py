@@ -63,6 +63,7 @@ class Rank:
                 code,
                 store_history=False,
                 allow_stdin=False,
+                stop_on_error=False,  # else what is asked in the moment after an error is dropped
                 timeout=timeout_s,
                 output_hook=outputs.append,
             )

@@ -14,7 +14,6 @@ from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 from det_jupyter.paths import data_dir
 from det_jupyter.storage import LocalStorage, default_root
 
-
 _ANY_LENGTH = Length("batches", 1)  # off the cluster the script itself says how long
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Literal
 
 from det_jupyter.master.commands import ConsultSampler
 from det_jupyter.master.events import HparamsSampled, TrialJudged
@@ -33,46 +34,51 @@ async def consult(service: Service, samplers: Samplers) -> None:
             service.apply(await _answer(service, samplers, experiment, question))
 
 
+_FAILED = (ExitReason.ERRORED, ExitReason.INVALID_HP, ExitReason.CANCELED)
+
+
 async def _answer(
     service: Service, samplers: Samplers, experiment: Experiment, question: ConsultSampler
 ) -> HparamsSampled | TrialJudged:
     trials = [service.machine.state.trials[trial_id] for trial_id in experiment.trial_ids]
-    history = [to_history(trial) for trial in trials]
-    about = {"experiment_id": experiment.id, "index": question.index}
-    is_sample = question.question == "sample"
-    ask = samplers.sample if is_sample else samplers.judge
+    about = (experiment.id, experiment.config, question.index, [to_history(t) for t in trials])
+    if question.question == "judge":
+        judged = TrialJudged(experiment_id=experiment.id, index=question.index, is_pruned=False)
+        try:
+            judged.is_pruned = await asyncio.to_thread(samplers.judge, *about)
+        except Exception as error:
+            judged.error = _said(experiment, error)
+        return judged
+    sampled = HparamsSampled(experiment_id=experiment.id, index=question.index)
     try:
-        answer = await asyncio.to_thread(
-            ask, experiment.id, experiment.config, question.index, history
-        )
-    except Exception as error:  # the boundary to somebody else's code: the user has to know
-        logger.exception("experiment=%d: the sampler failed", experiment.id)
-        said = f"{type(error).__name__}: {error}"
-        if is_sample:
-            return HparamsSampled(**about, error=said)
-        return TrialJudged(**about, is_pruned=False, error=said)
-    if isinstance(answer, bool):
-        return TrialJudged(**about, is_pruned=answer)
-    return HparamsSampled(**about, hparams=answer)
+        sampled.hparams = await asyncio.to_thread(samplers.sample, *about)
+    except Exception as error:
+        sampled.error = _said(experiment, error)
+    return sampled
+
+
+def _said(experiment: Experiment, error: Exception) -> str:
+    """The boundary to somebody else's code: the user has to know what it said."""
+    logger.error("experiment=%d: Optuna failed", experiment.id, exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def to_history(trial: Trial) -> TrialHistory:
     """Return a trial as a sampler sees it."""
-    failed = trial.exit_reason in (
-        ExitReason.ERRORED,
-        ExitReason.INVALID_HP,
-        ExitReason.CANCELED,
-    )
-    if trial.exit_reason is None:
-        state = "running"
-    elif failed:
-        state = "failed"
-    else:
-        state = "pruned" if trial.was_stopped else "complete"
     return TrialHistory(
         index=trial.index,
         hparams=trial.hparams,
-        state=state,
+        state=_state(trial),
         value=trial.latest_metric,
         reports=sorted(trial.metrics_by_step.items()),
+        created_at=trial.created_at,
+        ended_at=trial.ended_at,
     )
+
+
+def _state(trial: Trial) -> Literal["running", "complete", "pruned", "failed"]:
+    if trial.exit_reason is None:
+        return "running"
+    if trial.exit_reason in _FAILED:
+        return "failed"
+    return "pruned" if trial.was_stopped else "complete"

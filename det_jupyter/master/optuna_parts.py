@@ -17,7 +17,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,19 +32,21 @@ class Kind:
         word: What we call it.
         module: Where the classes are.
         base: The class that they have in common.
+        ours: Names that mean something of ours instead.
     """
 
     word: str
     module: str
     base: str
+    ours: tuple[str, ...] = ()
 
 
 SAMPLER = Kind("sampler", "optuna.samplers", "BaseSampler")
-PRUNER = Kind("pruner", "optuna.pruners", "BasePruner")
+PRUNER = Kind("pruner", "optuna.pruners", "BasePruner", ours=("asha", "none"))
 _NSGAII = "optuna.samplers.nsgaii"
 _PARTS = {  # arguments that are objects
     "independent_sampler": SAMPLER,
-    "wrapped_pruner": PRUNER,
+    "wrapped_pruner": replace(PRUNER, ours=()),
     "crossover": Kind("crossover", _NSGAII, "BaseCrossover"),
     "mutation": Kind("mutation", _NSGAII, "BaseMutation"),
 }
@@ -186,9 +188,10 @@ def _explain_unknown(kind: Kind, name: str) -> str:
     for other, reason in _OTHERWISE.items():
         if _short(kind, other) == _short(kind, name):
             return f"which has no use here: {reason}"
-    names = class_names(kind)
+    names = [*kind.ours, *class_names(kind)]
     shorts = {_short(kind, known): known for known in names}
-    expected = f"expected the name of a {kind.word} of Optuna"
+    ours = f"{', '.join(kind.ours)} or " if kind.ours else ""
+    expected = f"expected {ours}the name of a {kind.word} of Optuna"
     if near := get_close_matches(name, names, n=1):
         return f"{expected}; did you mean {near[0]}?"
     if near := get_close_matches(_short(kind, name), shorts, n=1):

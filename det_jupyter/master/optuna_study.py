@@ -29,6 +29,10 @@ from det_jupyter.searcher.history import TrialHistory
 from det_jupyter.searcher.optuna_space import Dimension, find_dimensions, to_hparams, to_params
 
 _NAME = "search"  # Hyperband goes by it
+# Where samplers remember which trials they have compared the spaces of. A new one would compare all
+# again: most of the time of a question, from some hundred trials on. If Optuna calls them otherwise
+# some day, it only takes longer.
+_SPACES = ("_search_space", "_intersection_search_space")
 
 
 @dataclass(slots=True)
@@ -38,6 +42,7 @@ class _Entry:
     trial_id: int
     is_over: bool = False
     reports: dict[int, float] = field(default_factory=dict)
+    verdict: bool | None = None  # on the last report; a pruner with notes has to see each once
 
 
 class OptunaStudy:
@@ -68,7 +73,7 @@ class OptunaStudy:
         self._entries: list[_Entry] = []
 
     def _make_pruner(self) -> Any:
-        if self._searcher.pruner in ("asha", "none"):
+        if self._searcher.pruner in PRUNER.ours:
             return self._optuna.pruners.NopPruner()
         return make(PRUNER, self._searcher.pruner, self._searcher.pruner_args)
 
@@ -89,23 +94,34 @@ class OptunaStudy:
     def ask(self) -> dict[str, Any]:
         """Return hyperparameters for the next trial, which is at work from now on."""
         index = len(self._entries)
-        self._study.sampler = make(
+        self._study.sampler = self._make_sampler(index)
+        trial = self._study.ask(self._distributions)
+        self._entries.append(_Entry(self._find_id(index)))
+        return to_hparams(self._hyperparameters, trial.params)
+
+    def _make_sampler(self, index: int) -> Any:
+        sampler = make(
             SAMPLER,
             self._searcher.sampler,
             self._searcher.sampler_args,
             seed=trial_seed(self._seed, index),
             search_seed=self._seed,
         )
-        trial = self._study.ask(self._distributions)
-        self._entries.append(_Entry(trial._trial_id))
-        return to_hparams(self._hyperparameters, trial.params)
+        last = self._study.sampler
+        for name in _SPACES:
+            if type(sampler) is type(last) and hasattr(last, name):
+                setattr(sampler, name, getattr(last, name))
+        return sampler
 
     def should_prune(self, index: int) -> bool:
         """Return whether the pruner wants to end a trial."""
         entry = self._entries[index]
         if entry.is_over:
             return False
-        return bool(self._study.pruner.prune(self._study, self._storage.get_trial(entry.trial_id)))
+        if entry.verdict is None:
+            trial = self._storage.get_trial(entry.trial_id)
+            entry.verdict = bool(self._study.pruner.prune(self._study, trial))
+        return entry.verdict
 
     def update(self, history: Sequence[TrialHistory]) -> None:
         """Take note of what is new."""
@@ -146,12 +162,11 @@ class OptunaStudy:
             )
         )
         index = len(self._entries)
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, index)
-        self._entries.append(_Entry(trial_id, is_over=params is None))
+        self._entries.append(_Entry(self._find_id(index), is_over=params is None))
 
-    @property
-    def _study_id(self) -> int:
-        return self._storage.get_study_id_from_name(_NAME)
+    def _find_id(self, index: int) -> int:
+        study_id = self._storage.get_study_id_from_name(_NAME)
+        return self._storage.get_trial_id_from_study_id_trial_number(study_id, index)
 
     def _tell(self, past: TrialHistory, *, is_judged_again: bool = False) -> None:
         entry = self._entries[past.index]
@@ -161,6 +176,7 @@ class OptunaStudy:
         for step, metric in past.reports:
             if entry.reports.get(step) != metric:  # a trial that was set back reports again
                 entry.reports[step] = metric
+                entry.verdict = None
                 self._storage.set_trial_intermediate_value(entry.trial_id, step, metric)
                 if is_judged_again:
                     self.should_prune(past.index)

@@ -61,6 +61,8 @@ class Samplers:
         Raises:
             Exception: Whatever Optuna, or a library that it uses, raises.
         """
+        if index < len(history):  # asked twice, around a restart: it was answered
+            return dict(history[index].hparams)
         assert index == len(history), "trials are sampled in their order"
         with _quiet():
             return self._study_of(experiment_id, config, history).ask()

@@ -25,9 +25,11 @@ from pydantic import ValidationError
 from det_jupyter import paths
 from det_jupyter._version import __version__
 from det_jupyter.master.api import create_app
+from det_jupyter.master.consult import consult
 from det_jupyter.master.door import Guard
 from det_jupyter.master.keeper import Keeper
 from det_jupyter.master.leaving import leave
+from det_jupyter.master.sampling import Samplers
 from det_jupyter.master.service import Service
 from det_jupyter.master.store import Store
 from det_jupyter.wire import PROTOCOL, MasterInfo, State
@@ -102,6 +104,7 @@ class _Program:
             asyncio.create_task(self._keeper.run()),
             asyncio.create_task(self._leave_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
+            asyncio.create_task(consult(self._service, Samplers())),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:

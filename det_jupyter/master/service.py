@@ -13,15 +13,19 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
+from det_jupyter.config import parse_config
+from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
-from det_jupyter.errors import Conflict, NotFound, ProtocolMismatch
+from det_jupyter.errors import ConfigError, Conflict, NotFound, ProtocolMismatch
 from det_jupyter.master.commands import ConsultSampler
 from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
 from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
 from det_jupyter.master.machine import Machine
+from det_jupyter.master.sampling import find_problems
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.master.store import Store
 from det_jupyter.master.templates import complete, unknown_template
@@ -107,6 +111,7 @@ class Service:
             self.find_template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
         )
+        await _check_sampler(config)
         with suppress(TimeoutError):
             # Whether it can ever run is known only when an agent has said what it has.
             async with asyncio.timeout(_FIRST_AGENT_S):
@@ -244,6 +249,15 @@ class Service:
         with self.store.transaction():
             self.store.add_snapshot(self.machine.state.seq, self.machine.dump())
         self.store.close()
+
+
+async def _check_sampler(config: dict[str, Any]) -> None:
+    """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
+    searcher = parse_config(config).searcher
+    if isinstance(searcher, OptunaSearcher):
+        hparams = config["hyperparameters"]
+        if problems := await asyncio.to_thread(find_problems, searcher, hparams):
+            raise ConfigError(problems)
 
 
 def restore_machine(store: Store) -> Machine:

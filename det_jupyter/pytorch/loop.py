@@ -212,9 +212,9 @@ class Trainer:
             self._validate()
 
     def _train(self, trial: PyTorchTrial, batches: Iterator[Any]) -> Reason:
-        if self.steps_completed >= self._schedule.target:  # it ended after its last checkpoint
-            if reason := self._at_target():
-                return reason
+        is_there = self.steps_completed >= self._schedule.target  # it ended after its checkpoint
+        if is_there and (reason := self._at_target()):
+            return reason
         units = self._schedule.units
         self._epoch = units.epoch_of(self.steps_completed)
         self._epoch_start = units.epoch_end(self._epoch)

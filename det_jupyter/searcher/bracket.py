@@ -34,53 +34,17 @@ a search is given more trials.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from math import inf
 from typing import Any
 
-from det_jupyter.config import Length
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
+from det_jupyter.searcher.planning import BracketPlan, Form, Rules
 from det_jupyter.searcher.rungs import Rung, rung_lengths
 from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
 from det_jupyter.wire import BracketView, RungView
 
 _SHARE_OF_LOWEST_RUNG = 1.2  # progress leaves the rest for what comes after it
-
-
-class Form(StrEnum):
-    """How a bracket measures and judges."""
-
-    PROMOTE = "promote"
-    STOP = "stop"
-    TIME = "time"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What all brackets of a search have in common.
-
-    Args:
-        form: How trials are judged.
-        divisor: One of so many goes on.
-        unit: Of the rungs' lengths: a unit of training, or the time metric.
-        bound: Where trials end at the latest; with `Form.TIME` only.
-    """
-
-    form: Form
-    divisor: float
-    unit: str
-    bound: Length | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BracketPlan:
-    """The shape of a bracket before it runs."""
-
-    num_rungs: int
-    max_trials: int
-    max_concurrent_trials: int
 
 
 class Bracket:
@@ -137,7 +101,7 @@ class Bracket:
         if self._trials.status[index] != TRAINING:
             return []
         if self._rules.form is Form.TIME:
-            self._note_arrival(self._trials.rung[index])
+            self._count_training(self._trials.rung[index], -1)
             return self._close(index, CLOSED) + self._settle()
         return self._judge(index, metric) + self._settle()
 
@@ -170,7 +134,7 @@ class Bracket:
     def _judge(self, index: int, metric: float) -> list[Action]:
         """Enter a trial's result at its rung; it may be over already."""
         place = self._trials.rung[index]
-        self._note_arrival(place)
+        self._count_training(place, -1)
         verdict = self._rungs[place].add(index, metric)
         is_open = self._trials.is_open(index)
         if place == len(self._rungs) - 1:
@@ -194,7 +158,7 @@ class Bracket:
         place = self._trials.rung[index]
         self._rungs[place].num_promoted += 1
         self._trials.rung[index] = place + 1
-        self._note_departure(place + 1)
+        self._count_training(place + 1, +1)
         if self._trials.status[index] == EXITED:
             return self._judge(index, inf)
         self._trials.status[index] = TRAINING
@@ -212,19 +176,15 @@ class Bracket:
         self._trials.status[index] = status
         return [Close(index)]
 
-    def _note_departure(self, place: int) -> None:
-        self._rungs[place].num_training += 1
-        self._num_training += 1
-
-    def _note_arrival(self, place: int) -> None:
-        self._rungs[place].num_training -= 1
-        self._num_training -= 1
+    def _count_training(self, place: int, change: int) -> None:
+        self._rungs[place].num_training += change
+        self._num_training += change
 
     def _take_back(self, index: int, *, was_training: bool) -> None:
         place = self._trials.rung[index]
         self.num_invalid += 1
         if was_training:
-            self._note_arrival(place)
+            self._count_training(place, -1)
         for rung in self._rungs[: place + 1]:
             if index in rung.entries:
                 rung.take_back(index)
@@ -244,7 +204,7 @@ class Bracket:
         while self._num_training < self.max_concurrent_trials and self._has_more_to_create():
             create = self._trials.create(self._number)
             self.num_created += 1
-            self._note_departure(0)
+            self._count_training(0, +1)
             self._num_drained = 0
             actions += [create, self._train_to(create.index)]
         return actions
@@ -276,11 +236,8 @@ class Bracket:
         actions: list[Action] = []
         if full is not None:
             old_top = len(self._rungs) - 1
-            self._rungs.append(self._make_rung(full))
-            actions += [
-                self._train_to(index)
-                for index in self._training_to(old_top)  # their target is not the last any more
-            ]
+            self._rungs.append(self._make_rung(full))  # who trains to the old top may go on now
+            actions += [self._train_to(index) for index in self._training_to(old_top)]
         return actions + self._settle()
 
     def _training_to(self, place: int) -> Iterable[int]:

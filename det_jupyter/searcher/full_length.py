@@ -76,8 +76,6 @@ class FullLength:
 
     def on_target_reached(self, index: int, metric: float) -> list[Action]:
         """Close the trial."""
-        if not self._trials.is_open(index):
-            return []
         self._trials.status[index] = CLOSED
         return [Close(index)]
 

@@ -18,8 +18,8 @@ from det_jupyter.wire import BracketView
 class SearchMethod(Protocol):
     """Decides which trials there are, and how long each trains.
 
-    Pure: no clock, no I/O, no randomness of its own. What is said of a trial that is not open any
-    more (`Trials.is_open`) changes nothing. `Search` says when all is over.
+    Pure: no clock, no I/O, no randomness of its own. Of a trial that is not open any more
+    (`Trials.is_open`) it hears only that it is over. `Search` says when all is.
     """
 
     @property

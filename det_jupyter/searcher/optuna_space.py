@@ -1,9 +1,9 @@
 r"""Hyperparameters as a sampler sees them: flat, and each of them a number.
 
-    lr: {type: log, base: 10, minval: -4, maxval: -1}       lr              1e-4 ... 1e-1, log scale
-    net: {depth: {type: int, minval: 2, maxval: 8}}         net.depth       2 ... 8
-    net: {act: {type: categorical, vals: [relu, [1, 2]]}}   net.act         0 ... 1: place in vals
-    net: {a.b: {type: double, minval: 0, maxval: 1}}        net.a\.b        0 ... 1
+    lr: {type: log, base: 10, minval: -4, maxval: -1}       lr          1e-4 ... 1e-1, log scale
+    net: {depth: {type: int, minval: 2, maxval: 8}}         net.depth   2 ... 8
+    net: {act: {type: categorical, vals: [relu, [1, 2]]}}   net.act     0 ... 1: place in vals
+    net: {a.b: {type: double, minval: 0, maxval: 1}}        net.a\.b    0 ... 1
     width: 64                                               not there
 
 Values of a categorical are told by their place, since they may be anything that JSON can hold.
@@ -80,15 +80,16 @@ def to_hparams(
         elif spec["type"] == "categorical":
             hparams[key] = spec["vals"][int(params[name])]
         else:
-            number = int if spec["type"] == "int" else float
-            hparams[key] = number(params[name])
+            low, high = Dimension(name, spec).bounds
+            number = min(max(params[name], low), high)  # what comes from a logarithm may miss them
+            hparams[key] = int(number) if spec["type"] == "int" else float(number)
     return hparams
 
 
 def to_params(
     hyperparameters: Mapping[str, Any], hparams: Mapping[str, Any]
 ) -> dict[str, float] | None:
-    """Return the numbers of a sample; None if it is not in the space, which may be narrower now."""
+    """Return the numbers of a sample; None if it is not in the space (narrower now)."""
     found = dict(_find_params(hyperparameters, hparams, ""))
     return None if _OUTSIDE in found.values() else found
 

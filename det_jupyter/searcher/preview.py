@@ -25,9 +25,14 @@ from det_jupyter.config.searchers import (
     OptunaSearcher,
     RandomSearcher,
 )
-from det_jupyter.searcher.bracket import BracketPlan, Form
 from det_jupyter.searcher.grid import Grid
-from det_jupyter.searcher.halving import full_length, make_rules, plan_brackets
+from det_jupyter.searcher.planning import (
+    BracketPlan,
+    Form,
+    full_length,
+    make_rules,
+    plan_brackets,
+)
 from det_jupyter.searcher.rungs import rung_lengths
 
 _MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show

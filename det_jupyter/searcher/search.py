@@ -159,13 +159,14 @@ class Search:
 
     def view(self) -> SearchView:
         """Return how the search stands."""
+        brackets = self._method.brackets()
         return SearchView(
             name=self._searcher.name,
             max_trials=self._method.max_trials,
             num_created=self._trials.num_created,
             num_closed=self._trials.num_over,
-            divisor=getattr(self._searcher, "divisor", None),
-            brackets=self._method.brackets(),
+            divisor=self._searcher.divisor if brackets else None,
+            brackets=brackets,
         )
 
     def bracket_of(self, index: int) -> int | None:

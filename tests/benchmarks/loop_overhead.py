@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from det_jupyter import core
-from det_jupyter.config import parse_config
+from det_jupyter.config import Length, parse_config
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, Trainer
 from det_jupyter.records import FirstStep, Progress
 from det_jupyter.wire import Capsule, GangPlan
@@ -82,10 +82,11 @@ def ours(batches: int) -> float:
 
 def train(batches: int, folder: Path) -> TimedJournal:
     """Train one batch more than is timed, and return the journal."""
+    length = Length("batches", batches + 1)
     document = {
         "entrypoint": "TinyTrial",
         "hyperparameters": {"global_batch_size": BATCH_SIZE},
-        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": batches + 1}},
+        "searcher": {"name": "single", "metric": "error", "max_length": length.to_document()},
     }
     config = parse_config(document, default_seed=1)
     plan = GangPlan(
@@ -100,12 +101,10 @@ def train(batches: int, folder: Path) -> TimedJournal:
         hparams=config.hyperparameters,
         seed=1,
         capsule=Capsule(entrypoint="TinyTrial", payload="", sources=""),
-        target=config.searcher.max_length.to_document(),
+        target=length.to_document(),
     )
     journal = TimedJournal(folder / "journal-0")
-    context = core.init(
-        checkpoint_storage=folder / "checkpoints", sink=journal, length=config.searcher.max_length
-    )
+    context = core.init(checkpoint_storage=folder / "checkpoints", sink=journal, length=length)
     Trainer(TinyTrial, plan, config, context, torch.device("cpu")).run()
     return journal
 

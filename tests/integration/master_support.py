@@ -29,6 +29,7 @@ from det_jupyter.records import (
     RankStarted,
     Record,
     RunEnded,
+    TargetReached,
     to_line,
 )
 from det_jupyter.wire import (
@@ -140,9 +141,12 @@ def progress(steps: int) -> Progress:
     return Progress(at=1.0, steps_completed=steps, fraction=steps / 100)
 
 
-def run_ended(steps: int = 100) -> RunEnded:
-    """Return the chief's last word on a whole training."""
-    return RunEnded(at=2.0, reason="completed", steps_completed=steps)
+def last_words(steps: int = 100) -> list[Record]:
+    """Return the chief's last words on a whole training of 100 batches."""
+    return [
+        TargetReached(at=2.0, steps_completed=steps, target={"batches": 100}),
+        RunEnded(at=2.0, reason="completed", steps_completed=steps),
+    ]
 
 
 class Bench:

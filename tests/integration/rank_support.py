@@ -309,7 +309,7 @@ class Lab:
         seed: int = 7,
         target: dict[str, int] | None = None,
     ) -> tuple[GangPlan, RunDir]:
-        """Return the plan of a gang, and its folder, made; with a `target` that is not the last."""
+        """Return the plan of a gang and its folder, made; a `target` is not the last."""
         document = {"resources": {"slots_per_trial": ranks}} | config
         effective = parse_config(document, default_seed=seed).to_document()
         self._runs += 1

@@ -16,13 +16,13 @@ from tests.integration.master_support import (
     batches,
     gang_exited,
     gang_started,
+    last_words,
     make_chunk,
     make_client,
     make_registration,
     make_request,
     make_text_chunk,
     master_process,
-    run_ended,
     started,
     validation,
 )
@@ -161,7 +161,7 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
             started(),
             batches(1, [1.0, "NaN"]),
             validation(2, 0.5),
-            run_ended(2),
+            *last_words(2),
         ]
         agent.report(
             gang_started(),

@@ -21,11 +21,11 @@ from tests.integration.master_support import (
     bench_with_trial,
     first_step,
     gang_exited,
+    last_words,
     make_chunk,
     make_registration,
     make_text_chunk,
     progress,
-    run_ended,
     started,
     validation,
 )
@@ -93,7 +93,7 @@ def test_a_whole_run_in_one_batch(bench: Bench) -> None:
         progress(50),
         validation(100, 0.25),
         checkpoint,
-        run_ended(),
+        *last_words(),
     ]
     bench.report(make_chunk([started(), *records]), make_chunk([started()], rank=1), gang_exited())
     view = bench.service.experiment(1)
@@ -193,7 +193,7 @@ def test_a_run_that_nobody_knows_is_closed_and_its_bytes_are_passed_over(bench: 
 
 
 def test_an_exit_told_twice_is_closed_twice(bench: Bench) -> None:
-    bench.report(make_chunk([started(), run_ended()]), gang_exited())
+    bench.report(make_chunk([started(), *last_words()]), gang_exited())
     bench.report(gang_exited())
     assert bench.commands()[-2:] == ["close_run", "close_run"]
     assert bench.service.experiment(1).state is State.COMPLETED

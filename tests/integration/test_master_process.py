@@ -24,11 +24,11 @@ from tests.integration.master_support import (
     first_step,
     gang_exited,
     gang_started,
+    last_words,
     make_chunk,
     make_client,
     make_request,
     master_process,
-    run_ended,
     started,
 )
 from tests.processes import wait_until
@@ -116,7 +116,7 @@ def test_killed_in_the_middle_it_loses_and_doubles_nothing(master: MasterProcess
     assert agent.stored == {RUN: {"journal-0": journal[10].offset}}
     agent.report(*journal[8:20])  # some of it again
     agent.report(*journal[8:])
-    last = make_chunk([run_ended()], offset=offset)
+    last = make_chunk(last_words(), offset=offset)
     agent.report(last, gang_exited())
     assert agent.next_command()["kind"] == "close_run"
     with make_client(info) as http:
@@ -236,7 +236,7 @@ def test_a_master_with_an_active_experiment_stays(master: MasterProcess) -> None
     while time.monotonic() < deadline:  # an agent's own requests do not count
         assert agent.report().status_code == 200
         time.sleep(0.05)
-    agent.report(gang_started(), make_chunk([run_ended()]), gang_exited())
+    agent.report(gang_started(), make_chunk(last_words()), gang_exited())
     assert agent.next_command()["kind"] == "close_run"
     assert agent.next_command()["kind"] == "leave"
     assert master.wait() == 0

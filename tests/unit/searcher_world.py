@@ -53,6 +53,7 @@ class World:
         self.over: set[int] = set()
         self.asked: list[AskSampler | AskPruner] = []
         self.is_shut = False
+        self.full = config.searcher.max_length
         self.log: list[Action] = []
         assert self.search.progress == 0
         self.take(self.search.start())
@@ -113,7 +114,9 @@ class World:
 
     def change(self, **changes: Any) -> list[Action]:
         """The search is given other limits."""
-        return self.tell(lambda search: search.change(SearchChange(**changes)))
+        actions = self.tell(lambda search: search.change(SearchChange(**changes)))
+        self.full = changes.get("max_length", self.full)
+        return actions
 
     def end_closed(self) -> None:
         """Let all closed trials exit."""

@@ -183,6 +183,8 @@ def test_a_number_between_is_as_likely_everywhere() -> None:
          [".maxval: got 1e+308, expected a range that is less wide"]),
         ({"type": "int", "minval": 0, "maxval": 2**63},
          [".maxval: got 9223372036854775808, expected a range that is less wide"]),
+        ({"type": "log", "base": 10, "minval": 0, "maxval": 10**400},
+         [f".maxval: got {10**400}, expected a number"]),
         ({"type": "int", "minval": 0, "maxval": True}, [".maxval: got True, expected a number"]),
         ({"type": "log", "minval": -4, "maxval": -1},
          [".base: missing; a hyperparameter of type log needs it"]),

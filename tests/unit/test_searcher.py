@@ -213,9 +213,28 @@ def resting(world: World) -> list[int]:
     return [index for index in range(len(world.created)) if index not in gone]
 
 
+KINDS = ["reach", "reach", "reach", "report", "exit", "exit", "leave", "kill", "change"]
+
+
+def draw_change(data: st.DataObject, world: World) -> Callable[[World], list[Action]] | None:
+    """Return a change of the search's limits; None if it would be refused."""
+    searcher = world.config.searcher
+    changes: dict[str, Any] = {}
+    if searcher.name != "single":
+        changes["max_concurrent_trials"] = data.draw(st.integers(0, 5))
+    if searcher.name not in ("single", "grid"):
+        changes["max_trials"] = world.search.view().max_trials + data.draw(st.integers(0, 3))
+    if world.search.time_metric is None and world.full is not None:
+        amount = world.full.amount + data.draw(st.integers(0, 50))
+        changes["max_length"] = Length(world.full.unit, amount)
+    return lambda world: world.change(**changes)
+
+
 def draw_event(data: st.DataObject, world: World) -> Callable[[World], list[Action]] | None:
     """Return something that may happen now to a trial; None if there is none for it."""
-    kind = data.draw(st.sampled_from(["reach", "report", "exit", "leave", "kill"]), label="event")
+    kind = data.draw(st.sampled_from(KINDS), label="event")
+    if kind == "change":
+        return draw_change(data, world)
     trials = {
         "reach": sorted(world.targets),
         "report": sorted(world.targets),
@@ -243,7 +262,7 @@ def draw_event(data: st.DataObject, world: World) -> Callable[[World], list[Acti
 
 
 @pytest.mark.parametrize("contract", SearchMethodContract.__subclasses__())
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_in_a_random_world_a_search_keeps_its_promises_and_ends(
     contract: type[SearchMethodContract], data: st.DataObject

@@ -10,7 +10,7 @@ import pytest
 from det_jupyter.config import Length
 from det_jupyter.config.searchers import AdaptiveAshaSearcher, AsyncHalvingSearcher
 from det_jupyter.searcher import Action, Close, Create, ExitReason, Shutdown, TrainTo
-from det_jupyter.searcher.halving import (
+from det_jupyter.searcher.planning import (
     bracket_max_concurrent,
     bracket_max_trials,
     bracket_rungs,
@@ -144,6 +144,19 @@ class TestPromotion:
         ]
         world.run(lambda index: index)
         assert len(world.created) == 10
+
+    def test_a_trial_that_rests_is_not_judged_again(self) -> None:
+        world = asha()
+        world.reach(0, 0.5)
+        before = world.search.snapshot()
+        assert world.search.on_target_reached(0, 0.1) == []
+        assert world.search.snapshot() == before
+
+    def test_a_trial_that_rests_may_turn_out_to_be_invalid(self) -> None:
+        world = asha(max_trials=3)
+        world.reach(0, 0.5)
+        assert brief(world.exit(0, ExitReason.INVALID_HP)) == [3, to(3, 1)]
+        assert world.search.view().brackets[0].rungs[0].num_results == 0
 
     def test_progress_counts_the_lowest_rung_and_then_what_is_over(self) -> None:
         world = asha(max_trials=3)
