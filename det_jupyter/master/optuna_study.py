@@ -29,9 +29,9 @@ from det_jupyter.searcher.history import TrialHistory
 from det_jupyter.searcher.optuna_space import Dimension, find_dimensions, to_hparams, to_params
 
 _NAME = "search"  # Hyperband goes by it
-# Where samplers remember which trials they have compared the spaces of. A new one would compare all
-# again: most of the time of a question, from some hundred trials on. If Optuna calls them otherwise
-# some day, it only takes longer.
+# Where samplers remember the trials whose spaces they have compared. A new one would compare all
+# again: most of the time of a question, from some hundred trials on. Should Optuna call them
+# otherwise some day, questions only take longer.
 _SPACES = ("_search_space", "_intersection_search_space")
 
 

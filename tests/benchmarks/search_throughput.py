@@ -148,9 +148,8 @@ def ray_tune(trials: int) -> tuple[float, float]:
     from ray import tune
 
     os.environ["RAY_DEDUP_LOGS"] = "0"
-    ray.init(
-        num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-    )
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    ray.init(num_cpus=SLOTS, **quiet)
 
     def trainable(config: dict[str, float]) -> None:
         error, busy_s = train(config["lr"])

@@ -60,6 +60,24 @@ def test_quickstart_notebook_runs_and_says_what_is_true(
     assert (view.trials[0].best_metric or 0) >= 0.97
 
 
+def test_search_notebook_runs_and_measures_what_asha_saved(
+    home: DetHome, client: Client, examples: Path, tmp_path: Path
+) -> None:
+    document = nbformat.read(examples / "search.ipynb", as_version=4)
+    NotebookClient(
+        document, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    shown = [o for c in document.cells for o in c.get("outputs", [])]
+    texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in shown]
+    assert any("ASHA trained" in text for text in texts)
+    assert any("train for" in text and "bracket 2" in text for text in texts), "the preview"
+    asha, random, wide, longer = client.experiments()[-4:]
+    assert [view.state for view in (asha, random, wide, longer)] == ["COMPLETED"] * 4
+    assert asha.template == random.template == "digits-search"
+    assert wide.config["resources"]["slots_per_trial"] == 2
+    assert longer.trials[0].steps_completed > max(t.steps_completed for t in wide.trials)
+
+
 def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
     book.check("1")
     started = time.monotonic()

@@ -15,7 +15,9 @@ Reason = Literal["completed", "preempted", "stopped", "invalid_hp"]
 
 
 def make_trial(state: State = State.ACTIVE) -> Trial:
-    return Trial(id=1, experiment_id=1, hparams={}, seed=0, state=state, is_resting=False, created_at=0.0)
+    return Trial(
+        id=1, experiment_id=1, hparams={}, seed=0, state=state, is_resting=False, created_at=0.0
+    )
 
 
 def make_allocation(reason: Reason | None = None, *failures: RankFailure) -> Allocation:
