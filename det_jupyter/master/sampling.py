@@ -11,15 +11,17 @@ the space was narrowed. Nothing of it is stored. What a restart in the middle ch
     pruners                                no decision, but for successive halving and Hyperband:
                                            in what order trials reported is not known any more
 
-Called from one thread at a time. What Optuna logs and warns of is for people who call it.
+Questions come one at a time; configurations may be checked in other threads meanwhile. What Optuna
+logs and warns of is for people who call it: nobody hears it here.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 from det_jupyter.config.searchers import OptunaSearcher
@@ -64,7 +66,7 @@ class Samplers:
         if index < len(history):  # asked twice, around a restart: it was answered
             return dict(history[index].hparams)
         assert index == len(history), "trials are sampled in their order"
-        with _quiet():
+        with _quiet:
             return self._study_of(experiment_id, config, history).ask()
 
     def judge(
@@ -75,7 +77,7 @@ class Samplers:
         history: Sequence[TrialHistory],
     ) -> bool:
         """Return whether the pruner wants to end a trial; arguments and errors as of `sample`."""
-        with _quiet():
+        with _quiet:
             return self._study_of(experiment_id, config, history).should_prune(index)
 
     def _study_of(
@@ -103,7 +105,7 @@ def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) 
         searcher: The experiment's.
         hyperparameters: Its space, which has to be valid by itself.
     """
-    with _quiet():
+    with _quiet:
         problems = _find_name_problems(searcher)
         return problems or list(_rehearse(searcher, hyperparameters))
 
@@ -159,22 +161,42 @@ def _rehearsed(index: int, hparams: dict[str, Any]) -> TrialHistory:
     )
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Optuna from writing to the master's output for a while.
+class _Quiet:
+    """Keeps Optuna from writing to the master's output while anybody is in it.
 
-    A new sampler for every question would say everything at every question.
+    A new sampler for every question would say everything at every question. What is switched off
+    belongs to the whole process, so the last one out puts it back.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            from optuna import logging
-        except ImportError:
-            yield
-            return
-        before = logging.get_verbosity()
-        logging.set_verbosity(logging.ERROR)
-        try:
-            yield
-        finally:
-            logging.set_verbosity(before)
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._restore = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._restore.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
+                self._restore.callback(_switch_logging_off())
+            self._inside += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._restore.close()
+
+
+def _switch_logging_off() -> Callable[[], None]:
+    """Return what switches it on again as it was."""
+    try:
+        from optuna import logging
+    except ImportError:
+        return lambda: None
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    return lambda: logging.set_verbosity(before)
+
+
+_quiet = _Quiet()

@@ -7,6 +7,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -154,7 +155,12 @@ def test_another_seed_gives_other_samples() -> None:
     assert run(make_document(seed=1), 3) == run(make_document(seed=1), 3)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+KNOWS_ALL_WORK = pytest.mark.skipif(
+    int(optuna.__version__.split(".")[0]) < 5, reason="its GPSampler looks at no running trials"
+)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", pytest.param("gp", marks=KNOWS_ALL_WORK)])
 def test_trials_at_work_are_known_to_the_sampler(sampler: str) -> None:
     """Without that, 4 trials begun together would be much the same."""
     searched = Searched(make_document(NUMERIC, sampler=sampler))
@@ -540,6 +546,30 @@ def test_optuna_is_silent_while_it_is_asked_and_as_it_was_afterwards(
     filters = list(warnings.filters)
     args = {"use_separable_cma": True, "with_margin": False, "consider_pruned_trials": True}
     run(make_document(sampler="cma-es", sampler_args=args), 20)
+    assert capfd.readouterr() == ("", "")
+    assert optuna.logging.get_verbosity() == optuna.logging.INFO
+    assert warnings.filters == filters
+
+
+def test_a_check_that_ends_in_the_middle_of_a_question_leaves_it_silent(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    filters = list(warnings.filters)
+    sample = optuna.samplers.RandomSampler.infer_relative_search_space
+
+    def check_and_sample(*args: Any) -> Any:
+        monkeypatch.setattr(optuna.samplers.RandomSampler, "infer_relative_search_space", sample)
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(problems_of, sampler="random").result() == []
+        warnings.warn("nobody hears this", UserWarning, stacklevel=2)
+        optuna.logging.get_logger("optuna").warning("nor this")
+        return sample(*args)
+
+    monkeypatch.setattr(
+        optuna.samplers.RandomSampler, "infer_relative_search_space", check_and_sample
+    )
+    Searched(make_document(sampler="random")).sample()
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == optuna.logging.INFO
     assert warnings.filters == filters

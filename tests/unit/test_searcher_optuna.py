@@ -7,7 +7,7 @@ import math
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.config import Length
@@ -85,6 +85,7 @@ CONTRACTS: list[type[OptunaContract]] = [TestWithAsha, TestWithoutPruner, TestWi
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_in_a_random_world_a_search_with_questions_keeps_its_promises_and_ends(
     contract: type[OptunaContract], data: st.DataObject

@@ -1,0 +1,38 @@
+"""A captured trial."""
+
+from __future__ import annotations
+
+from det_jupyter.wire.states import Wire
+
+
+class CapturedName(Wire):
+    """One name that travels with the trial."""
+
+    name: str
+    cell: str = ""  # "In [5]", a file name, or "" when unknown
+    type: str
+    size_bytes: int
+
+
+class Capsule(Wire):
+    """A trial taken out of a notebook: digests of blobs, and what a person wants to know of them.
+
+    Args:
+        entrypoint: Name of the class, as the configuration gives it.
+        payload: Blob with the pickle stream (protocol 5, cloudpickle by value).
+        buffers: Blobs with the stream's out-of-band buffers, in order.
+        sources: Blob with JSON `{filename: {"label": "Cell In[5]", "source": "..."}}`.
+        modules: Files of local modules, by path relative to their import root, to their blobs.
+        captured: What the stream holds, for people.
+        packages: Names and versions of the imported distributions.
+        notices: Things the user should know (a CUDA tensor was copied to the CPU).
+    """
+
+    entrypoint: str
+    payload: str
+    buffers: list[str] = []
+    sources: str
+    modules: dict[str, str] = {}
+    captured: list[CapturedName] = []
+    packages: dict[str, str] = {}
+    notices: list[str] = []

@@ -1,0 +1,192 @@
+"""What master and agent say to each other of gangs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from det_jupyter.wire.capsule import Capsule
+from det_jupyter.wire.states import Wire
+from det_jupyter.wire.views import SlotView
+
+
+class CheckpointRef(Wire):
+    """Where a run starts from."""
+
+    uuid: str
+    path: str
+    steps_completed: int
+
+
+class GangPlan(Wire):
+    """Everything there is to know for starting a gang; idempotent by `allocation_id`."""
+
+    allocation_id: str
+    experiment_id: int
+    trial_id: int
+    run: int
+    python: str
+    cwd: str
+    slots: list[SlotView]  # rank i gets slots[i]
+    config: dict[str, Any]  # effective
+    hparams: dict[str, Any]
+    seed: int
+    capsule: Capsule
+    checkpoint: CheckpointRef | None = None
+    warm_start: CheckpointRef | None = None  # another trial's: take its weights, begin at step 0
+    best_metric: float | None = None  # best validation of the experiment so far
+    target: dict[str, int]  # train until then, counted from the trial's beginning
+    target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
+
+
+class StartGang(Wire):
+    """Start all ranks of the plan, or none."""
+
+    kind: Literal["start_gang"] = "start_gang"
+    plan: GangPlan
+
+
+class SignalGang(Wire):
+    """Raise a word of the control page; kill the gang if it is still there `timeout_s` later."""
+
+    kind: Literal["signal_gang"] = "signal_gang"
+    allocation_id: str
+    signal: Literal["preempt"]
+    timeout_s: float
+
+
+class ExtendGang(Wire):
+    """Let the ranks train on to a farther target. Repeatable; a nearer one changes nothing."""
+
+    kind: Literal["extend_gang"] = "extend_gang"
+    allocation_id: str
+    target: dict[str, int]  # in the unit of the plan's
+    target_is_last: bool
+
+
+class KillGang(Wire):
+    """End all ranks now."""
+
+    kind: Literal["kill_gang"] = "kill_gang"
+    allocation_id: str
+
+
+class CloseRun(Wire):
+    """The master has everything of this run, its exit included: forget it, remove its sockets."""
+
+    kind: Literal["close_run"] = "close_run"
+    allocation_id: str
+
+
+class Leave(Wire):
+    """End the agent (and whatever it still runs)."""
+
+    kind: Literal["leave"] = "leave"
+
+
+AgentCommand = Annotated[
+    StartGang | SignalGang | ExtendGang | KillGang | CloseRun | Leave, Field(discriminator="kind")
+]
+
+
+class RunReport(Wire):
+    """A run that the agent knows of and the master has not closed."""
+
+    allocation_id: str
+    alive: bool
+
+
+class RegisterAgent(Wire):
+    """An agent's first word, and its first word after each reconnection.
+
+    `session` is new for each agent process, so the master can tell a reconnection from a
+    successor whose ranks all died with their agent.
+    """
+
+    protocol: int
+    version: str
+    session: str
+    hostname: str
+    pid: int
+    slots: list[SlotView]
+    runs: list[RunReport]
+
+
+class Offsets(Wire):
+    """How many bytes of each file the master has: allocation id -> stream -> bytes.
+
+    Streams are named `journal-<rank>` and `output-<rank>`.
+    """
+
+    offsets: dict[str, dict[str, int]]
+
+
+class Chunk(Wire):
+    """Complete lines of a rank's file: its bytes `offset` to `offset + size_bytes`.
+
+    The next chunk begins at `offset + size_bytes`. That is not always the length of `text`: a
+    rank may print what is not UTF-8 (each such byte arrives as U+FFFD), and its last line may lack
+    the line end that `text` has.
+    """
+
+    kind: Literal["chunk"] = "chunk"
+    allocation_id: str
+    stream: str
+    offset: int
+    size_bytes: int
+    text: str
+
+
+class RankProcess(Wire):
+    """A rank process that was started."""
+
+    rank: int
+    pid: int
+    connection_file: str
+    output_file: str
+
+
+class GangStarted(Wire):
+    """All ranks of the gang exist as processes."""
+
+    kind: Literal["gang_started"] = "gang_started"
+    allocation_id: str
+    at: float
+    ranks: list[RankProcess]
+    note: str = ""
+
+
+class GangExited(Wire):
+    """The gang is gone: every rank's process has ended (or none could be started).
+
+    The agent sends it after the last chunk of every stream, again and again until CloseRun.
+
+    Args:
+        exit_codes: By rank; negative is minus the signal; None when unknown.
+        first_failed: The rank whose failure ended the gang.
+        killed: The agent ended it on the master's order (or at the preemption deadline).
+        lost: The ranks died with their agent or fork server: not the trial's fault.
+        error: Why it could not be started at all.
+        error_is_final: Trying again cannot help: somebody has to change something first.
+    """
+
+    kind: Literal["gang_exited"] = "gang_exited"
+    allocation_id: str
+    at: float
+    exit_codes: dict[int, int | None]
+    first_failed: int | None = None
+    killed: bool = False
+    lost: bool = False
+    error: str = ""
+    error_is_final: bool = True
+
+
+AgentReport = Annotated[Chunk | GangStarted | GangExited, Field(discriminator="kind")]
+
+
+class AgentReports(Wire):
+    """A batch of reports, applied in order."""
+
+    session: str
+    reports: list[AgentReport]

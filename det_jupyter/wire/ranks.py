@@ -1,0 +1,101 @@
+"""What an agent tells its ranks, and says to its fork server (a JSON line each, over a socket)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from det_jupyter.wire.gangs import GangPlan
+from det_jupyter.wire.states import Wire
+
+
+class RankPlace(Wire):
+    """A rank's place in its gang, in torchrun's words."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    group_rank: int = 0
+    group_world_size: int = 1
+    master_addr: str
+    master_port: int
+    listen_fd: int | None = None  # rank 0 only: bound and listening, for its TCPStore
+    lifeline_fd: int | None = None  # read end of a pipe that closes when the agent dies
+    num_threads: int = 1  # the rank's share of the computer's cores
+
+
+class RankSpec(Wire):
+    """What one rank process is told."""
+
+    plan: GangPlan
+    place: RankPlace
+    run_dir: str
+    data_dir: str
+    socket_dir: str  # short 0700 folder for IPC sockets (their paths are limited to ~100 bytes)
+
+
+# ---- agent <-> zygote (one JSON line each, over the socket that the zygote is started with) ----
+
+
+class ForkGang(Wire):
+    """Fork all ranks of one gang, in rank order, or none.
+
+    The zygote binds the chief's listening socket and fills in `master_port` and `listen_fd`.
+    """
+
+    specs: list[RankSpec]
+
+
+class ZygoteReady(Wire):
+    """The first word: everything is imported.
+
+    Args:
+        unsafe: Why it will never fork, if so.
+        torch_cuda: The version of CUDA (or HIP) that torch was built for; None: a CPU build.
+    """
+
+    kind: Literal["ready"] = "ready"
+    protocol: int
+    version: str
+    warmup_s: float
+    unsafe: str = ""
+    torch_cuda: str | None = None
+
+
+class ZygoteFailed(Wire):
+    """The first and last word of a zygote whose interpreter cannot run ranks."""
+
+    kind: Literal["failed"] = "failed"
+    reason: str
+
+
+class GangForked(Wire):
+    """All ranks exist; `pids` in rank order."""
+
+    kind: Literal["forked"] = "forked"
+    allocation_id: str
+    pids: list[int]
+
+
+class ForkRefused(Wire):
+    """No rank exists, because of `reason`."""
+
+    kind: Literal["refused"] = "refused"
+    allocation_id: str
+    reason: str
+
+
+class RankExited(Wire):
+    """A rank has ended and took its process group along; a negative code is minus the signal."""
+
+    kind: Literal["exited"] = "exited"
+    pid: int
+    exit_code: int
+
+
+ZygoteReport = Annotated[
+    ZygoteReady | ZygoteFailed | GangForked | ForkRefused | RankExited,
+    Field(discriminator="kind"),
+]

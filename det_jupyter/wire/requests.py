@@ -1,0 +1,144 @@
+"""What a client asks of the master, and what it is told of templates and searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from det_jupyter.wire.capsule import Capsule
+from det_jupyter.wire.states import Wire
+
+
+class CreateExperiment(Wire):
+    """A request to run an experiment. `config` is the user's document, not yet completed."""
+
+    config: dict[str, Any]
+    capsule: Capsule
+    python: str  # interpreter of the ranks
+    cwd: str  # the notebook's folder: working directory of the ranks
+    notebook: str | None = None
+    template: str | None = None  # name of the template that `config` is laid over
+
+
+class Refusal(Wire):
+    """Body of every 4xx answer: each problem is one line for the user."""
+
+    error: str  # name of a class in det_jupyter.errors
+    problems: list[str]
+
+
+class SetTemplate(Wire):
+    """A request to keep a template under its name, instead of what was there."""
+
+    config: dict[str, Any]
+
+
+class TemplateView(Wire):
+    """A template: a part of a configuration that others are laid over."""
+
+    name: str
+    config: dict[str, Any]
+    created_at: float
+    updated_at: float
+
+
+class EffectiveConfig(Wire):
+    """An experiment's whole configuration, and where its values come from.
+
+    Args:
+        yaml: It as text, each value that is not the user's own with its origin as a comment.
+        config: It as a document.
+        origins: "you", "template" or "default", by path.
+        template: The template that it was laid over.
+        notices: What in it has no effect, each in a sentence.
+    """
+
+    yaml: str
+    config: dict[str, Any]
+    origins: dict[str, str]
+    template: str | None = None
+    notices: list[str] = []
+
+
+class PreviewRequest(Wire):
+    """A question what a search would train. `config` is as in CreateExperiment."""
+
+    config: dict[str, Any]
+    template: str | None = None
+    seconds_per_batch: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class PlannedTrials(Wire):
+    """So many trials are expected to end at this length."""
+
+    length: dict[str, float]  # {"epochs": 4}; of a time metric {name: amount}
+    num_trials: int
+
+
+class PlannedBracket(Wire):
+    """A bracket before it runs, lowest length first; a search without brackets is one."""
+
+    trials: list[PlannedTrials]
+    max_concurrent_trials: int | None = None
+
+
+class Pace(Wire):
+    """How long one unit of training takes, and how that is known."""
+
+    unit: str
+    seconds_per_unit: float
+    source: str  # "as given", or the experiment that it was measured in
+
+
+class PreviewView(Wire):
+    """What a search would train.
+
+    Args:
+        searcher: Its name.
+        unit: Of all amounts: batches, records, epochs or the time metric.
+        num_trials: How many trials there will be.
+        trials: How many end where, all brackets together.
+        brackets: The same for each bracket.
+        expected: Units of training, all trials together.
+        least: The same, if as few trials as possible are trained on.
+        most: The same, if as many as possible are.
+        full: The same, if every trial was trained to the full length.
+        concurrent: So many trials train at once on the slots that are there.
+        slots: Those slots.
+        pace: What the times are reckoned with; None: nobody knows.
+        no_pace: Why not.
+        seconds: How long the search would take on these slots.
+        least_seconds: The same, if as few trials as possible are trained on.
+    """
+
+    searcher: str
+    metric: str
+    unit: str
+    num_trials: int
+    trials: list[PlannedTrials]
+    brackets: list[PlannedBracket]
+    expected: float
+    least: float
+    most: float
+    full: float
+    concurrent: int = 0
+    slots: int = 0
+    pace: Pace | None = None
+    no_pace: str = ""
+    seconds: float | None = None
+    least_seconds: float | None = None
+    notices: list[str] = []
+
+
+class ChangeSearch(Wire):
+    """A request to give a running search other limits; None: as it is."""
+
+    max_trials: int | None = None
+    max_length: dict[str, int] | int | None = None
+    max_concurrent_trials: int | None = None
+    hyperparameters: dict[str, Any] | None = None
+
+
+class ContinueTrial(Wire):
+    """A request to train a trial on, as an experiment of its own."""

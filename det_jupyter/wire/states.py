@@ -1,0 +1,47 @@
+"""What all messages have in common: their base, the protocol's number, and states."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+PROTOCOL = 2
+
+
+class Wire(BaseModel):
+    """Base of all messages: unknown fields are refused, NaN travels as a string."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+class State(StrEnum):
+    """States of experiments and trials."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+
+    def __repr__(self) -> str:
+        return self.value  # what `experiment.wait()` shows as a cell's result
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can happen any more."""
+        return self in (State.COMPLETED, State.CANCELED, State.ERROR)
+
+
+class AllocationState(StrEnum):
+    """States of an allocation: one period in which a trial waits for, or holds, slots."""
+
+    QUEUED = "QUEUED"  # waits for slots
+    STARTING = "STARTING"  # holds slots; its ranks are not up yet
+    RUNNING = "RUNNING"  # its ranks are up
+    STOPPING = "STOPPING"  # was asked to leave and still holds its slots
+    ENDED = "ENDED"

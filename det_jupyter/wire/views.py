@@ -1,0 +1,206 @@
+"""What the master tells of experiments, trials, slots and itself."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from det_jupyter.wire.capsule import Capsule
+from det_jupyter.wire.states import AllocationState, State, Wire
+
+
+class SlotView(Wire):
+    """One slot: one GPU, or one CPU place."""
+
+    id: int
+    kind: Literal["cpu", "cuda"]
+    index: int  # of the device in NVML's order; of the place for cpu
+    name: str
+    uuid: str = ""
+    memory_bytes: int = 0
+
+
+class RankView(Wire):
+    """One rank of a running allocation."""
+
+    rank: int
+    pid: int
+    slot: SlotView
+    connection_file: str
+    output_file: str
+    backend: str = ""
+    device: str = ""
+
+
+class AllocationView(Wire):
+    """One allocation of a trial."""
+
+    id: str  # "<experiment>.<trial>.<run>"
+    run: int
+    state: AllocationState
+    agent_id: str | None = None
+    slots: list[SlotView] = []
+    ranks: list[RankView] = []
+    started_at: float | None = None
+    first_step_at: float | None = None
+    launch_note: str = ""  # how the ranks were started, and why not by the zygote
+
+
+class FailureView(Wire):
+    """Why a run failed: the first rank that did."""
+
+    rank: int | None
+    exit_code: int | None
+    error: str
+    where: str = ""
+    traceback: str = ""
+    at: float
+
+
+class CheckpointView(Wire):
+    """A checkpoint."""
+
+    uuid: str
+    experiment_id: int
+    trial_id: int
+    steps_completed: int
+    path: str
+    size_bytes: int
+    created_at: float
+    searcher_metric: float | None = None  # of the validation at the same step
+    state: Literal["COMPLETED", "DELETED"] = "COMPLETED"
+
+
+class TrialView(Wire):
+    """A trial."""
+
+    id: int
+    experiment_id: int
+    state: State
+    hparams: dict[str, Any]
+    seed: int
+    restarts: int = 0
+    steps_completed: int = 0
+    progress: float = 0.0
+    best_metric: float | None = None
+    latest_metric: float | None = None
+    allocation: AllocationView | None = None  # the present one
+    waiting_for: str | None = None  # one sentence: what it needs, who holds it
+    index: int = 0  # its place within the experiment, from 0
+    bracket: int | None = None  # of the search's brackets
+    rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
+    target: dict[str, int] = {}  # it trains until then, as a length: {"epochs": 4}
+    is_resting: bool = False  # reached its target and gave its slots back until it is promoted
+    was_stopped: bool = False  # the search ended it before its full length
+    failure: FailureView | None = None  # of the last run that failed
+    created_at: float
+    ended_at: float | None = None
+
+
+class RungView(Wire):
+    """An amount of training at which trials are compared."""
+
+    length: dict[str, float]  # {"epochs": 4}; of a time metric {name: amount}
+    num_results: int = 0
+    num_promoted: int = 0
+
+
+class BracketView(Wire):
+    """A tournament of its own within a search."""
+
+    rungs: list[RungView]  # lowest first
+    max_trials: int
+    num_created: int = 0
+
+
+class SearchView(Wire):
+    """A search as a whole; which trial is where, the trials say."""
+
+    name: str
+    max_trials: int
+    num_created: int = 0
+    num_closed: int = 0
+    divisor: float | None = None
+    brackets: list[BracketView] = []
+
+
+class ExperimentView(Wire):
+    """An experiment with its trials."""
+
+    id: int
+    name: str
+    state: State
+    config: dict[str, Any]  # effective: defaults filled in
+    capsule: Capsule
+    notebook: str | None
+    python: str
+    cwd: str
+    progress: float
+    created_at: float
+    ended_at: float | None = None
+    message: str = ""  # why it ended as it did
+    template: str | None = None  # that its configuration was laid over
+    search: SearchView | None = None
+    trials: list[TrialView] = []
+    last_seq: int = 0  # number of the last feed item about it
+
+
+class Curve(Wire):
+    """One metric of one trial: parallel lists, `value` None where it was not a finite number."""
+
+    trial_id: int
+    group: str  # training, training batches ("batches"), validation, or the user's
+    name: str
+    steps: list[int]
+    values: list[float | None]
+
+
+class FeedItem(Wire):
+    """One numbered thing that happened. `kind`:
+
+    experiment, trial: `data` is the new ExperimentView (without trials) or TrialView.
+    metrics: a MetricsReported or BatchMetrics record. checkpoint: a CheckpointView.
+    truncated: metrics of this trial after `data["steps_completed"]` are void (it restarts there).
+    """
+
+    seq: int
+    at: float
+    kind: Literal["experiment", "trial", "metrics", "checkpoint", "truncated"]
+    experiment_id: int
+    trial_id: int | None = None
+    data: dict[str, Any]
+
+
+class LogLine(Wire):
+    """One line that a rank printed."""
+
+    id: int
+    at: float
+    trial_id: int
+    run: int
+    rank: int
+    text: str
+
+
+class AgentView(Wire):
+    """An agent and what its slots do."""
+
+    id: str
+    hostname: str
+    pid: int
+    connected: bool
+    slots: list[SlotView]
+    used: dict[int, str] = {}  # slot id -> allocation id
+
+
+class MasterInfo(Wire):
+    """The 0600 file about the running master; GET /api/v1/master says it without the token."""
+
+    url: str
+    token: str = ""
+    pid: int
+    started_at: float
+    process_created_at: float  # psutil's create_time: tells a reused pid from ours
+    version: str
+    protocol: int
+    python: str
+    data_dir: str
