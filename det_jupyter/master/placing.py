@@ -16,7 +16,7 @@ from det_jupyter.master.plans import make_plan
 from det_jupyter.master.queue import agents_as_they_are, to_request
 from det_jupyter.master.state import Allocation, Trial
 from det_jupyter.master.turn import Turn
-from det_jupyter.scheduler import Placement, explain, schedule
+from det_jupyter.scheduler import AgentSlots, Placement, explain, schedule
 from det_jupyter.wire import AllocationState, ExtendGang, KillGang, SignalGang, StartGang
 
 
@@ -37,18 +37,24 @@ def place_waiting(turn: Turn) -> None:
     waiting = turn.roster.waiting()
     if not waiting:
         return
+    agents = agents_as_they_are(turn.state, turn.roster)
+    if any(agent.free for agent in agents) and _start_who_fits(turn, waiting, agents):
+        agents = agents_as_they_are(turn.state, turn.roster)
+    _explain_waiting(turn, agents)
+
+
+def _start_who_fits(turn: Turn, waiting: list[Trial], agents: list[AgentSlots]) -> bool:
     by_request = {trial.allocation.id: trial for trial in waiting if trial.allocation is not None}
     requests = [to_request(trial, turn.experiment(trial.experiment_id)) for trial in waiting]
-    for placement in schedule(agents_as_they_are(turn.state, turn.roster), requests):
+    placements = schedule(agents, requests)
+    for placement in placements:
         _start(turn, by_request[placement.request_id], placement)
-    _explain_waiting(turn)
+    return bool(placements)
 
 
-def _explain_waiting(turn: Turn) -> None:
-    waiting = turn.roster.waiting()
-    agents = agents_as_they_are(turn.state, turn.roster) if waiting else []
+def _explain_waiting(turn: Turn, agents: list[AgentSlots]) -> None:
     reasons: dict[int, str] = {}  # by how many slots are asked for
-    for trial in waiting:
+    for trial in turn.roster.waiting():
         slots = turn.experiment(trial.experiment_id).slots_per_trial
         if slots not in reasons:
             reasons[slots] = explain(slots, agents)

@@ -54,17 +54,21 @@ def slots_in_use(agent: Agent, roster: Roster) -> dict[int, str]:
 
 
 def _holders(state: MachineState, trials: list[Trial]) -> list[Holder]:
-    holders = []
+    by_experiment: dict[int, list[Trial]] = {}
     for trial in trials:
-        experiment = state.experiments[trial.experiment_id]
-        assert trial.allocation is not None
-        holders.append(
-            Holder(
-                trial_id=trial.id,
-                experiment_id=experiment.id,
-                experiment_name=experiment.name,
-                slots=len(trial.allocation.slots),
-                is_leaving=trial.allocation.state is AllocationState.STOPPING,
-            )
-        )
-    return holders
+        by_experiment.setdefault(trial.experiment_id, []).append(trial)
+    return [
+        _holder(state.experiments[experiment_id], holding)
+        for experiment_id, holding in by_experiment.items()
+    ]
+
+
+def _holder(experiment: Experiment, trials: list[Trial]) -> Holder:
+    allocations = [trial.allocation for trial in trials if trial.allocation is not None]
+    return Holder(
+        trial_ids=tuple(trial.id for trial in trials),
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        slots=sum(len(allocation.slots) for allocation in allocations),
+        is_leaving=all(a.state is AllocationState.STOPPING for a in allocations),
+    )

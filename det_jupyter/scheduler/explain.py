@@ -24,8 +24,11 @@ def explain(slots: int, agents: Sequence[AgentSlots]) -> str:
 
 def _hold(holder: Holder) -> str:
     leaving = " and is leaving" if holder.is_leaving else ""
+    # By how many trials, not by which: they come and go, and who waits need not hear of each.
+    num = len(holder.trial_ids)
+    who = f"trial {holder.trial_ids[0]}" if num == 1 else f"{num} trials"
     return (
-        f"experiment {holder.experiment_id} “{holder.experiment_name}” (trial {holder.trial_id}) "
+        f"experiment {holder.experiment_id} “{holder.experiment_name}” ({who}) "
         f"holds {holder.slots}{leaving}"
     )
 
@@ -41,9 +44,7 @@ def _remedy(slots: int, agent: AgentSlots) -> str:
 
 
 def _names(holders: Sequence[Holder]) -> str:
-    """An experiment may hold slots by several trials; it is named once."""
-    names = dict.fromkeys(f"experiment {holder.experiment_id}" for holder in holders)
-    return " or ".join(names)
+    return " or ".join(f"experiment {holder.experiment_id}" for holder in holders)
 
 
 def find_impossibility(slots: int, agents: Sequence[AgentSlots]) -> str | None:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds slots of an agent: for explanations."""
+    """An experiment that holds slots of an agent, by these trials: for explanations."""
 
-    trial_id: int
+    trial_ids: tuple[int, ...]
     experiment_id: int
     experiment_name: str
     slots: int

@@ -13,7 +13,8 @@ search runs in a process of its own, so that its memory can be told.
 The second table is the same search through the master's machine, which also queues, places and
 ends every run: an event is one word of an agent. The third, if Optuna is installed, is a search
 whose hyperparameters its samplers choose: `ask` is the time until they have. Prints last one JSON
-line.
+line. At full size this takes a quarter of an hour, most of it in TPE, whose time grows with the
+trials; `--optuna-trials 1000` makes it five minutes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def ask(name: str, slots: int, *, priority: int = 42, at: float = 0.0) -> Reques
 
 def held(experiment_id: int, slots: int, *, is_leaving: bool = False) -> Holder:
     return Holder(
-        trial_id=experiment_id * 10,
+        trial_ids=(experiment_id * 10,),
         experiment_id=experiment_id,
         experiment_name=f"name{experiment_id}",
         slots=slots,

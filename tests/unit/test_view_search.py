@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.notebook.view import ViewState, build_view_state
+from det_jupyter.notebook.view.facts import experiment_status
 from det_jupyter.notebook.view.model import Row, Search
 from det_jupyter.notebook.view.search import ranked
 from det_jupyter.wire import (
@@ -264,3 +265,13 @@ def test_state_of_a_long_search_is_plain_json_and_small_but_for_its_rows() -> No
     rows = json.dumps(state["search"]["rows"])
     assert len(rows) < 300 * len(state["search"]["rows"])
     assert len(text) - len(rows) < 60_000
+
+
+def test_a_search_whose_trials_go_to_rest_is_running() -> None:
+    view, *_ = search_experiment(4, 2)
+    for trial in view.trials:
+        trial.allocation = None
+    view.trials[0].allocation = allocation(AllocationState.STOPPING)
+    assert experiment_status(view) == "running"
+    view.state = State.PAUSED
+    assert experiment_status(view) == "pausing"

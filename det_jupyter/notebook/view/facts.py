@@ -23,7 +23,11 @@ _HOLDING: dict[AllocationState, Status] = {
 
 def experiment_status(experiment: ExperimentView) -> Status:
     """Return what an experiment does, which is what its ranks do."""
-    return _status(experiment.state, [trial.allocation for trial in experiment.trials])
+    status = _status(experiment.state, [trial.allocation for trial in experiment.trials])
+    is_search = len(experiment.trials) > 1
+    if status == "pausing" and experiment.state is State.ACTIVE and is_search:
+        return "running"  # a trial of it goes to rest, and gives its slots to another one
+    return status
 
 
 def trial_status(trial: TrialView, experiment_state: State) -> Status:
