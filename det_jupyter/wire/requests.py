@@ -142,3 +142,5 @@ class ChangeSearch(Wire):
 
 class ContinueTrial(Wire):
     """A request to train a trial on, as an experiment of its own."""
+
+    length: dict[str, int] | int | None = None  # since its beginning; None: its search's length

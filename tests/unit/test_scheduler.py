@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,10 +159,9 @@ def test_the_decision_does_not_depend_on_how_things_are_listed(
          "needs 1 slot; 0 of 2 are free; experiment 3 “name3” (trial 30) holds 1; "
          "experiment 4 “name4” (trial 40) holds 1; "
          "it starts when experiment 3 or experiment 4 ends or is paused"),
-        # Two trials of one experiment end together.
-        (2, [agent("box", "", total=4, holders=(held(3, 2), held(3, 2)))],
-         "needs 2 slots; 0 of 4 are free; experiment 3 “name3” (trial 30) holds 2; "
-         "experiment 3 “name3” (trial 30) holds 2; "
+        # The trials of a search come and go: by how many is enough.
+        (2, [agent("box", "", total=4, holders=(replace(held(3, 4), trial_ids=(30, 31)),))],
+         "needs 2 slots; 0 of 4 are free; experiment 3 “name3” (2 trials) holds 4; "
          "it starts when experiment 3 ends or is paused"),
         (4, [agent("box", "", total=4, holders=(held(3, 2), held(4, 2)))],
          "needs 4 slots; 0 of 4 are free; experiment 3 “name3” (trial 30) holds 2; "

@@ -269,8 +269,8 @@ def test_state_of_a_long_search_is_plain_json_and_small_but_for_its_rows() -> No
 
 def test_a_search_whose_trials_go_to_rest_is_running() -> None:
     view, *_ = search_experiment(4, 2)
-    for trial in view.trials:
-        trial.allocation = None
+    for shown in view.trials:
+        shown.allocation = None
     view.trials[0].allocation = allocation(AllocationState.STOPPING)
     assert experiment_status(view) == "running"
     view.state = State.PAUSED
