@@ -41,6 +41,9 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks.start_latency
+	$(BIN)/python -m tests.benchmarks.config_speed
+	$(BIN)/python -m tests.benchmarks.search_throughput
+	$(BIN)/python -m tests.benchmarks.search_simulation --trials 100000
 
 clean:
 	rm -rf $(VENV) labextension/node_modules det_jupyter/notebook/static dist

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from det_jupyter.master.lifecycle import is_stopping
 from det_jupyter.master.queue import slots_in_use
 from det_jupyter.master.roster import Roster
 from det_jupyter.master.state import Agent, Allocation, Experiment, MachineState, Trial
@@ -65,7 +66,8 @@ def _progress(experiment: Experiment, progress: Progress, living: Iterable[Trial
         return 1.0
     if search is None or search.brackets:
         return experiment.search_progress
-    started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in living)
+    open_ = (trial for trial in living if not is_stopping(trial.state))  # the others are closed
+    started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in open_)
     return min(1.0, (search.num_closed + started) / max(1, search.max_trials))
 
 
