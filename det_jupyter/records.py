@@ -176,6 +176,16 @@ def to_number(value: Any) -> float | None:
         return None
 
 
+def to_finite(value: Any) -> float | None:
+    """Return a metric that can be judged; None, which counts as the worst, for any other.
+
+    >>> [to_finite(value) for value in (0.5, "0.5", "NaN", float("inf"), True, [1], None)]
+    [0.5, 0.5, None, None, None, None, None]
+    """
+    number = to_number(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
 def to_line(record: Record) -> str:
     """Return the record as one line of JSON, line end included."""
     data = {f.name: json_ready(getattr(record, f.name)) for f in fields(record)}
@@ -205,6 +215,7 @@ __all__ = [
     "TargetReached",
     "json_ready",
     "parse_line",
+    "to_finite",
     "to_line",
     "to_number",
 ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_jupyter.records import to_finite
 from det_jupyter.wire import AllocationState, ExperimentView, State, TrialView
 
 
@@ -20,9 +21,9 @@ def _key(trial: TrialView, sign: float) -> tuple[bool, float, int]:
 
 
 def sortable(metric: float | None, sign: float) -> float:
-    """Return a metric so that smaller is better; NaN is the worst there is."""
-    value = math.inf if metric is None else sign * metric
-    return math.inf if math.isnan(value) else value
+    """Return a metric so that smaller is better; what is not finite is the worst there is."""
+    number = to_finite(metric)
+    return math.inf if number is None else sign * number
 
 
 def describe_trial(trial: TrialView) -> str:

@@ -19,6 +19,8 @@ from det_jupyter.config.fields import (
 )
 
 MAX_RUNGS = 1000
+MAX_TRIALS = 10_000_000
+TrialCount = Annotated[Int, Field(ge=1, le=MAX_TRIALS)]
 Rungs = Annotated[Int, Field(ge=1, le=MAX_RUNGS)]
 Divisor = Annotated[Number, Field(gt=1)]
 
@@ -52,10 +54,10 @@ class RandomSearcher(_Searcher):
     """The search method."""
     max_length: PositiveLength
     """How long a trial trains at most; a bare number counts batches."""
-    max_trials: PositiveInt
+    max_trials: TrialCount
     """How many trials there are in all."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time; 0: as many as there are, or as the rungs need."""
+    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
 
 
 class GridSearcher(_Searcher):
@@ -66,7 +68,7 @@ class GridSearcher(_Searcher):
     max_length: PositiveLength
     """How long a trial trains at most; a bare number counts batches."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time; 0: as many as there are, or as the rungs need."""
+    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
 
 
 class _Halving(_Searcher):
@@ -78,10 +80,10 @@ class _Halving(_Searcher):
 
     max_length: PositiveLength | None = None
     """How long a trial trains at most; a bare number counts batches."""
-    max_trials: PositiveInt
+    max_trials: TrialCount
     """How many trials there are in all."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time; 0: as many as there are, or as the rungs need."""
+    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
     divisor: Divisor = 4
     """One of so many trials goes on from each rung to the next."""
     stop_once: Bool = False
@@ -126,10 +128,10 @@ class OptunaSearcher(_Searcher):
     """The search method."""
     max_length: PositiveLength
     """How long a trial trains at most; a bare number counts batches."""
-    max_trials: PositiveInt
+    max_trials: TrialCount
     """How many trials there are in all."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time; 0: as many as there are, or as the rungs need."""
+    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
     sampler: Text = "TPESampler"
     """Name of a sampler class of Optuna."""
     sampler_args: dict[str, Any] = {}

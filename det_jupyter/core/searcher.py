@@ -55,12 +55,25 @@ class SearcherContext:
                 )
             )
 
+    def was_extended(self) -> bool:
+        """Return whether there is a farther `target` already, and aim at it; waits for nothing.
+
+        Collective: all ranks must call it.
+        """
+        page = self._page
+        found = page.target() if page is not None else None
+        return self._follow(found if found and found[0] > self.target.amount else None)
+
     def await_next(self) -> bool:
         """Wait until there is a farther `target` (True), or the run shall leave (False).
 
         Collective: all ranks must call it, and wait with the chief.
         """
-        found = self._distributed.broadcast(self._look() if self._distributed.is_chief else None)
+        return self._follow(self._look() if self._distributed.is_chief else None)
+
+    def _follow(self, found: tuple[int, bool] | None) -> bool:
+        """Aim at what the chief has found, on all ranks."""
+        found = self._distributed.broadcast(found)
         if found is None:
             return False
         amount, self.is_last = found

@@ -21,6 +21,9 @@ from det_jupyter.searcher.history import TrialHistory
 
 logger = logging.getLogger(__name__)
 
+_PAUSE_S = 1.0
+_FAILED = (ExitReason.ERRORED, ExitReason.INVALID_HP, ExitReason.CANCELED)
+
 
 async def consult(service: Service, samplers: Samplers) -> None:
     """Answer questions for ever; first those that a master before us left open."""
@@ -29,12 +32,18 @@ async def consult(service: Service, samplers: Samplers) -> None:
             service.questions.put_nowait(question)
     while True:
         question = await service.questions.get()
-        experiment = service.machine.state.experiments.get(question.experiment_id)
-        if experiment is not None and not experiment.state.is_terminal:
-            service.apply(await _answer(service, samplers, experiment, question))
+        try:
+            await _settle(service, samplers, question)
+        except Exception:  # a full disk, say: whoever waits for the answer goes on waiting
+            logger.exception("experiment=%d: an answer was lost", question.experiment_id)
+            await asyncio.sleep(_PAUSE_S)
+            service.questions.put_nowait(question)
 
 
-_FAILED = (ExitReason.ERRORED, ExitReason.INVALID_HP, ExitReason.CANCELED)
+async def _settle(service: Service, samplers: Samplers, question: ConsultSampler) -> None:
+    experiment = service.machine.state.experiments.get(question.experiment_id)
+    if experiment is not None and not experiment.state.is_terminal:
+        service.apply(await _answer(service, samplers, experiment, question))
 
 
 async def _answer(

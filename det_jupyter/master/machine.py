@@ -114,7 +114,9 @@ class Machine:
     def dump(self) -> str:
         """Return the whole state as JSON, from which another machine goes on as this one would."""
         self.searches.write_into(self.state)
-        return self.state.model_dump_json()
+        text = self.state.model_dump_json()
+        self.searches.take_back(self.state)
+        return text
 
     def pending(self) -> list[Command]:
         """Return the questions to samplers and pruners that were not answered yet."""

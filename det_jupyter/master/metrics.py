@@ -1,18 +1,18 @@
-"""The searcher's metric of a trial: which value is better. NaN is the worst there is."""
+"""The searcher's metric: which value is better. One that is not finite is the worst there is."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
+from det_jupyter.records import to_finite
 
 
 def best_of(values: Iterable[float | None], config: dict[str, Any]) -> float | None:
     """Return the best of these values by the configuration's `smaller_is_better`."""
-    numbers = [v for v in values if v is not None and not math.isnan(v)]
+    numbers = [number for v in values if (number := to_finite(v)) is not None]
     if not numbers:
         return None
     return min(numbers) if config["searcher"]["smaller_is_better"] else max(numbers)

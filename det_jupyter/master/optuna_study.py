@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isnan
+from math import inf
 from typing import Any
 
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import trial_seed
 from det_jupyter.master.optuna_parts import PRUNER, SAMPLER, find_name, make, writes_notes
+from det_jupyter.records import to_finite
 from det_jupyter.searcher.history import TrialHistory
 from det_jupyter.searcher.optuna_space import Dimension, find_dimensions, to_hparams, to_params
 
@@ -191,9 +192,10 @@ class OptunaStudy:
             self._study.tell(past.index, state=state)
 
     def _value(self, metric: float | None) -> float:
-        if metric is None or isnan(metric):
+        number = to_finite(metric)
+        if number is None:
             return inf if self._searcher.smaller_is_better else -inf
-        return metric
+        return number
 
 
 def _is_over(past: TrialHistory) -> bool:

@@ -19,6 +19,10 @@ from det_jupyter.master.turn import Turn
 from det_jupyter.scheduler import AgentSlots, Placement, explain, schedule
 from det_jupyter.wire import AllocationState, ExtendGang, KillGang, SignalGang, StartGang
 
+# Each change of a reason is something to store and to send: of a long queue the front matters.
+_EXPLAINED = 64
+_FAR_BEHIND = f"waits for its turn: {_EXPLAINED} trials or more were made before it"
+
 
 def queue(turn: Turn, trial: Trial) -> None:
     """Let a trial wait for slots, for its next run."""
@@ -54,7 +58,12 @@ def _start_who_fits(turn: Turn, waiting: list[Trial], agents: list[AgentSlots]) 
 
 def _explain_waiting(turn: Turn, agents: list[AgentSlots]) -> None:
     reasons: dict[int, str] = {}  # by how many slots are asked for
-    for trial in turn.roster.waiting():
+    waiting = turn.roster.waiting()
+    for trial in waiting[_EXPLAINED:]:
+        if trial.waiting_for != _FAR_BEHIND:
+            trial.waiting_for = _FAR_BEHIND
+            turn.touch(trial)
+    for trial in waiting[:_EXPLAINED]:
         slots = turn.experiment(trial.experiment_id).slots_per_trial
         if slots not in reasons:
             reasons[slots] = explain(slots, agents)

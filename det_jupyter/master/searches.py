@@ -35,3 +35,8 @@ class Searches:
         """Have the state hold what the living searches know."""
         for experiment_id, search in self._alive.items():
             state.experiments[experiment_id].searcher = search.snapshot()
+
+    def take_back(self, state: MachineState) -> None:
+        """Have the state forget it again: it would be there twice."""
+        for experiment_id in self._alive:
+            state.experiments[experiment_id].searcher = None

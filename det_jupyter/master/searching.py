@@ -10,8 +10,8 @@
       ▲                                        │ TrainTo at once: goes on in its slots
       └────────────────────────────────────────┘
 
-A trial that has reached its last target ends by itself. An experiment ends in ERROR when every one
-of its trials did, else in COMPLETED.
+A trial that has reached its last target ends by itself. An experiment ends in ERROR or CANCELED
+when every one of its trials did, else in COMPLETED.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
     carry_out(turn, experiment, actions)
     if trial.is_resting and not trial.target_is_last and not is_stopping(trial.state):
         trial.waiting_for = _why_it_rests(experiment, trial)
+        if trial.allocation is not None:
+            trial.allocation.is_for_rest = True
         turn.touch(trial, "rests")
         make_leave(turn, trial, at_once=False)
 
@@ -129,6 +131,8 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     if completed and trials and all(trial.state is State.ERROR for trial in trials):
         experiment.message = f"trial {trials[0].id}: {trials[0].message}"
         move(experiment, State.STOPPING_ERROR)
+    elif completed and trials and all(trial.state is State.CANCELED for trial in trials):
+        move(experiment, State.STOPPING_CANCELED)
     move(experiment, ENDS_AS[experiment.state])
     experiment.ended_at = turn.now
     turn.searches.forget(experiment)

@@ -72,17 +72,13 @@ CREATE TABLE progress (
     steps_completed INTEGER NOT NULL,
     fraction REAL NOT NULL
 );
-"""
-_TEMPLATES = """
-CREATE TABLE IF NOT EXISTS templates (
+CREATE TABLE templates (
     name TEXT PRIMARY KEY,
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL,
     json TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-# What a file of an older version lacks, by that version; a new one gets all of it.
-_MIGRATIONS = {0: _SCHEMA + _TEMPLATES, 1: _TEMPLATES}
 
 
 class Store:
@@ -109,8 +105,8 @@ class Store:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if (migration := _MIGRATIONS.get(version)) is not None:
-            script = f"BEGIN; {migration} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        if version == 0:
+            script = f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             self._db.executescript(script)
         elif version != SCHEMA_VERSION:
             raise DetError(
@@ -148,6 +144,12 @@ class Store:
             "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
             (_KEPT_SNAPSHOTS,),
         )
+
+    @property
+    def snapshot_seq(self) -> int:
+        """Number of the event that the newest snapshot was taken after; 0: there is none."""
+        seq: int | None = self._db.execute("SELECT max(seq) FROM snapshots").fetchone()[0]
+        return seq or 0
 
     def newest_snapshot(self) -> tuple[int, str | None]:
         """Return the newest state and its event's number; 0 and None when there is none."""

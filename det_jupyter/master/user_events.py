@@ -107,10 +107,12 @@ def on_activate_requested(turn: Turn, experiment_id: int) -> None:
 def on_end_requested(turn: Turn, experiment_id: int, stopping: State) -> None:
     """Cancel (ranks save their state first) or kill, as `stopping` says."""
     experiment = turn.experiment(experiment_id)
-    if stopping not in TRANSITIONS[experiment.state]:
-        return  # it is over, or ending in this way or a sharper one
-    move(experiment, stopping)
-    turn.touch(experiment)
+    is_failing = experiment.state is State.STOPPING_ERROR  # and ends so; its trials still leave
+    if not is_failing:
+        if stopping not in TRANSITIONS[experiment.state]:
+            return  # it is over, or ending in this way or a sharper one
+        move(experiment, stopping)
+        turn.touch(experiment)
     for trial in turn.living_trials_of(experiment):
         if stopping not in TRANSITIONS[trial.state]:
             continue  # it ends in a sharper way already

@@ -5,7 +5,7 @@ The facts, looked at in this order; the first that applies decides:
     the trial was stopping             ENDED_AS_ASKED    even if a rank failed on its way out
     a rank said completed, stopped     COMPLETED
     a rank said invalid_hp             INVALID
-    the trial rests                    PREEMPTED         whatever happened on the way out: what it
+    the trial left to rest             PREEMPTED         whatever happened on the way out: what it
                                                          reached was saved before
     a rank said preempted,             PREEMPTED         goes on if the experiment is active
       or it was killed at the deadline
@@ -48,7 +48,8 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Verdict:
         return Verdict.COMPLETED
     if said == "invalid_hp":
         return Verdict.INVALID
-    if trial.is_resting or said == "preempted" or exited.killed:
+    rests = trial.is_resting or allocation.is_for_rest
+    if rests or said == "preempted" or exited.killed:
         return Verdict.PREEMPTED
     return Verdict.LOST if exited.lost else Verdict.FAILED
 

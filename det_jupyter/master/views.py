@@ -68,7 +68,7 @@ def _progress(experiment: Experiment, progress: Progress, living: Iterable[Trial
         return experiment.search_progress
     open_ = (trial for trial in living if not is_stopping(trial.state))  # the others are closed
     started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in open_)
-    return min(1.0, (search.num_closed + started) / max(1, search.max_trials))
+    return min(1.0, experiment.search_progress + started / max(1, search.max_trials))
 
 
 def trial_view(trial: Trial, progress: Progress) -> TrialView:

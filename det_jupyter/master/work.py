@@ -87,7 +87,7 @@ class Work:
                     assert_never(command)
         self._publish(self.machine.changes())
         num_trials = len(self.machine.state.trials)
-        if seq % max(_SNAPSHOT_EVERY, int(_EVENTS_PER_TRIAL * num_trials)) == 0:
+        if seq - self.store.snapshot_seq >= max(_SNAPSHOT_EVERY, _EVENTS_PER_TRIAL * num_trials):
             self.store.add_snapshot(seq, self.machine.dump())
 
     def note_progress(

@@ -51,7 +51,7 @@ from det_jupyter.pytorch.state import (
 )
 from det_jupyter.pytorch.trial import PyTorchTrial, describe_missing_metric
 from det_jupyter.pytorch.validation import set_training, validate
-from det_jupyter.records import FirstStep, to_number
+from det_jupyter.records import FirstStep, to_finite
 from det_jupyter.wire import GangPlan
 
 Reason = Literal["completed", "preempted", "stopped"]
@@ -212,8 +212,7 @@ class Trainer:
             self._validate()
 
     def _train(self, trial: PyTorchTrial, batches: Iterator[Any]) -> Reason:
-        is_there = self.steps_completed >= self._schedule.target  # it ended after its checkpoint
-        if is_there and (reason := self._at_target()):
+        if reason := self._at_target():  # it ended after its checkpoint
             return reason
         units = self._schedule.units
         self._epoch = units.epoch_of(self.steps_completed)
@@ -301,14 +300,16 @@ class Trainer:
     def _at_target(self) -> Reason | None:
         """Hear what the search wants now, and return a reason to leave if there is one."""
         searcher = self._core.searcher
-        if searcher.is_last:
-            self._save()  # before the word that it is reached: the trial may be judged by it
-        searcher.report_reached(self.steps_completed)
-        if searcher.is_last:
-            return "completed"
-        if not searcher.await_next():
-            return "preempted"
-        self._schedule.aim_at(searcher.target)
+        while self.steps_completed >= self._schedule.target:  # two lengths may be as many batches
+            if not searcher.is_last:
+                searcher.report_reached(self.steps_completed)
+                if not searcher.await_next():
+                    return "preempted"
+            elif not searcher.was_extended():
+                self._save()  # before the word that it is reached: the trial may be judged by it
+                searcher.report_reached(self.steps_completed)
+                return "completed"
+            self._schedule.aim_at(searcher.target)
         self.position.end = self._schedule.end
         return None
 
@@ -338,9 +339,10 @@ class Trainer:
         problems = describe_missing_metric(name, set(metrics))
         if problems and self.config.searcher.name == "single":
             raise ConfigError(problems)  # the one trial there is can only be judged by it
-        metric = to_number(metrics.get(name))
+        metric = to_finite(metrics.get(name))
         if metric is None and self._distributed.is_chief:
-            why = problems or [f"searcher.metric: {name} is {metrics[name]!r}, expected a number"]
+            given = metrics.get(name)
+            why = problems or [f"searcher.metric: {name} is {given!r}, expected a finite number"]
             sys.stderr.write(f"{why[0]}; this counts as the worst value\n")
         return math.nan if metric is None else metric
 
@@ -348,7 +350,7 @@ class Trainer:
         """Return whether the experiment has seen no better one. All ranks know, and agree."""
         best = self._best_metric
         sign = 1 if self.config.searcher.smaller_is_better else -1
-        if math.isnan(metric) or (best is not None and sign * metric >= sign * best):
+        if not math.isfinite(metric) or (best is not None and sign * metric >= sign * best):
             return False
         self._best_metric = metric
         return True

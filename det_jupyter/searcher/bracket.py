@@ -41,7 +41,15 @@ from det_jupyter.config.lengths import parse_length
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
 from det_jupyter.searcher.rungs import Rung, rung_lengths
-from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
+from det_jupyter.searcher.trials import (
+    CLOSED,
+    EXITED,
+    MAX_AT_WORK,
+    RESTING,
+    STOPPED,
+    TRAINING,
+    Trials,
+)
 from det_jupyter.wire import BracketView, RungView
 
 _SHARE_OF_LOWEST_RUNG = 1.2  # progress leaves the rest for what comes after it
@@ -201,7 +209,8 @@ class Bracket:
     def _fill(self) -> list[Action]:
         """Make trials for the places that are free."""
         actions: list[Action] = []
-        while self._num_training < self.max_concurrent_trials and self._has_more_to_create():
+        limit = min(self.max_concurrent_trials, MAX_AT_WORK)
+        while self._num_training < limit and self._has_more_to_create():
             create = self._trials.create(self._number)
             self.num_created += 1
             self._count_training(0, +1)

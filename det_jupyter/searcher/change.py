@@ -79,7 +79,7 @@ def _holds_number(old: Mapping[str, Any], value: Any) -> bool:
     low, high = old["minval"], old["maxval"]
     if old["type"] == "log":
         low, high = float(old["base"]) ** low, float(old["base"]) ** high
-    is_fit = old["type"] != "int" or value == int(value)
+    is_fit = old["type"] != "int" or isinstance(value, int)
     return bool(is_fit and min(low, high) <= value <= max(low, high))
 
 

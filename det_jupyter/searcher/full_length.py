@@ -15,7 +15,7 @@ from det_jupyter.config.searchers import GridSearcher, RandomSearcher, SingleSea
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.change import SearchChange
 from det_jupyter.searcher.grid import Grid
-from det_jupyter.searcher.trials import CLOSED, EXITED, TRAINING, Trials
+from det_jupyter.searcher.trials import CLOSED, EXITED, MAX_AT_WORK, TRAINING, Trials
 from det_jupyter.wire import BracketView
 
 
@@ -67,7 +67,7 @@ class FullLength:
 
     def _may_create(self) -> bool:
         trials = self._trials
-        limit = self._max_concurrent_trials or self._max_trials
+        limit = min(self._max_concurrent_trials or self._max_trials, MAX_AT_WORK)
         has_room = trials.num_created - trials.num_over < limit
         return has_room and trials.num_created - trials.num_invalid < self._max_trials
 

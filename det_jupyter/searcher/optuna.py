@@ -31,7 +31,7 @@ from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.searcher.actions import Action, AskPruner, Close, ExitReason, TrainTo
 from det_jupyter.searcher.change import SearchChange
 from det_jupyter.searcher.rungs import Rung, rung_lengths
-from det_jupyter.searcher.trials import CLOSED, EXITED, STOPPED, Trials
+from det_jupyter.searcher.trials import CLOSED, EXITED, MAX_AT_WORK, STOPPED, Trials
 from det_jupyter.wire import BracketView, RungView
 
 
@@ -81,7 +81,7 @@ class Optuna:
 
     def _may_ask(self) -> bool:
         trials = self._trials
-        limit = self._max_concurrent_trials or self._max_trials
+        limit = min(self._max_concurrent_trials or self._max_trials, MAX_AT_WORK)
         has_room = trials.num_requested - trials.num_over < limit
         return has_room and trials.num_requested - trials.num_invalid < self._max_trials
 

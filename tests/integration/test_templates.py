@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.master import store as store_module
+from det_jupyter.errors import ConfigError, DetError, NotFound
 from det_jupyter.master.store import Store
 from det_jupyter.session import Session
 from det_jupyter.wire import MasterInfo
@@ -142,17 +141,12 @@ def test_templates_outlive_the_master(tmp_path: Path) -> None:
             assert http.get("/templates/base").json()["config"] == SLOTS
 
 
-def test_a_database_of_the_first_version_goes_on_working(tmp_path: Path) -> None:
+def test_a_database_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "det.sqlite3"
     with sqlite3.connect(path) as db:
-        db.executescript(f"{store_module._SCHEMA} PRAGMA user_version = 1;")
-        db.execute("INSERT INTO progress VALUES (3, 40, 0.5)")
+        db.execute("PRAGMA user_version = 1")
     db.close()
-    for _ in range(2):  # and again, when it has been brought up to date
-        store = Store(path)
-        assert store.progress() == {3: (40, 0.5)}
-        store.set_template(1.0, "base", "{}")
-        store.close()
-    store = Store(path)
-    assert [(t.name, t.created_at, t.config) for t in store.templates()] == [("base", 1.0, {})]
-    store.close()
+    before = path.read_bytes()
+    with pytest.raises(DetError, match=r"got schema 1, expected 2; .* move the file away"):
+        Store(path)
+    assert path.read_bytes()[100:] == before[100:]

@@ -125,3 +125,28 @@ def test_a_warm_start_takes_the_weights_and_begins_at_the_first_batch(
     (step, metrics), *_ = validations(gang)
     assert step == 0
     assert metrics["error"] == pytest.approx(validations(straight)[-1][1]["error"], rel=0.2)
+
+
+def in_records(*, pause_s: float = 0.0) -> dict[str, Any]:
+    length = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"records": 80}}
+    return config(searcher=length, pause_s=pause_s, min_validation_period={"batches": 0})
+
+
+def test_rungs_of_different_lengths_may_be_the_same_batch(lab: Lab) -> None:
+    gang = lab.start(RESTLESS, in_records(), target={"records": 4})
+    assert reached(gang).steps_completed == 1
+    gang.page.extend(20, is_last=False)
+    gang.wait_until(lambda: len(gang.of(TargetReached)) == 2, "it is there already")
+    gang.page.extend(80, is_last=True)
+    assert gang.ended().steps_completed == 5
+    steps = [record.steps_completed for record in gang.of(TargetReached)]
+    assert steps == [1, 1, 5]
+    assert [step for step, _ in validations(gang)] == [1, 5]
+
+
+def test_a_run_whose_last_target_is_moved_in_time_goes_on_in_its_slots(lab: Lab) -> None:
+    gang = lab.start(RESTLESS, config(pause_s=0.02))
+    gang.wait_until(lambda: gang.steps_completed() > 0, "it trains")
+    gang.page.extend(60, is_last=True)
+    assert gang.ended().steps_completed == 60
+    assert [record.target for record in gang.of(TargetReached)] == [{"batches": 60}]

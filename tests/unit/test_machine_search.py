@@ -5,6 +5,7 @@ The search is one made for the test, which does what the test says; `searcher/` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -331,6 +332,32 @@ def test_a_validation_on_the_way_out_is_noted_and_not_judged(
 # Ends
 
 
+def test_a_trial_promoted_as_it_leaves_is_not_charged_for_failing_there(
+    answers: dict[str, list[Action]],
+) -> None:
+    world = World()
+    world.tell(registered(slots=2), submitted(slots=1, max_restarts=0))
+    world.tell(*running("1.1.1", ranks=1), *running("1.2.1", ranks=1))
+    answers["1 reached None"] = [to(0, 30)]
+    world.tell(saved(10), reached(10), reached(10, "1.2.1"), failed())
+    assert targets(world.tell(exited(codes={0: 1}, first_failed=0))) == [{"batches": 30}]
+    assert world.trial(1).restarts == 0
+
+
+def test_a_metric_that_is_not_finite_is_never_the_best(world: World) -> None:
+    world.tell(validated(5, -math.inf), validated(10, 0.5))
+    assert world.trial(1).best_metric == world.experiment().best_metric == 0.5
+
+
+def test_an_experiment_whose_trials_were_all_killed_is_canceled(
+    world: World, answers: dict[str, list[Action]]
+) -> None:
+    answers["1 canceled"] = [Shutdown()]
+    world.tell(KillTrialRequested(trial_id=1), exited(codes={0: -9}, killed=True))
+    world.tell(KillTrialRequested(trial_id=2), exited("1.2.1", codes={0: -9}, killed=True))
+    assert world.experiment().state is State.CANCELED
+
+
 def test_the_experiment_ends_with_its_last_trial(
     world: World, answers: dict[str, list[Action]]
 ) -> None:
@@ -494,6 +521,16 @@ def test_a_sampler_that_fails_ends_the_experiment_with_its_error(world: World) -
     assert world.experiment().state is State.ERROR
     assert world.experiment().message == "searcher.sampler: ValueError: no such thing"
     assert seen_states(world) == [State.CANCELED, State.CANCELED]
+
+
+def test_what_a_failed_sampler_leaves_running_can_be_killed(world: World) -> None:
+    world.tell(HparamsSampled(experiment_id=1, index=2, error="ValueError: no such thing"))
+    assert world.tell(KillRequested(experiment_id=1)) == [
+        world.order(KillGang(allocation_id="1.1.1")),
+        world.order(KillGang(allocation_id="1.2.1")),
+    ]
+    world.tell(exited(codes={0: -9}, killed=True), exited("1.2.1", codes={0: -9}, killed=True))
+    assert world.experiment().state is State.ERROR
 
 
 def test_a_pruner_s_answer_reaches_the_search(

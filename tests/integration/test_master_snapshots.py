@@ -1,0 +1,49 @@
+"""Snapshots of the machine: so often that a restart is short, so seldom that they cost little."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.master.events import Event
+from det_jupyter.master.machine import Machine, ToAgent
+from det_jupyter.master.service import restore_machine
+from det_jupyter.master.store import Store
+from det_jupyter.master.work import Work
+from det_jupyter.wire import StartGang
+from tests.unit.machine_world import completed, exited, registered, submitted, validated
+
+TRIALS = 1500
+
+
+@pytest.mark.parametrize("events_per_trial", [3, 4, 5])
+def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
+    tmp_path: Path, events_per_trial: int
+) -> None:
+    store = Store(tmp_path / "det.sqlite3")
+    machine, taken = Machine(), [0]
+
+    def tell(event: Event) -> list[str]:
+        with store.transaction():
+            work = Work(machine, store, float(machine.state.seq))
+            work.handle(event)
+        if store.snapshot_seq != taken[-1]:
+            taken.append(store.snapshot_seq)
+        commands = (order.command for order in work.commands if isinstance(order, ToAgent))
+        return [c.plan.allocation_id for c in commands if isinstance(c, StartGang)]
+
+    searcher = {"name": "random", "metric": "error", "max_length": {"batches": 100}}
+    tell(registered(slots=4))
+    waiting = tell(submitted(slots=1, searcher=searcher | {"max_trials": TRIALS}))
+    while waiting:
+        run = waiting.pop()
+        metrics = [validated(step, 0.5, run) for step in range(events_per_trial - 3)]
+        for event in (*metrics, *completed(100, run), exited(run, codes={0: 0})):
+            waiting += tell(event)
+    gaps = [later - earlier for earlier, later in pairwise(taken)]
+    assert min(gaps) >= 200
+    assert max(gaps) <= 0.2 * TRIALS + 1
+    assert restore_machine(store).dump() == machine.dump()
+    store.close()
