@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
+from det_jupyter.client.asking import ask_for
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentView,
@@ -126,7 +127,7 @@ class Client:
 
     def set_template(self, name: str, config: Mapping[str, Any]) -> TemplateView:
         """Keep a template, instead of what had its name."""
-        body = SetTemplate(config=dict(config)).model_dump(mode="json")
+        body = ask_for(SetTemplate, config=config).model_dump(mode="json")
         return TemplateView.model_validate(self.session.put(_template_path(name), body))
 
     def delete_template(self, name: str) -> TemplateView:

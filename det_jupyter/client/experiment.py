@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
+from det_jupyter.client.asking import ask_for
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower, LiveExperiment
@@ -142,7 +143,8 @@ class Experiment:
             ConfigError: All reasons why it cannot be changed so; nothing has changed.
             Conflict: It is over.
         """
-        change = ChangeSearch(
+        change = ask_for(
+            ChangeSearch,
             max_trials=max_trials,
             max_length=max_length,
             max_concurrent_trials=max_concurrent_trials,

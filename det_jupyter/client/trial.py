@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import AllocationView, ContinueTrial, LogLine, RankView, State, TrialView
@@ -217,7 +218,7 @@ class Trial:
             ConfigError: It has no checkpoint.
             Conflict: It trains now.
         """
-        view = self._client.train_on(self.id, ContinueTrial(length=length))
+        view = self._client.train_on(self.id, ask_for(ContinueTrial, length=length))
         if self._experiment_of is not None:
             return self._experiment_of(view.id)
         from det_jupyter.client.experiment import Experiment

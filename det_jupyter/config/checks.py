@@ -12,6 +12,7 @@ from typing import Any
 
 from det_jupyter.config.lengths import UNITS, Length, parse_length
 from det_jupyter.config.paths import join, look_up, shown
+from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
 
 MAX_GRID = 100_000
@@ -132,12 +133,24 @@ def _halving_length(document: Mapping[str, Any]) -> Iterator[str]:
             f"searcher.max_length: missing; training has to end somewhere, whatever "
             f"{shown(metric)} comes to"
         )
+    yield from _find_short_bound(searcher)
+
+
+def _find_short_bound(searcher: Mapping[str, Any]) -> Iterator[str]:
+    """A bound below the top rung would end all trials before it."""
+    metric, time = searcher.get("time_metric"), whole(searcher.get("max_time"))
+    try:
+        bound = parse_length(searcher.get("max_length"))
+    except ValueError:
+        return
+    if bound.unit == metric and time is not None and bound.amount < time:
+        yield f"searcher.max_length: got {bound}, expected at least searcher.max_time ({time})"
 
 
 def _rungs(document: Mapping[str, Any]) -> Iterator[str]:
     """Rungs have to differ in length."""
     searcher = document.get("searcher")
-    if not isinstance(searcher, Mapping):
+    if not isinstance(searcher, Mapping) or str(searcher.get("name")) in RETIRED:
         return
     amount, divisor = full_amount(searcher), divisor_of(searcher)
     if amount is None or divisor is None:

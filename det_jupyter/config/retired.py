@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.config.lengths import Length, parse_length
 from det_jupyter.config.paths import shown
-from det_jupyter.config.rungs import divisor_of, whole
+from det_jupyter.config.rungs import divisor_of, most_rungs, whole
 
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _SOME_TRIALS = 16
@@ -36,23 +36,25 @@ def _adaptive_simple(old: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _adaptive(old: Mapping[str, Any]) -> dict[str, Any]:
-    brackets = _brackets(old)
-    budget = _budget(old)
-    trials = sum(_trials_for(budget / len(brackets), old, rungs) for rungs in brackets)
+    brackets, divisor = _brackets(old), divisor_of(old) or 4.0
+    # The shares of the trials that adaptive_asha gives to its brackets.
+    shares = [divisor ** (rungs - 1) / rungs for rungs in brackets]
+    costs = [_cost_of_trial(old, rungs) for rungs in brackets]
+    cost = sum(s * c for s, c in zip(shares, costs, strict=True)) / sum(shares)
     return {
         "name": "adaptive_asha",
-        "max_trials": trials,
+        "max_trials": max(1, int(_budget(old) / cost)),
         "max_length": _length(old).to_document(),
         **_given(old, "mode", "divisor", "max_rungs", "bracket_rungs"),
     }
 
 
 def _sync_halving(old: Mapping[str, Any]) -> dict[str, Any]:
-    rungs = max(1, whole(old.get("num_rungs")) or 1)
+    rungs = min(max(1, whole(old.get("num_rungs")) or 1), _most_rungs(old))
     return {
         "name": "async_halving",
         "num_rungs": rungs,
-        "max_trials": _trials_for(_budget(old), old, rungs),
+        "max_trials": max(1, int(_budget(old) / _cost_of_trial(old, rungs))),
         "max_length": _length(old).to_document(),
         **_given(old, "divisor"),
     }
@@ -85,6 +87,7 @@ _REPLACED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "pbt": _pbt,
     "custom": _custom,
 }
+RETIRED = frozenset(_REPLACED)
 _REMARKS = {
     "adaptive": " (about as many trials as the budget paid for)",
     "sync_halving": " (about as many trials as the budget paid for)",
@@ -114,19 +117,22 @@ def _budget(old: Mapping[str, Any]) -> float:
     return float(_length(old, "budget", "step_budget", default=_length(old)).amount)
 
 
-def _trials_for(budget: float, old: Mapping[str, Any], rungs: int) -> int:
-    """Return how many trials a budget pays for: one of `divisor` goes on from rung to rung."""
+def _cost_of_trial(old: Mapping[str, Any], rungs: int) -> float:
+    """Return the training of a trial, on the average: 1 of `divisor` goes on at each rung."""
     divisor, top = divisor_of(old) or 4.0, _length(old).amount
     lengths = [top / divisor**step for step in reversed(range(min(rungs, 20)))]
     increments = [
         length - before for before, length in zip([0.0, *lengths], lengths, strict=False)
     ]
-    each = sum(amount / divisor**rung for rung, amount in enumerate(increments))
-    return max(1, int(budget / each))
+    return sum(amount / divisor**rung for rung, amount in enumerate(increments))
+
+
+def _most_rungs(old: Mapping[str, Any]) -> int:
+    return most_rungs(_length(old).amount, divisor_of(old) or 4.0)
 
 
 def _brackets(old: Mapping[str, Any]) -> list[int]:
-    most = max(1, whole(old.get("max_rungs")) or 5)
+    most = min(max(1, whole(old.get("max_rungs")) or 5), _most_rungs(old))
     first = {"aggressive": most, "conservative": 1}.get(str(old.get("mode")), (most - 1) // 2 + 1)
     return list(range(min(first, most), most + 1))
 

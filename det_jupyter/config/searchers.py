@@ -57,7 +57,7 @@ class RandomSearcher(_Searcher):
     max_trials: TrialCount
     """How many trials there are in all."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
+    """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
 
 
 class GridSearcher(_Searcher):
@@ -68,7 +68,7 @@ class GridSearcher(_Searcher):
     max_length: PositiveLength
     """How long a trial trains at most; a bare number counts batches."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
+    """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
 
 
 class _Halving(_Searcher):
@@ -83,7 +83,7 @@ class _Halving(_Searcher):
     max_trials: TrialCount
     """How many trials there are in all."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
+    """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
     divisor: Divisor = 4
     """One of so many trials goes on from each rung to the next."""
     stop_once: Bool = False
@@ -131,7 +131,7 @@ class OptunaSearcher(_Searcher):
     max_trials: TrialCount
     """How many trials there are in all."""
     max_concurrent_trials: Count = 16
-    """How many trials are at work at a time, 10,000 at most; 0: all, or what the rungs need."""
+    """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
     sampler: Text = "TPESampler"
     """Name of a sampler class of Optuna."""
     sampler_args: dict[str, Any] = {}

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 
 from det_jupyter.config import notices, parse_config
 from det_jupyter.config.seeds import MAX_SEED
+from det_jupyter.errors import ConfigError
 from det_jupyter.master.door import JsonResponse
 from det_jupyter.master.events import (
     ExperimentSubmitted,
@@ -16,9 +17,11 @@ from det_jupyter.master.events import (
     SearchChangeRequested,
 )
 from det_jupyter.master.forecast import PaceFinder, fill_times, places_for, preview_view
-from det_jupyter.master.service import Service
+from det_jupyter.master.queue import agents_as_they_are
+from det_jupyter.master.service import Service, check_sampler
 from det_jupyter.master.store import read_metrics
 from det_jupyter.master.templates import checked_length, complete, continuation
+from det_jupyter.scheduler import find_impossibility
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.wire import (
     ChangeSearch,
@@ -89,6 +92,10 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     seed = secrets.randbelow(MAX_SEED + 1)
     document, _ = complete(request.config, template, default_seed=seed)
     config = parse_config(document)
+    await check_sampler(document)
+    agents = agents_as_they_are(service.machine.state, service.machine.roster)
+    if problem := find_impossibility(config.resources.slots_per_trial, agents):
+        raise ConfigError([problem])
     planned = plan(config)
     view = preview_view(planned, notices(document))
     slots, places = places_for(config.resources.slots_per_trial, service.agents())

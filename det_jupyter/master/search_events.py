@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from det_jupyter.config import Length
+from typing import Any
+
+from det_jupyter.config import Length, merge
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.errors import Conflict, NotFound
 from det_jupyter.master.events import HparamsSampled, SearchChangeRequested, TrialJudged
@@ -23,6 +25,8 @@ def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None
             f"experiment {experiment.id} is {experiment.state}: its search is over; "
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
         )
+    if event.hyperparameters is not None:  # those that are not named stay as they are
+        event = event.model_copy(update={"hyperparameters": _laid_over(experiment, event)})
     change = SearchChange(
         max_trials=event.max_trials,
         max_length=_length(event.max_length),
@@ -34,6 +38,11 @@ def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None
     _note_in_config(experiment, event)
     turn.touch(experiment)
     carry_out(turn, experiment, actions)
+
+
+def _laid_over(experiment: Experiment, event: SearchChangeRequested) -> Any:
+    before, new = experiment.config["hyperparameters"], event.hyperparameters
+    return merge({"hyperparameters": before}, {"hyperparameters": new})["hyperparameters"]
 
 
 def _length(document: dict[str, int] | None) -> Length | None:

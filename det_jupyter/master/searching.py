@@ -38,6 +38,8 @@ from det_jupyter.searcher import (
 )
 from det_jupyter.wire import AllocationState, State
 
+_SEARCHED = State.STOPPING_COMPLETED
+
 
 def start_search(turn: Turn, experiment: Experiment) -> None:
     """Make an experiment's first trials."""
@@ -125,18 +127,29 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     if turn.roster.has_living(experiment.id):
         return
     trials = turn.trials_of(experiment)
-    messages = (trial.message for trial in trials if trial.message)
-    experiment.message = experiment.message or next(messages, "")
-    completed = experiment.state is State.STOPPING_COMPLETED
-    if completed and trials and all(trial.state is State.ERROR for trial in trials):
+    states = {trial.state for trial in trials}
+    experiment.message = experiment.message or _last_words(experiment, trials)
+    if experiment.state is State.STOPPING_COMPLETED and states == {State.ERROR}:
         experiment.message = f"trial {trials[0].id}: {trials[0].message}"
         move(experiment, State.STOPPING_ERROR)
-    elif completed and trials and all(trial.state is State.CANCELED for trial in trials):
+    elif experiment.state is State.STOPPING_COMPLETED and states == {State.CANCELED}:
         move(experiment, State.STOPPING_CANCELED)
     move(experiment, ENDS_AS[experiment.state])
     experiment.ended_at = turn.now
     turn.searches.forget(experiment)
     turn.touch(experiment)
+
+
+def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
+    """Return what there is to say about an experiment that is over: the first trial's trouble."""
+    for trial in trials:
+        if trial.message:
+            return trial.message
+    searcher = experiment.config["searcher"]
+    is_search = searcher["name"] != "single"
+    if is_search and experiment.best_metric is None and experiment.state is _SEARCHED:
+        return f"no trial reported a finite {searcher['metric']!r}, which they are judged by"
+    return ""
 
 
 def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:

@@ -111,7 +111,7 @@ class Service:
             self.find_template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
         )
-        await _check_sampler(config)
+        await check_sampler(config)
         with suppress(TimeoutError):
             # Whether it can ever run is known only when an agent has said what it has.
             async with asyncio.timeout(_FIRST_AGENT_S):
@@ -251,7 +251,7 @@ class Service:
         self.store.close()
 
 
-async def _check_sampler(config: dict[str, Any]) -> None:
+async def check_sampler(config: dict[str, Any]) -> None:
     """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
     searcher = parse_config(config).searcher
     if isinstance(searcher, OptunaSearcher):

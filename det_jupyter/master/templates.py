@@ -113,6 +113,7 @@ def continuation(
             _full_length(experiment) if length is None else length, "length"
         ),
     }
+    _must_be_farther(trial, searcher["max_length"])
     document = experiment.config | {
         "name": f"{experiment.name[:_MAX_TITLE]}, trial {trial.id} trained on",
         "searcher": searcher,
@@ -125,6 +126,19 @@ def continuation(
     }
     mine = dict.fromkeys(_leaves({key: document[key] for key in ("name", "searcher")}, ""), "you")
     return parse_config(document).to_document(), given | mine
+
+
+def _must_be_farther(trial: Trial, length: Mapping[str, int]) -> None:
+    """Refuse to train a trial to where it is, as far as the unit of the length tells."""
+    (unit, amount), *_ = length.items()
+    steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
+    reached = trial.target if trial.is_resting else {}
+    trained = steps if unit == "batches" else reached.get(unit, 0)
+    if 0 < trained >= amount:
+        raise Conflict(
+            f"trial {trial.id} has trained {trained} {unit} already; got {amount}, expected more, "
+            f"as in trial.train_to({{{unit!r}: {2 * trained}}})"
+        )
 
 
 def _full_length(experiment: Experiment) -> Any:

@@ -45,7 +45,7 @@ class Draft:
 
     def located(self, problems: Iterable[str]) -> ConfigError:
         """Put before each problem the line that it is about, in the order of the lines."""
-        return located(problems, self.text, self.template_name, self.template)
+        return located(problems, self.text, self.template_name, self.template, self.merged())
 
 
 def below_magic(cell: str) -> str:
@@ -58,10 +58,13 @@ def located(
     text: str,
     template_name: str | None = None,
     template: Mapping[str, Any] | None = None,
+    merged: Mapping[str, Any] | None = None,
 ) -> ConfigError:
     """Return the problems, each with its line in the text or with the template it comes from."""
     lines = lines_of_paths(text)
     inherited = set(_paths(template or {}, ""))
+    if merged is not None:  # what the user replaced whole is not the template's any more
+        inherited &= set(_paths(merged, ""))
     placed = []
     for problem in problems:
         where = _nearest(problem.split(":", 1)[0], lines.keys() | inherited)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.client.asking import ask_for
 from det_jupyter.config import parse_yaml
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook import handles
@@ -52,7 +53,9 @@ def preview(
 
 
 def _ask(document: dict[str, Any], template: str | None, seconds: float | None) -> Preview:
-    request = PreviewRequest(config=document, template=template, seconds_per_batch=seconds)
+    request = ask_for(
+        PreviewRequest, config=document, template=template, seconds_per_batch=seconds
+    )
     return Preview(handles.client().preview(request), time.time())
 
 

@@ -91,6 +91,15 @@ def _constant(spec: Any) -> Any:
     return spec["val"] if isinstance(spec, Mapping) else spec
 
 
+def find_shorter(new: Length | None, unit: str, full: int) -> list[str]:
+    """Return a problem if `new` is not at least as long as what is trained now."""
+    if new is not None and new.unit != unit:
+        return [f"searcher.max_length: got {new}, but this search counts in {unit}: use these"]
+    if new is not None and new.amount < full:
+        return [f"searcher.max_length: got {new}, expected at least {full} {unit}"]
+    return []
+
+
 def _same(one: Any, other: Any) -> bool:
     """Return whether they are the same value: 1 and true are not, 1 and 1.0 are."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

@@ -13,7 +13,7 @@ from typing import Any
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.config.searchers import GridSearcher, RandomSearcher, SingleSearcher
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
-from det_jupyter.searcher.change import SearchChange
+from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.grid import Grid
 from det_jupyter.searcher.trials import CLOSED, EXITED, MAX_AT_WORK, TRAINING, Trials
 from det_jupyter.wire import BracketView
@@ -93,10 +93,7 @@ class FullLength:
 
     def find_problems(self, change: SearchChange) -> list[str]:
         """Return why the change cannot be made."""
-        new, old = change.max_length, self._max_length
-        if new is not None and (new.unit != old.unit or new.amount < old.amount):
-            return [f"searcher.max_length: got {new}, expected at least {old}"]
-        return []
+        return find_shorter(change.max_length, self._max_length.unit, self._max_length.amount)
 
     def change(self, change: SearchChange) -> list[Action]:
         """Make room for more trials; let those that still train go farther."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from det_jupyter.searcher.actions import Action, ExitReason
 from det_jupyter.searcher.bracket import Bracket
-from det_jupyter.searcher.change import SearchChange
+from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.planning import (
     BracketPlan,
     Form,
@@ -79,9 +79,7 @@ class Halving:
                 f"searcher.max_length: got {new}, but this search measures training by "
                 f"{self._rules.unit} up to max_time, which cannot be changed"
             ]
-        if new.unit != self._rules.unit or new.amount < self._full:
-            return [f"searcher.max_length: got {new}, expected at least {self._full} {self._unit}"]
-        return []
+        return find_shorter(new, self._unit, self._full)
 
     @property
     def _unit(self) -> str:

@@ -29,7 +29,7 @@ from typing import Any
 from det_jupyter.config import Length
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.searcher.actions import Action, AskPruner, Close, ExitReason, TrainTo
-from det_jupyter.searcher.change import SearchChange
+from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.rungs import Rung, rung_lengths
 from det_jupyter.searcher.trials import CLOSED, EXITED, MAX_AT_WORK, STOPPED, Trials
 from det_jupyter.wire import BracketView, RungView
@@ -164,10 +164,7 @@ class Optuna:
 
     def find_problems(self, change: SearchChange) -> list[str]:
         """Return why the length cannot be changed; the rest can."""
-        new, full = change.max_length, self._rungs[-1].length
-        if new is not None and (new.unit != self._unit or new.amount < full):
-            return [f"searcher.max_length: got {new}, expected at least {full} {self._unit}"]
-        return []
+        return find_shorter(change.max_length, self._unit, self._rungs[-1].length)
 
     def change(self, change: SearchChange) -> list[Action]:
         """Take the new limits; trials on the way to the full length hear of a longer one."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.searchers import (
+    MAX_TRIALS,
     AdaptiveAshaSearcher,
     AsyncHalvingSearcher,
     GridSearcher,
@@ -235,9 +236,10 @@ class Search:
             least = self._method.max_trials
             if name in ("single", "grid"):
                 problems.append(f"searcher.max_trials: searcher {name} does not have it")
-            elif new.max_trials < least:
+            elif not least <= new.max_trials <= MAX_TRIALS:
                 problems.append(
-                    f"searcher.max_trials: got {new.max_trials}, expected at least {least}"
+                    f"searcher.max_trials: got {new.max_trials}, "
+                    f"expected at least {least} and at most {MAX_TRIALS}"
                 )
         limit = new.max_concurrent_trials
         if limit is not None and name == "single":

@@ -24,7 +24,7 @@ from det_jupyter.searcher.actions import AskSampler, Create
 
 ASKED, TRAINING, RESTING, CLOSED, STOPPED, EXITED, INVALID = (ord(letter) for letter in "?trcsxi")
 _OPEN = (TRAINING, RESTING)
-MAX_AT_WORK = 10_000  # trials: they are made in one go, and all of them queue
+MAX_AT_WORK = 1000  # trials: they are made in one go, and all of them queue
 # Of a space that holds nothing valid, every sample would be replaced, for ever.
 _MOST_INVALID = 100
 _MOST_INVALID_PER_TRIAL = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import Wire
@@ -59,6 +59,9 @@ class EffectiveConfig(Wire):
     origins: dict[str, str]
     template: str | None = None
     notices: list[str] = []
+
+    def __str__(self) -> str:
+        return self.yaml
 
 
 class PreviewRequest(Wire):
@@ -134,13 +137,14 @@ class PreviewView(Wire):
 class ChangeSearch(Wire):
     """A request to give a running search other limits; None: as it is."""
 
-    max_trials: int | None = None
-    max_length: dict[str, int] | int | None = None
-    max_concurrent_trials: int | None = None
+    max_trials: StrictInt | None = None
+    max_length: dict[str, StrictInt] | StrictInt | None = None
+    max_concurrent_trials: StrictInt | None = None
     hyperparameters: dict[str, Any] | None = None
 
 
 class ContinueTrial(Wire):
     """A request to train a trial on, as an experiment of its own."""
 
-    length: dict[str, int] | int | None = None  # since its beginning; None: its search's length
+    # Counted from the trial's beginning; None: its search's full length.
+    length: dict[str, StrictInt] | StrictInt | None = None

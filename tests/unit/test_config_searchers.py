@@ -181,7 +181,7 @@ def test_optuna_has_no_more_rungs_than_differ_unless_asked_for() -> None:
          "max_length: {batches: 80000}} (about as many trials as the budget paid for)"),
         ("{name: adaptive, metric: acc, max_length: {batches: 1000}, budget: {batches: 64000}, "
          "max_rungs: 3}",
-         "{name: adaptive_asha, metric: acc, max_trials: 277, max_length: {batches: 1000}, "
+         "{name: adaptive_asha, metric: acc, max_trials: 274, max_length: {batches: 1000}, "
          "max_rungs: 3} (about as many trials as the budget paid for)"),
         ("{name: pbt, metric: acc, population_size: 12, num_rounds: 5, "
          "length_per_round: {epochs: 2}, replace_function: {truncate_fraction: 0.2}}",

@@ -489,6 +489,13 @@ def test_a_running_search_is_changed_and_the_configuration_says_so(
     assert world.allocation_state(3) is AllocationState.QUEUED
 
 
+def test_hyperparameters_that_a_change_does_not_name_stay_as_they_are(world: World) -> None:
+    before = world.experiment().config["hyperparameters"]
+    narrower = {"type": "double", "minval": 0.1, "maxval": 0.2}
+    world.tell(SearchChangeRequested(experiment_id=1, hyperparameters={"lr": narrower}))
+    assert world.experiment().config["hyperparameters"] == before | {"lr": narrower}
+
+
 def test_a_change_that_is_refused_changes_nothing(world: World) -> None:
     before = world.machine.dump()
     with pytest.raises(ConfigError, match="max_trials: got 0"):

@@ -16,7 +16,7 @@ from det_jupyter.master.templates import (
     effective_config,
     unknown_template,
 )
-from det_jupyter.wire import AllocationState
+from det_jupyter.wire import AllocationState, CheckpointRef
 from tests.unit.view_samples import capsule
 
 DOCUMENT: dict[str, Any] = {
@@ -124,3 +124,12 @@ def test_a_trial_that_trains_or_a_length_that_is_none_is_refused() -> None:
         continuation(experiment(), trial(), {"parsecs": 1})
     with pytest.raises(ConfigError, match=r"searcher.max_length: "):
         continuation(experiment(), trial(), 0)
+
+
+def test_a_trial_is_not_trained_to_where_it_is() -> None:
+    trained = CheckpointRef(uuid="c", path="/c", steps_completed=64)
+    done = trial(latest_checkpoint=trained, target={"epochs": 8}, is_resting=True)
+    for length in (4, {"batches": 64}, {"epochs": 8}):
+        with pytest.raises(Conflict, match=r"trial 5 has trained (64 batches|8 epochs) already"):
+            continuation(experiment(), done, length)
+    continuation(experiment(), done, {"batches": 65})

@@ -173,8 +173,10 @@ class TestAsha:
     ("searcher", "changes", "problems"),
     [
         (RANDOM, {"max_trials": 3, "max_length": Length("epochs", 200)},
-         ["searcher.max_length: got 200 epochs, expected at least 100 batches",
-          "searcher.max_trials: got 3, expected at least 4"]),
+         ["searcher.max_length: got 200 epochs, but this search counts in batches: use these",
+          "searcher.max_trials: got 3, expected at least 4 and at most 10000000"]),
+        (RANDOM, {"max_trials": 10**30},
+         [f"searcher.max_trials: got {10**30}, expected at least 4 and at most 10000000"]),
         (RANDOM, {"max_length": Length("batches", 99)},
          ["searcher.max_length: got 99 batches, expected at least 100 batches"]),
         (RANDOM, {"max_concurrent_trials": -1},

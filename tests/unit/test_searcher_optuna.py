@@ -294,13 +294,17 @@ def test_with_asha_a_longer_length_is_a_new_rung_on_top() -> None:
     assert world.reach(0, 0.5) == [TrainTo(0, Length("epochs", 20), is_last=True)]
 
 
-@pytest.mark.parametrize("length", [Length("epochs", 8), Length("batches", 10)])
-def test_a_length_that_is_shorter_or_in_another_unit_is_refused(length: Length) -> None:
+@pytest.mark.parametrize(
+    ("length", "why"),
+    [
+        (Length("epochs", 8), "expected at least 9 epochs"),
+        (Length("batches", 10), "but this search counts in epochs: use these"),
+    ],
+)
+def test_a_length_that_is_shorter_or_in_another_unit_is_refused(length: Length, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         start(ASHA).change(max_length=length)
-    assert caught.value.problems == [
-        f"searcher.max_length: got {length}, expected at least 9 epochs"
-    ]
+    assert caught.value.problems == [f"searcher.max_length: got {length}, {why}"]
 
 
 def test_the_same_length_changes_nothing() -> None:

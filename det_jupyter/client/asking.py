@@ -1,0 +1,42 @@
+"""Requests made from what a user gave: what is wrong with it is said in the user's words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from det_jupyter.errors import ConfigError
+from det_jupyter.wire import Wire
+
+Request = TypeVar("Request", bound=Wire)
+_EXPECTED = {
+    "config": "a mapping of names to values",
+    "hyperparameters": "a mapping of names to ranges or values",
+    "length": "a length such as {'epochs': 12}, or a number of batches",
+    "max_length": "a length such as {'epochs': 12}, or a number of batches",
+    "seconds_per_batch": "a number above 0",
+}
+
+
+def ask_for(kind: type[Request], **given: Any) -> Request:
+    """Return the request.
+
+    Raises:
+        ConfigError: What was given is not of the right kind; one line for each.
+    """
+    try:
+        request = kind(**given)
+    except ValidationError as error:
+        names = dict.fromkeys(str(details["loc"][0]) for details in error.errors())
+        raise ConfigError([_problem(name, given.get(name)) for name in names]) from None
+    try:
+        json.dumps(request.model_dump(), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError([f"{', '.join(given)}: cannot be sent: {error}"]) from None
+    return request
+
+
+def _problem(name: str, value: Any) -> str:
+    return f"{name}: got {value!r:.60}, expected {_EXPECTED.get(name, 'a whole number')}"

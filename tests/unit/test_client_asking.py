@@ -1,0 +1,45 @@
+"""What a user gives to a handle: what is wrong with it is one line each, in the user's words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from det_jupyter.client.asking import ask_for
+from det_jupyter.errors import ConfigError
+from det_jupyter.wire import ChangeSearch, ContinueTrial, SetTemplate, Wire
+
+A_LENGTH = "expected a length such as {'epochs': 12}, or a number of batches"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "problems"),
+    [
+        (ChangeSearch, {"max_trials": 8.5, "max_length": "x"},
+         ["max_trials: got 8.5, expected a whole number", f"max_length: got 'x', {A_LENGTH}"]),
+        (ChangeSearch, {"max_trials": "8"}, ["max_trials: got '8', expected a whole number"]),
+        (ChangeSearch, {"hyperparameters": 5},
+         ["hyperparameters: got 5, expected a mapping of names to ranges or values"]),
+        (ContinueTrial, {"length": True}, [f"length: got True, {A_LENGTH}"]),
+        (SetTemplate, {"config": [1]}, ["config: got [1], expected a mapping of names to values"]),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_named(
+    kind: type[Wire], given: dict[str, Any], problems: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask_for(kind, **given)
+    assert caught.value.problems == problems
+
+
+@pytest.mark.parametrize("value", [math.nan, object()])
+def test_what_json_has_no_word_for_cannot_be_sent(value: Any) -> None:
+    with pytest.raises(ConfigError, match="hyperparameters: cannot be sent"):
+        ask_for(ChangeSearch, hyperparameters={"lr": value})
+
+
+def test_what_is_right_is_passed_on() -> None:
+    request = ask_for(ChangeSearch, max_length={"epochs": 3}, hyperparameters={"lr": 0.1})
+    assert request == ChangeSearch(max_length={"epochs": 3}, hyperparameters={"lr": 0.1})
