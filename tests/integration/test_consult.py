@@ -30,11 +30,10 @@ SEARCHER = {
 
 
 class Counting:
-    """Samplers that count; the third question fails if `fails`."""
+    """Samplers that count the trials before, or fail."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
-        self.asked = 0
 
     def sample(
         self,
@@ -43,7 +42,6 @@ class Counting:
         index: int,
         history: Sequence[TrialHistory],
     ) -> dict[str, Any]:
-        self.asked += 1
         if self.fails:
             raise ValueError("no such distribution")
         return {"lr": float(len(history))}
@@ -80,12 +78,11 @@ def num_trials(service: Service) -> int:
 
 
 def test_each_trial_is_made_of_its_answer(service: Service) -> None:
-    run(service, samplers := Counting(), lambda: num_trials(service) == 2)
+    run(service, Counting(), lambda: num_trials(service) == 2)
     assert [trial.hparams for trial in service.machine.state.trials.values()] == [
         {"lr": 0.0},
         {"lr": 1.0},
     ]
-    assert samplers.asked == 2
 
 
 def test_what_was_asked_before_a_restart_is_asked_again(tmp_path: Path, service: Service) -> None:
