@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -114,4 +115,6 @@ def _located(problems: Sequence[str], text: str, template_text: str) -> list[str
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):  # `| head` ends us without a word, as it does other commands
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())
