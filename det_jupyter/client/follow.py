@@ -15,7 +15,7 @@ from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.records import to_number
+from det_jupyter.records import to_finite
 from det_jupyter.wire import CheckpointView, Curve, ExperimentView, FeedItem, TrialView
 
 logger = logging.getLogger(__name__)
@@ -90,10 +90,8 @@ class LiveExperiment:
             # It was fetched with the curve, after the number the copy began with; or the next run
             # did anew a validation that was due at its checkpoint.
             return
-        number = to_number(value)
-        finite = number is not None and abs(number) < float("inf")
         curve.steps.append(step)
-        curve.values.append(number if finite else None)
+        curve.values.append(to_finite(value))
 
     def _truncate(self, trial_id: int, steps_completed: int) -> None:
         for curve in self.curves.values():

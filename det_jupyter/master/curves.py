@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from det_jupyter.records import to_number
+from det_jupyter.records import to_finite
 from det_jupyter.wire import Curve
 
 BATCHES = "batches"  # the group of per-batch training metrics
@@ -41,15 +40,10 @@ def _points(record: dict[str, Any]) -> Iterator[tuple[str, str, int, float | Non
     if record["kind"] == "batch_metrics":
         for name, values in record["values"].items():
             for step, value in enumerate(values, start=record["first"]):
-                yield BATCHES, name, step, _finite(value)
+                yield BATCHES, name, step, to_finite(value)
     else:
         for name, value in record["metrics"].items():
-            yield record["group"], name, record["steps_completed"], _finite(value)
-
-
-def _finite(value: Any) -> float | None:
-    number = to_number(value)
-    return number if number is not None and math.isfinite(number) else None
+            yield record["group"], name, record["steps_completed"], to_finite(value)
 
 
 def thinned(curve: Curve, max_points: int) -> Curve:

@@ -13,7 +13,6 @@ machine does not want to know (of a run that is over, say) is skipped, and the o
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -36,6 +35,7 @@ from det_jupyter.records import (
     RunEnded,
     TargetReached,
     parse_line,
+    to_finite,
     to_line,
     to_number,
 )
@@ -209,8 +209,7 @@ def _time(record: MetricsReported, name: str | None) -> float | None:
     """Return how far the trial is by the time metric: its own, or a unit of training."""
     if name is None:
         return None
-    time = to_number(record.metrics.get(name, record.trained.get(name)))
-    return time if time is not None and math.isfinite(time) else None
+    return to_finite(record.metrics.get(name, record.trained.get(name)))
 
 
 def _arrival(

@@ -38,8 +38,6 @@ from det_jupyter.searcher import (
 )
 from det_jupyter.wire import AllocationState, State
 
-_SEARCHED = State.STOPPING_COMPLETED
-
 
 def start_search(turn: Turn, experiment: Experiment) -> None:
     """Make an experiment's first trials."""
@@ -146,8 +144,8 @@ def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
         if trial.message:
             return trial.message
     searcher = experiment.config["searcher"]
-    is_search = searcher["name"] != "single"
-    if is_search and experiment.best_metric is None and experiment.state is _SEARCHED:
+    is_search = searcher["name"] != "single" and experiment.state is State.STOPPING_COMPLETED
+    if is_search and experiment.best_metric is None:
         return f"no trial reported a finite {searcher['metric']!r}, which they are judged by"
     return ""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from det_jupyter.master.lifecycle import is_stopping
 from det_jupyter.master.queue import slots_in_use
 from det_jupyter.master.roster import Roster
 from det_jupyter.master.state import Agent, Allocation, Experiment, MachineState, Trial
@@ -48,7 +47,7 @@ def experiment_view(
         notebook=experiment.notebook,
         python=experiment.python,
         cwd=experiment.cwd,
-        progress=_progress(experiment, progress, living),
+        progress=_progress(state, experiment, progress, living),
         created_at=experiment.created_at,
         ended_at=experiment.ended_at,
         message=experiment.message,
@@ -59,16 +58,21 @@ def experiment_view(
     )
 
 
-def _progress(experiment: Experiment, progress: Progress, living: Iterable[Trial]) -> float:
+def _progress(
+    state: MachineState, experiment: Experiment, progress: Progress, living: Iterable[Trial]
+) -> float:
     """Return how far an experiment is; without rungs, running trials count as far as they are."""
     search = experiment.search_view
     if experiment.state is State.COMPLETED:
         return 1.0
     if search is None or search.brackets:
         return experiment.search_progress
-    open_ = (trial for trial in living if not is_stopping(trial.state))  # the others are closed
-    started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in open_)
-    return min(1.0, experiment.search_progress + started / max(1, search.max_trials))
+    # The search counts a trial when it is over; until then it counts as far as it is. When users
+    # have ended the search it counts no more: then each trial is as far as it came.
+    is_ended, done = experiment.state.is_terminal, experiment.search_progress
+    counted = (state.trials[i] for i in experiment.trial_ids) if is_ended else living
+    started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in counted)
+    return min(1.0, (0.0 if is_ended else done) + started / max(1, search.max_trials))
 
 
 def trial_view(trial: Trial, progress: Progress) -> TrialView:
