@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.master.events import CancelRequested
 from det_jupyter.master.views import experiment_view
+from det_jupyter.wire import State
 from tests.unit.machine_world import World, exited, reached, registered, running, submitted
 
 LENGTH = {"metric": "error", "max_length": {"batches": 100}}
@@ -40,7 +41,10 @@ def test_a_trial_that_ends_counts_as_far_as_it_came_until_it_is_over(
     assert progress_of(world, {1: 1.0}) == share
 
 
-def test_a_canceled_trial_stays_as_far_as_it_came_while_it_leaves() -> None:
+def test_a_canceled_trial_stays_as_far_as_it_came_while_it_leaves_and_after() -> None:
     world = World()
     world.tell(registered(), submitted(), *running(), CancelRequested(experiment_id=1))
+    assert progress_of(world, {1: 0.5}) == 0.5
+    world.tell(exited())
+    assert world.experiment().state is State.CANCELED
     assert progress_of(world, {1: 0.5}) == 0.5
