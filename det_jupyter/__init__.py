@@ -1,8 +1,9 @@
 """det_jupyter: train on several GPUs without leaving the notebook.
 
 In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
-`experiments()` return handles, `preview(config)` says what a search would train, and `templates`
-are parts of configurations. Everything is looked up when it is first used, so that importing
+`experiments()` return handles, `slots()`, `queue()` and `jobs()` say who runs and who waits,
+`preview(config)` says what a search would train, and `templates` are parts of configurations.
+Everything is looked up when it is first used, so that importing
 the package costs next to nothing.
 """
 
@@ -17,13 +18,26 @@ _HOMES = {
     "InvalidHP": "det_jupyter.errors",
     "experiment": "det_jupyter.notebook.handles",
     "experiments": "det_jupyter.notebook.handles",
+    "jobs": "det_jupyter.notebook.cluster",
     "preview": "det_jupyter.notebook.preview",
+    "queue": "det_jupyter.notebook.cluster",
+    "slots": "det_jupyter.notebook.cluster",
     "templates": "det_jupyter.notebook.templates",
     "load_ipython_extension": "det_jupyter.notebook.extension",
     "unload_ipython_extension": "det_jupyter.notebook.extension",
 }
 
-__all__ = ["InvalidHP", "__version__", "experiment", "experiments", "preview", "templates"]
+__all__ = [
+    "InvalidHP",
+    "__version__",
+    "experiment",
+    "experiments",
+    "jobs",
+    "preview",
+    "queue",
+    "slots",
+    "templates",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Where our files live. The folders are the user's alone (0700); what holds a secret is 0600.
 
     runtime_dir()   master.json                                      gone after a reboot
-    data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/
+    data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
 
 The locks lie beside what they protect, so that no second master can open the database.
 `DET_JUPYTER_HOME` moves both (tests use it to live beside the user's own master).
@@ -67,6 +67,11 @@ def master_lock() -> Path:
 def agent_lock() -> Path:
     """Return the file that the one agent of this computer holds locked while it lives."""
     return data_dir() / "agent.lock"
+
+
+def pools_file() -> Path:
+    """Return the file in which people say which resource pools there are."""
+    return data_dir() / "pools.yaml"
 
 
 def take_lock(

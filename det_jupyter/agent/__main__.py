@@ -1,4 +1,4 @@
-"""`python -m det_jupyter.agent`: the one agent of this computer and user.
+"""`python -m det_jupyter.agent`: the one agent process of this computer and user.
 
 What takes longest is a zygote's import of torch, so the zygote of our own interpreter is started
 before anything heavy is imported here.
@@ -44,6 +44,13 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m det_jupyter.agent", description=__doc__)
     parser.add_argument("--target", default=RANK_TARGET, help="what runs in a forked rank")
+    parser.add_argument(
+        "--agent",
+        action="append",
+        default=[],
+        metavar="NAME=cpu:N",
+        help="be an agent of this name with N CPU places; repeat it for several (simulated) ones",
+    )
     parser.add_argument("--leave-after-s", type=float, default=60.0, help="when not needed")
     return parser
 
@@ -64,42 +71,54 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     import time
     import uuid
 
-    from det_jupyter.agent.devices import discover_slots, threads_per_slot
+    from det_jupyter.agent.device_watch import outlook_of, watch
+    from det_jupyter.agent.devices import threads_per_slot
+    from det_jupyter.agent.offers import offered_agents
     from det_jupyter.agent.runner import Runner
     from det_jupyter.agent.runs import adopt_runs
-    from det_jupyter.agent.service import Service
+    from det_jupyter.agent.service import Service, serve
     from det_jupyter.agent.sockets import socket_folder
     from det_jupyter.agent.spawn import Spawner
     from det_jupyter.agent.zygotes import Zygotes
 
-    slots = discover_slots()
+    offers = offered_agents(options.agent, os.environ, hostname=socket.gethostname())
     adopted = adopt_runs(now=time.time())
     with socket_folder() as folder:
         spawner = Spawner()
         zygotes = Zygotes(lifeline_fd=lifeline_fd, target=options.target)
         await zygotes.adopt(first)
         runner = Runner(
+            agents=[offer.agent_id for offer in offers],
             adopted=adopted,
             zygotes=zygotes,
             spawner=spawner,
             lifeline_fd=lifeline_fd,
             socket_dir=folder,
-            num_threads=threads_per_slot(len(slots)),
+            num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.leave_ordered.set)
-        service = Service(
-            agent_id=socket.gethostname(),
-            session=uuid.uuid4().hex,
-            slots=slots,
-            runner=runner,
-            leave_after_s=options.leave_after_s,
-        )
+        session = uuid.uuid4().hex
+        services = [Service(offer=offer, session=session, runner=runner) for offer in offers]
+        watches = [
+            loop.create_task(
+                watch(
+                    outlook,
+                    clock=time.time,
+                    held=runner.held_slots,
+                    tell=service.note_devices,
+                )
+            )
+            for offer, service in zip(offers, services, strict=True)
+            if (outlook := outlook_of(offer, os.environ, is_first=offer is offers[0]))
+        ]
         try:
-            await service.run()
+            await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:
+            for task in watches:
+                task.cancel()
             await zygotes.close()
 
 

@@ -1,7 +1,7 @@
 """Which slots this computer offers: its visible CUDA devices, or else CPU places.
 
     DET_JUPYTER_CPU_SLOTS      that many CPU places, whatever devices there are: to try out on one
-                               computer what shall run on many GPUs
+                               computer what shall run on many GPUs (on many computers: offers.py)
     CUDA_VISIBLE_DEVICES       the devices that it leaves, in its order
     neither                    all devices by PCI bus, which is NVML's order, and CUDA's own in
                                ranks (worker/birth.py sets CUDA_DEVICE_ORDER); without devices, a
@@ -30,13 +30,13 @@ _MIG = "MIG-"  # how the UUID of a part of a GPU begins
 def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
     """Return the slots of this computer, numbered from 0."""
     if num_places := _wanted_cpu_slots(environ):
-        return _cpu_places(num_places)
+        return cpu_places(num_places)
     devices = cuda_devices()
     if devices and CUDA_VARIABLE in environ:
         devices = visible_devices(devices, environ[CUDA_VARIABLE])
     if devices:
         return [device.model_copy(update={"id": id}) for id, device in enumerate(devices)]
-    return _cpu_places(_num_cores())
+    return cpu_places(_num_cores())
 
 
 def threads_per_slot(num_slots: int) -> int:
@@ -44,7 +44,8 @@ def threads_per_slot(num_slots: int) -> int:
     return max(1, _num_cores() // num_slots)
 
 
-def _cpu_places(num_places: int) -> list[SlotView]:
+def cpu_places(num_places: int) -> list[SlotView]:
+    """Return that many CPU places, numbered from 0."""
     return [SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(num_places)]
 
 

@@ -1,8 +1,8 @@
 """Chooses what the master is told next, and remembers what it has. Pure but for reading files.
 
-A batch is applied in order: starts, then journals, then output, then the exits of runs of which
-nothing is left to send. Journals of all runs go before any output, and output takes turns, so a
-rank that prints without end delays nobody's metrics.
+A batch is applied in order: starts, then who else uses the devices, then journals, then output,
+then the exits of runs of which nothing is left to send. Journals of all runs go before any output,
+and output takes turns, so a rank that prints without end delays nobody's metrics.
 
 A file that cannot be read (no descriptor is free, the disk fails) sends nothing this time. As it
 may hold how the run ended, the exit waits for it, but not for ever.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from det_jupyter.agent.runs import Run
 from det_jupyter.agent.streams import Stream
-from det_jupyter.wire import AgentReport, Chunk, GangExited, GangStarted
+from det_jupyter.wire import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +39,20 @@ class Outbox:
     def __init__(self, runs: Mapping[str, Run]) -> None:
         self._runs = runs
         self._turn = 0  # whose output goes first
+        self._devices: DevicesSeen | None = None  # the latest
+        self._are_devices_told = False
+
+    def note_devices(self, seen: DevicesSeen) -> None:
+        """Take note of who else uses the devices, to be told now and to each new master."""
+        self._devices, self._are_devices_told = seen, False
 
     def next_batch(self, now: float) -> Batch:
         """Return what to send now (`now` is monotonic). Nothing counts as sent by this."""
         runs = list(self._runs.values())
         filling = _Filling(now)
         filling.reports += [run.started for run in runs if run.started]
+        if self._devices is not None and not self._are_devices_told:
+            filling.reports.append(self._devices)
         for run in runs:
             for stream in run.streams:
                 if stream.is_journal:
@@ -68,11 +76,13 @@ class Outbox:
     def told(self, batch: Batch, now: float) -> None:
         """Take note that the master has the events of a batch (offsets it says by itself)."""
         for report in batch.reports:
-            run = self._runs.get(report.allocation_id)
-            if run is not None and isinstance(report, GangStarted):
-                run.started = None
-            elif run is not None and isinstance(report, GangExited):
-                run.exit_told_at = now
+            match report:
+                case GangStarted() if run := self._runs.get(report.allocation_id):
+                    run.started = None
+                case GangExited() if run := self._runs.get(report.allocation_id):
+                    run.exit_told_at = now
+                case DevicesSeen():
+                    self._are_devices_told |= report is self._devices  # there may be newer ones
 
     def waits_for(self, batch: Batch) -> bool:
         """Whether the master's offsets should move when it has got this.
@@ -97,6 +107,7 @@ class Outbox:
 
     def reconnected(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
         """Begin anew with a master that says what it has: what it does not name, it lacks."""
+        self._are_devices_told = False
         for run in self._runs.values():
             run.exit_told_at = None
             for stream in run.streams:

@@ -1,5 +1,8 @@
 """Carries gangs: one task per run starts it, follows it to its end, and notes what happened.
 
+All agents of this process share it. A run is the business of the agent that was told to start it,
+though its ranks may be on several of them: that one hears of it from the master and tells of it.
+
 Gangs do not depend on the master: while there is none they train on and their files grow. What was
 ordered already is ignored, so the master may repeat any command.
 """
@@ -9,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import assert_never
 
 from det_jupyter.agent.gang import Gang
+from det_jupyter.agent.places import check_agents
 from det_jupyter.agent.processes import (
     RankProcesses,
     StartFailed,
@@ -35,6 +39,7 @@ from det_jupyter.wire import (
     KillGang,
     Leave,
     SignalGang,
+    SlotView,
     StartGang,
     ZygoteReady,
 )
@@ -77,9 +82,10 @@ class _Carried:
 
 
 class Runner:
-    """All runs of an agent.
+    """All runs of this process's agents.
 
     Args:
+        agents: Their names; the first also has what was left by agents that are no more.
         adopted: What a dead predecessor left open.
         zygotes: Where ranks are forked from.
         spawner: Where ranks are started afresh.
@@ -91,6 +97,7 @@ class Runner:
     def __init__(
         self,
         *,
+        agents: Sequence[str],
         adopted: list[Run],
         zygotes: Zygotes,
         spawner: Spawner,
@@ -100,7 +107,9 @@ class Runner:
     ) -> None:
         self.news = asyncio.Event()  # there may be something to tell the master
         self.leave_ordered = asyncio.Event()
-        self._runs = {run.id: run for run in adopted}
+        self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
+        for run in adopted:
+            self._runs[_heir(run.plan, agents)][run.id] = run
         self._carried: dict[str, _Carried] = {}  # those that are not over
         self._zygotes = zygotes
         self._spawner = spawner
@@ -108,22 +117,25 @@ class Runner:
         self._num_threads = num_threads
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
-    @property
-    def runs(self) -> Mapping[str, Run]:
-        """All runs that the master has not closed."""
-        return self._runs
+    def runs_of(self, agent_id: str) -> Mapping[str, Run]:
+        """The runs of an agent that the master has not closed; stays up to date."""
+        return self._runs[agent_id]
 
     @property
     def has_living_gangs(self) -> bool:
         """Whether any gang is not over."""
         return bool(self._carried)
 
-    def obey(self, command: AgentCommand) -> None:
-        """Carry out a command of the master, or begin to."""
+    def held_slots(self) -> list[SlotView]:
+        """Return what the gangs that are not over have."""
+        return [slot for carried in self._carried.values() for slot in carried.run.plan.slots]
+
+    def obey(self, command: AgentCommand, *, agent_id: str) -> None:
+        """Carry out what the master has told an agent to do, or begin to."""
         logger.info("%s allocation=%s", command.kind, _allocation_of(command))
         match command:
             case StartGang():
-                self._start(command.plan)
+                self._start(command.plan, self._runs[agent_id])
             case SignalGang():
                 self._signal(command)
             case ExtendGang():
@@ -133,7 +145,7 @@ class Runner:
                 if carried := self._carried.get(command.allocation_id):
                     carried.kill()
             case CloseRun():
-                self._close(command.allocation_id)
+                _close(self._runs[agent_id], command.allocation_id)
             case Leave():
                 self.leave_ordered.set()
             case _:
@@ -147,12 +159,12 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
 
-    def _start(self, plan: GangPlan) -> None:
-        if plan.allocation_id in self._runs:
+    def _start(self, plan: GangPlan, runs: dict[str, Run]) -> None:
+        if any(plan.allocation_id in others for others in self._runs.values()):
             return
         run = new_run(plan, sockets=next(self._socket_dirs))
         carried = _Carried(run=run, gang=Gang(run.id, run.world_size, kill_group=kill_group))
-        self._runs[run.id] = run
+        runs[run.id] = run
         try:
             run.prepare()
         except OSError as error:
@@ -167,13 +179,6 @@ class Runner:
             carried.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
             carried.run.raise_signal(command.signal)
 
-    def _close(self, allocation_id: str) -> None:
-        run = self._runs.get(allocation_id)
-        if run is None or run.is_alive:
-            return
-        run.close()
-        del self._runs[allocation_id]
-
     async def _carry(self, carried: _Carried) -> None:
         run, gang = carried.run, carried.gang
         try:
@@ -181,9 +186,7 @@ class Runner:
         except (LaunchError, StartFailed) as error:
             gang.not_started(str(error), is_final=isinstance(error, LaunchError))
             logger.error("allocation=%s was not started: %s", run.id, error)
-        except (
-            Exception
-        ) as error:  # whatever it is: a run that never ends holds its slots for ever
+        except Exception as error:  # a run that never ends would hold its slots for ever
             logger.exception("allocation=%s is broken off", run.id)
             what = f"{type(error).__name__}: {error}"
             gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
@@ -209,6 +212,7 @@ class Runner:
         to know of them.
         """
         run = carried.run
+        check_agents(run.plan, self._runs)
         zygote = await self._zygotes.get(run.plan.python)
         ready = await self._readiness(zygote, carried.end_ordered)
         if carried.end_ordered.is_set():
@@ -257,6 +261,20 @@ class Runner:
         logger.info("allocation=%s is over: exit codes %s", run.id, carried.gang.exit_codes)
         self._carried.pop(run.id, None)
         self.news.set()
+
+
+def _heir(plan: GangPlan, agents: Sequence[str]) -> str:
+    """Return the agent that speaks for a run of a predecessor."""
+    told = plan.agent_ids[0] if plan.agent_ids else ""
+    return told if told in agents else agents[0]
+
+
+def _close(runs: dict[str, Run], allocation_id: str) -> None:
+    run = runs.get(allocation_id)
+    if run is None or run.is_alive:
+        return
+    run.close()
+    del runs[allocation_id]
 
 
 def _check_torch(plan: GangPlan, ready: ZygoteReady) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from det_jupyter import control, paths
+from det_jupyter.agent.places import rank_places
 from det_jupyter.agent.processes import end_survivors
 from det_jupyter.agent.streams import Stream, streams_of
 from det_jupyter.rundir import RunDir, run_dir, runs_root
@@ -22,14 +23,11 @@ from det_jupyter.wire import (
     GangExited,
     GangPlan,
     GangStarted,
-    RankPlace,
     RankProcess,
     RankSpec,
 )
 
 logger = logging.getLogger(__name__)
-
-_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,24 +89,16 @@ class Run:
 
     def specs(self, *, lifeline_fd: int, num_threads: int) -> list[RankSpec]:
         """Return what each rank is told; the port is filled in by who binds it."""
+        places = rank_places(self.plan, lifeline_fd=lifeline_fd, num_threads=num_threads)
         return [
             RankSpec(
                 plan=self.plan,
-                place=RankPlace(
-                    rank=rank,
-                    world_size=self.world_size,
-                    local_rank=rank,
-                    local_world_size=self.world_size,
-                    master_addr=_LOOPBACK,
-                    master_port=0,
-                    lifeline_fd=lifeline_fd,
-                    num_threads=num_threads,
-                ),
+                place=place,
                 run_dir=str(self.dir.path),
                 data_dir=str(paths.data_dir()),
                 socket_dir=str(self.sockets),
             )
-            for rank in range(self.world_size)
+            for place in places
         ]
 
     def note_started(self, *, at: float, pids: list[int], note: str) -> None:

@@ -1,8 +1,11 @@
-"""The agent's link to the master: finds it, registers, obeys, and ships, until it goes away.
+"""An agent's link to the master: finds it, registers, obeys, and ships, until it goes away.
 
-    looking     no master: look for its file, with pauses      -> linked, or leave when alone
+    looking     no master: look for its file, with pauses      -> linked
     linked      obey: each command becomes one call            -> looking, when either of the two
                 ship: batches from the outbox                     loops loses the master
+
+A process with several agents has a link for each: `serve` keeps all of them up until one is told
+to leave, which goes for the process, or none has had a master for long and no gang lives.
 
 Knows nothing of how gangs are carried; they go on whatever happens here.
 """
@@ -14,13 +17,15 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Sequence
 
 from det_jupyter._version import __version__
 from det_jupyter.agent.link import Link, open_link
+from det_jupyter.agent.offers import Offer
 from det_jupyter.agent.outbox import Outbox
 from det_jupyter.agent.runner import Runner
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.wire import PROTOCOL, AgentReports, RegisterAgent, RunReport, SlotView
+from det_jupyter.wire import PROTOCOL, AgentReports, DevicesSeen, RegisterAgent, RunReport
 
 logger = logging.getLogger(__name__)
 
@@ -28,65 +33,52 @@ _LOOK_S = 0.05  # how soon after a quiet time a new line is seen
 _REST_S = 0.1  # pause after a batch, so that a chatty gang costs ten requests a second at most
 _WAIT_S = 1.0  # when no gang lives, or the master does not take what we send
 _PAUSES_S = (0.1, 1.0)  # first and longest pause between two tries to link
+_IDLE_LOOK_S = 0.2  # how often it is seen whether anybody needs us
 _STEADY_S = 5.0  # a link that held this long was a good one
 _LAST_WORDS_S = 1.0  # for ending gangs, and again for telling so
 
 
 class Service:
-    """The link of an agent.
+    """The link of one agent.
 
     Args:
-        agent_id: Its name at the master.
+        offer: Its name at the master and what it offers.
         session: New for each agent process.
-        slots: What it offers.
-        runner: Its runs.
-        leave_after_s: How long to stay without a master and without a living gang.
+        runner: What carries its runs.
     """
 
-    def __init__(
-        self,
-        *,
-        agent_id: str,
-        session: str,
-        slots: list[SlotView],
-        runner: Runner,
-        leave_after_s: float,
-    ) -> None:
-        self._agent_id = agent_id
+    def __init__(self, *, offer: Offer, session: str, runner: Runner) -> None:
+        self._offer = offer
         self._session = session
-        self._slots = slots
         self._runner = runner
-        self._outbox = Outbox(runner.runs)
-        self._leave_after_s = leave_after_s
+        self._runs = runner.runs_of(offer.agent_id)
+        self._outbox = Outbox(self._runs)
         self._is_linked = False
         self._linked_until = time.monotonic()
 
-    async def run(self) -> None:
-        """Work until somebody orders us to leave, or nobody needs us."""
-        link = asyncio.create_task(self._keep_linked())
-        order = asyncio.create_task(self._runner.leave_ordered.wait())
-        try:
-            await asyncio.wait({link, order}, return_when=asyncio.FIRST_COMPLETED)
-            await self._runner.abandon(_LAST_WORDS_S)
-            await self._say_last_words()
-            if link.done():
-                link.result()  # raises what must not go unnoticed
-        finally:
-            link.cancel()
-            order.cancel()
-            await asyncio.gather(link, order, return_exceptions=True)
+    @property
+    def alone_s(self) -> float:
+        """For how long it has had no master."""
+        return 0.0 if self._is_linked else time.monotonic() - self._linked_until
 
-    async def _say_last_words(self) -> None:
+    def note_devices(self, seen: DevicesSeen) -> None:
+        """Let the master know who else uses the devices: now, and whenever it registers."""
+        self._outbox.note_devices(seen)
+        self._runner.news.set()
+
+    async def say_last_words(self) -> None:
+        """Wait until the master has heard how all runs ended, for a moment at most."""
         deadline = time.monotonic() + _LAST_WORDS_S
         while self._is_linked and time.monotonic() < deadline:
-            if all(run.exit_told_at is not None for run in self._runner.runs.values()):
+            if all(run.exit_told_at is not None for run in self._runs.values()):
                 return
             await asyncio.sleep(0.01)
 
-    async def _keep_linked(self) -> None:
+    async def keep_linked(self) -> None:
+        """Find the master and serve it, again and again, for ever."""
         pause_s, longest_s = _PAUSES_S
         complaint = ""
-        while self._is_needed():
+        while True:
             began = time.monotonic()
             try:
                 await self._be_linked()
@@ -99,15 +91,11 @@ class Service:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
-    def _is_needed(self) -> bool:
-        alone_s = time.monotonic() - self._linked_until
-        return self._runner.has_living_gangs or alone_s < self._leave_after_s
-
     async def _be_linked(self) -> None:
-        async with open_link(agent_id=self._agent_id, session=self._session) as link:
+        async with open_link(agent_id=self._offer.agent_id, session=self._session) as link:
             offsets = await link.register(self._registration())
             self._outbox.reconnected(offsets.offsets)
-            logger.info("linked to the master")
+            logger.info("agent=%s linked to the master", self._offer.agent_id)
             self._is_linked = True
             try:
                 async with asyncio.TaskGroup() as group:
@@ -118,21 +106,21 @@ class Service:
                 self._linked_until = time.monotonic()
 
     def _registration(self) -> RegisterAgent:
-        runs = self._runner.runs.values()
+        runs = self._runs.values()
         return RegisterAgent(
             protocol=PROTOCOL,
             version=__version__,
             session=self._session,
             hostname=socket.gethostname(),
             pid=os.getpid(),
-            slots=self._slots,
+            slots=self._offer.slots,
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
         )
 
     async def _obey(self, link: Link) -> None:
         async for command in link.commands():
             try:
-                self._runner.obey(command)
+                self._runner.obey(command, agent_id=self._offer.agent_id)
             except Exception:  # one command must not end the gangs of all the others
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
@@ -155,9 +143,9 @@ class Service:
 
     def _patience_s(self) -> float | None:
         """Return how long nothing can have happened that we are not told of."""
-        if self._runner.has_living_gangs:
+        if any(run.is_alive for run in self._runs.values()):
             return _LOOK_S
-        return _WAIT_S if self._runner.runs else None
+        return _WAIT_S if self._runs else None
 
     async def _await_news(self, timeout_s: float | None) -> None:
         try:
@@ -165,6 +153,38 @@ class Service:
                 await self._runner.news.wait()
         except TimeoutError:
             return
+
+
+async def serve(services: Sequence[Service], *, runner: Runner, leave_after_s: float) -> None:
+    """Work until somebody orders us to leave, or nobody needs us.
+
+    Args:
+        services: The links of all agents of this process.
+        runner: What carries their runs.
+        leave_after_s: How long to stay without any master and without a living gang.
+    """
+    links = [asyncio.create_task(service.keep_linked()) for service in services]
+    order = asyncio.create_task(runner.leave_ordered.wait())
+    idling = asyncio.create_task(_until_not_needed(services, runner, leave_after_s))
+    tasks = [*links, order, idling]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await runner.abandon(_LAST_WORDS_S)
+        await asyncio.gather(*(service.say_last_words() for service in services))
+        for task in tasks:
+            if task.done():
+                task.result()  # raises what must not go unnoticed
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_not_needed(
+    services: Sequence[Service], runner: Runner, leave_after_s: float
+) -> None:
+    while runner.has_living_gangs or min(service.alone_s for service in services) < leave_after_s:
+        await asyncio.sleep(_IDLE_LOOK_S)
 
 
 def _complain(group: ExceptionGroup[Exception], before: str) -> str:

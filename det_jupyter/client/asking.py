@@ -17,6 +17,17 @@ _EXPECTED = {
     "length": "a length such as {'epochs': 12}, or a number of batches",
     "max_length": "a length such as {'epochs': 12}, or a number of batches",
     "seconds_per_batch": "a number above 0",
+    "priority": "a whole number from 1 to 99",
+    "weight": "a number above 0",
+    "max_slots": "a whole number, or none for no limit",
+    "resource_pool": "the name of a pool",
+    "ahead_of": "an experiment, or its number",
+    "behind": "an experiment, or its number",
+    "pools": "a list of pools, such as [{pool_name: big, agents: [left]}]",
+    "slots": "numbers of slots",
+    "save_experiment_best": "a whole number, 0 or more",
+    "save_trial_best": "a whole number, 0 or more",
+    "save_trial_latest": "a whole number, 0 or more",
 }
 
 

@@ -10,21 +10,34 @@ from urllib.parse import quote
 from det_jupyter.client.asking import ask_for
 from det_jupyter.session import Session
 from det_jupyter.wire import (
+    AgentStatus,
     AgentView,
+    ChangeResources,
     ChangeSearch,
     CheckpointView,
+    ClusterView,
+    ContinueExperiment,
     ContinueTrial,
     CreateExperiment,
     Curve,
     EffectiveConfig,
     ExperimentView,
     FeedItem,
+    JobEntry,
     LogLine,
+    MoveInQueue,
+    PoolStatus,
     PreviewRequest,
     PreviewView,
+    Reason,
+    SetPools,
+    SetRetention,
     SetTemplate,
+    SwitchSlots,
+    TaskEntry,
     TemplateView,
     TrialView,
+    Wire,
 )
 
 
@@ -36,12 +49,18 @@ class Client:
 
     def create(self, request: CreateExperiment) -> ExperimentView:
         """Submit an experiment."""
-        # A submission is not repeatable. If the master has died since we last asked, this finds
-        # the next one before anything is at stake.
+        return self._once("/experiments", request)
+
+    def _once(self, path: str, request: Wire | None = None) -> ExperimentView:
+        # If the master has died since we last asked, this finds the next one before anything is
+        # at stake: the request itself is not repeatable.
         self.session.get("/master")
-        return ExperimentView.model_validate(
-            self.session.post("/experiments", request.model_dump(mode="json"))
-        )
+        body = None if request is None else request.model_dump(mode="json")
+        return ExperimentView.model_validate(self.session.post(path, body))
+
+    def _again(self, path: str, request: Wire) -> ExperimentView:
+        body = request.model_dump(mode="json")
+        return ExperimentView.model_validate(self.session.post(path, body, repeatable=True))
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""
@@ -57,6 +76,29 @@ class Client:
             self.session.post(f"/experiments/{experiment_id}/{verb}", repeatable=True)
         )
 
+    def order(self, experiment_id: int, verb: str) -> ExperimentView:
+        """Ask for `archive`, `unarchive` or `delete`, which the second time are refused."""
+        return self._once(f"/experiments/{experiment_id}/{verb}")
+
+    def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
+        """Go on with an experiment that is over, under its own number."""
+        return self._once(f"/experiments/{experiment_id}/continue", request)
+
+    def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
+        """Change priority, weight, `max_slots` or pool of an experiment; safe to repeat."""
+        return self._again(f"/experiments/{experiment_id}/resources", change)
+
+    def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
+        """Have an experiment right ahead of, or right behind, another one; safe to repeat."""
+        return self._again(f"/experiments/{experiment_id}/move", request)
+
+    def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
+        """Keep some checkpoints; return those that are deleted, or that would be. Repeatable."""
+        body = request.model_dump(mode="json")
+        path = f"/experiments/{experiment_id}/retention"
+        answer = self.session.post(path, body, repeatable=True)
+        return [CheckpointView.model_validate(item) for item in answer]
+
     def effective_config(self, experiment_id: int) -> EffectiveConfig:
         """Return an experiment's whole configuration, and where its values come from."""
         answer = self.session.get(f"/experiments/{experiment_id}/config")
@@ -69,9 +111,7 @@ class Client:
 
     def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
         """Give a running search other limits; safe to repeat."""
-        body = change.model_dump(mode="json")
-        path = f"/experiments/{experiment_id}/search"
-        return ExperimentView.model_validate(self.session.post(path, body, repeatable=True))
+        return self._again(f"/experiments/{experiment_id}/search", change)
 
     def trial(self, trial_id: int) -> TrialView:
         """Return one trial."""
@@ -85,11 +125,11 @@ class Client:
 
     def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial on, as an experiment of its own."""
-        self.session.get("/master")  # as for `create`
-        body = request.model_dump(mode="json")
-        return ExperimentView.model_validate(
-            self.session.post(f"/trials/{trial_id}/continue", body)
-        )
+        return self._once(f"/trials/{trial_id}/continue", request)
+
+    def reason(self, trial_id: int) -> Reason:
+        """Return why a trial does not run."""
+        return Reason.model_validate(self.session.get(f"/trials/{trial_id}/reason"))
 
     def curves(self, experiment_id: int, *, max_points: int | None = None) -> list[Curve]:
         """Return every metric of every trial of an experiment."""
@@ -116,6 +156,33 @@ class Client:
     def agents(self) -> list[AgentView]:
         """Return the agents and their slots."""
         return [AgentView.model_validate(item) for item in self.session.get("/agents")]
+
+    def cluster(self, *, limit: int | None = None) -> ClusterView:
+        """Return all pools, their slots and the front of their queues."""
+        return ClusterView.model_validate(self.session.get("/cluster", limit=limit))
+
+    def jobs(self) -> list[JobEntry]:
+        """Return the experiments that are not over, in the order of the queue."""
+        return [JobEntry.model_validate(item) for item in self.session.get("/jobs")]
+
+    def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
+        """Return the trials that hold slots, and the first `limit` that wait for some."""
+        return [TaskEntry.model_validate(item) for item in self.session.get("/tasks", limit=limit)]
+
+    def pools(self) -> list[PoolStatus]:
+        """Return the pools with their agents."""
+        return [PoolStatus.model_validate(item) for item in self.session.get("/pools")]
+
+    def set_pools(self, request: SetPools) -> list[PoolStatus]:
+        """Have these pools instead of those that there are."""
+        answer = self.session.put("/pools", request.model_dump(mode="json"))
+        return [PoolStatus.model_validate(item) for item in answer]
+
+    def switch_slots(self, agent_id: str, request: SwitchSlots) -> AgentStatus:
+        """Give slots of an agent out no more, or again; safe to repeat."""
+        path = f"/agents/{_quoted(agent_id)}/slots"
+        body = request.model_dump(mode="json")
+        return AgentStatus.model_validate(self.session.post(path, body, repeatable=True))
 
     def templates(self) -> list[TemplateView]:
         """Return all templates, sorted by name."""
@@ -144,5 +211,9 @@ class Client:
 
 
 def _template_path(name: str) -> str:
+    return f"/templates/{_quoted(name)}"
+
+
+def _quoted(name: str) -> str:
     # Dots too: httpx would take a name of dots for a step up.
-    return f"/templates/{quote(name, safe='').replace('.', '%2E')}"
+    return quote(name, safe="").replace(".", "%2E")

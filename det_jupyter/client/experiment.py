@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Self
 
-from det_jupyter.client.asking import ask_for
 from det_jupyter.client.checkpoint import Checkpoint
-from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower, LiveExperiment
 from det_jupyter.client.ranking import ranked, row_of, sortable
+from det_jupyter.client.reasons import ShownReason, telling
+from det_jupyter.client.steering import SteeredExperiment
 from det_jupyter.client.trial import Trial
-from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, RankFailed, WaitTimeout
+from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.wire import (
-    ChangeSearch,
     ContinueTrial,
     Curve,
     EffectiveConfig,
@@ -34,12 +32,8 @@ class ShownConfig(EffectiveConfig):
         return self.yaml
 
 
-class Experiment:
+class Experiment(SteeredExperiment):
     """An experiment that the master runs. Holds nothing that cannot be fetched again."""
-
-    def __init__(self, client: Client, experiment_id: int) -> None:
-        self._client = client
-        self.id = experiment_id
 
     @property
     def view(self) -> ExperimentView:
@@ -107,55 +101,17 @@ class Experiment:
             raise NotFound(f"experiment {self.id} has no trial yet")
         return trials[0]
 
-    def pause(self) -> None:
-        """Ask all ranks to save their state at the same batch and give their slots back."""
-        self._client.command(self.id, "pause")
-
-    def activate(self) -> None:
-        """Go on from where `pause` left off."""
-        self._client.command(self.id, "activate")
-
-    def cancel(self) -> None:
-        """End it: ranks save their state first."""
-        self._client.command(self.id, "cancel")
-
-    def kill(self) -> None:
-        """End it now; what was not saved is lost."""
-        self._client.command(self.id, "kill")
-
-    def change_search(
-        self,
-        *,
-        max_trials: int | None = None,
-        max_length: dict[str, int] | int | None = None,
-        max_concurrent_trials: int | None = None,
-        hyperparameters: dict[str, Any] | None = None,
-    ) -> None:
-        """Give a running search other limits; what is not given stays as it is.
-
-        Args:
-            max_trials: More trials than before.
-            max_length: A longer training, such as {"epochs": 12}.
-            max_concurrent_trials: So many train at once from now on.
-            hyperparameters: Narrower ranges for the trials that are still to come.
+    def why(self) -> ShownReason:
+        """Return why it does not run, for the trial of it that is next; prints as a sentence.
 
         Raises:
-            ConfigError: All reasons why it cannot be changed so; nothing has changed.
-            Conflict: It is over.
+            NotFound: It has no trial yet.
         """
-        change = ask_for(
-            ChangeSearch,
-            max_trials=max_trials,
-            max_length=max_length,
-            max_concurrent_trials=max_concurrent_trials,
-            hyperparameters=hyperparameters,
-        )
-        if change == ChangeSearch():
-            raise ConfigError(
-                ["nothing to change: give max_trials, max_length, max_concurrent_trials or "
-                 "hyperparameters"]
-            )  # fmt: skip
-        self._client.change_search(self.id, change)
+        view = self.view
+        if not view.trials:
+            raise NotFound(f"experiment {self.id} has no trial yet")
+        trial = telling(view.trials)
+        return ShownReason(**dict(self._client.reason(trial.id)))
 
     def train_to_the_end(self) -> Self:
         """Train its best trial to the search's full length, as an experiment of its own.
@@ -178,8 +134,7 @@ class Experiment:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints, oldest first."""
-        data_dir = Path(self._client.session.info.data_dir)
-        return [Checkpoint(view, data_dir) for view in self._client.checkpoints(self.id)]
+        return self._checkpoints(self._client.checkpoints(self.id))
 
     def best_checkpoint(self) -> Checkpoint:
         """Return the checkpoint with the best value of the searcher's metric.

@@ -1,31 +1,54 @@
 """Following an experiment: a copy of what the master has, kept current from its numbered feed.
 
 LiveExperiment   the copy: experiment, trials, curves, checkpoints; `apply` takes one feed item
-follow           the thread's loop: fetch once, then apply items, reconnecting from the last number
+Follower         the thread: fetch once, then apply items, reconnecting from the last number
+
+Slots and queue are in the copy too. The feed says only that they have changed, so they are fetched
+again after that, but a few times a second at most.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
 from det_jupyter.client.client import Client
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.records import to_finite
-from det_jupyter.wire import CheckpointView, Curve, ExperimentView, FeedItem, TrialView
+from det_jupyter.wire import (
+    AllocationState,
+    CheckpointView,
+    ClusterView,
+    Curve,
+    ExperimentView,
+    FeedItem,
+    Reason,
+    State,
+    TrialView,
+)
 
 logger = logging.getLogger(__name__)
 
 CurveKey = tuple[int, str, str]  # trial, group, metric
 BATCHES = "batches"  # the group of per-batch training metrics
+QUEUE_FRONT = 50  # entries of the queue that are fetched
+_CLUSTER_PERIOD_S = 0.35
+_CLUSTER_SHARE = 10  # of the time, fetching slots and queue may take one part in so many
+_CLOCK_STEP_S = 5.0  # an item so much older than the copy comes after the clock was set back
 
 
 class LiveExperiment:
-    """A copy of one experiment. Items older than the copy are ignored, so none counts twice."""
+    """A copy of one experiment. Items older than the copy are ignored, so none counts twice.
+
+    `cluster` has all slots and the front of the queue, and `reasons` says why trials of the
+    experiment wait, by trial, the next to start first. Nothing is known of either at first, nor
+    once the experiment is over.
+    """
 
     def __init__(
         self,
@@ -38,6 +61,8 @@ class LiveExperiment:
         self.curves: dict[CurveKey, Curve] = {(c.trial_id, c.group, c.name): c for c in curves}
         self.checkpoints = {c.uuid: c for c in checkpoints}
         self.seq = seq
+        self.cluster: ClusterView | None = None
+        self.reasons: dict[int, Reason] = {}
         self.lock = threading.Lock()  # held while the copy changes: hold it to read several parts
 
     def apply(self, item: FeedItem) -> None:
@@ -111,6 +136,71 @@ def fetch(client: Client, experiment_id: int) -> LiveExperiment:
     )
 
 
+class ClusterWatch:
+    """Keeps slots and queue of a copy current, no oftener than all concerned can bear.
+
+    They are fetched in the thread that follows the feed; whatever is wrong with them, the rest of
+    the copy goes on.
+    """
+
+    def __init__(self, client: Client, live: LiveExperiment) -> None:
+        self._client = client
+        self._live = live
+        self._is_due = True
+        self._not_before = 0.0  # on the monotonic clock
+
+    def hear(self, item: FeedItem) -> None:
+        """Note whether an item makes the copy out of date."""
+        known = self._live.cluster
+        is_known = known is not None and 0 <= known.at - item.at < _CLOCK_STEP_S
+        if item.kind == "cluster" and not is_known:
+            self._is_due = True
+
+    def refresh(self, stopped: threading.Event) -> bool:
+        """Fetch anew what is out of date, after a short wait or later; return whether it was."""
+        wait_s = self._not_before - time.monotonic()
+        is_over = self._live.experiment.state.is_terminal
+        if not self._is_due or is_over or wait_s > _CLUSTER_PERIOD_S:
+            return False
+        if stopped.wait(max(0.0, wait_s)):
+            return False
+        started = time.monotonic()
+        self._fetch()
+        now = time.monotonic()
+        self._not_before = now + max(_CLUSTER_PERIOD_S, _CLUSTER_SHARE * (now - started))
+        self._is_due = False
+        return True
+
+    def _fetch(self) -> None:
+        try:
+            cluster = self._client.cluster(limit=QUEUE_FRONT)
+            reasons = self._reasons(cluster)
+        except MasterUnreachable:
+            raise
+        except DetError:
+            logger.debug("slots and queue are not known", exc_info=True)
+            return
+        with self._live.lock:
+            self._live.cluster, self._live.reasons = cluster, reasons
+
+    def _reasons(self, cluster: ClusterView) -> dict[int, Reason]:
+        """Return why trials wait; of those too far back to be listed, the first is asked for."""
+        experiment = self._live.experiment
+        own = [entry for entry in cluster.queue if entry.experiment_id == experiment.id]
+        if own:
+            return {entry.trial_id: entry.reason for entry in own}
+        waiting = next((trial.id for trial in experiment.trials if _waits(trial)), None)
+        if waiting is None or experiment.state is not State.ACTIVE:
+            return {}
+        return {waiting: self._client.reason(waiting)}
+
+
+def _waits(trial: TrialView) -> bool:
+    run = trial.allocation
+    is_going = run is not None and run.state not in (AllocationState.QUEUED, AllocationState.ENDED)
+    return trial.state is State.ACTIVE and not trial.is_resting and not is_going
+
+
 class Follower:
     """A thread that keeps a copy of one experiment current until it is terminal.
 
@@ -160,12 +250,17 @@ class Follower:
         self._show(live)
         if live.experiment.state.is_terminal:
             return
+        watch = ClusterWatch(self._client, live)
+        if watch.refresh(self._stopped):
+            self._show(live)
         with closing(self._client.feed(self._experiment_id, after=live.seq)) as feed:
             for item in feed:
                 if self._stopped.is_set():
                     return
                 if item is not None:
                     live.apply(item)
+                    watch.hear(item)
+                if watch.refresh(self._stopped) or item is not None:
                     self._show(live)
                     if live.experiment.state.is_terminal:
                         break

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
+from det_jupyter.client.reasons import ShownReason
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import AllocationView, ContinueTrial, LogLine, RankView, State, TrialView
 
@@ -201,6 +202,10 @@ class Trial:
         while page := self._client.logs(self.id, rank=rank, after=lines[-1].id if lines else 0):
             lines += page
         return lines if tail is None else lines[-tail:]
+
+    def why(self) -> ShownReason:
+        """Return why it does not run: one sentence, and what would start it."""
+        return ShownReason(**dict(self._client.reason(self.id)))
 
     def kill(self) -> None:
         """End it now; what was not saved is lost. Its experiment goes on."""

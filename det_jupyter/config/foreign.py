@@ -98,10 +98,6 @@ class ForeignResources(Resources):
         | None
     ) = None
     """Shared memory of the container: bytes, or text such as 4GiB."""
-    resource_pool: Text | None = None
-    """The pool of agents that the trials run in."""
-    is_single_node: Bool | None = None
-    """Whether the ranks of a trial have to be on one computer."""
     devices: list[Device] | None = None
     """Devices of the host that containers see."""
     agent_label: Text | None = None

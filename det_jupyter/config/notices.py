@@ -12,7 +12,6 @@ from det_jupyter.config.sections import DEVICE_KINDS
 
 _NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
 _NO_CLUSTER = "ignored: there is no cluster manager here"
-_ALL_KEPT = "not in this version: every checkpoint is kept until you delete it"
 _NOT_RECORDED = "not in this version: nothing is recorded"
 _HOROVOD = "ignored: torch exchanges gradients in buckets of its own"
 NO_MEANING = {
@@ -28,7 +27,6 @@ NO_MEANING = {
     "data_layer": "ignored, as in Determined since 0.19.10",
     "resources.native_parallel": "ignored, as in Determined",
     "resources.shm_size": _NO_CONTAINERS,
-    "resources.resource_pool": "ignored: there is one pool, of all slots",
     "resources.devices": _NO_CONTAINERS,
     "resources.agent_label": "ignored, as in Determined since 0.20",
     "environment.image": _NO_CONTAINERS,
@@ -47,8 +45,6 @@ NO_MEANING = {
     "optimizations.auto_tune_tensor_fusion": _HOROVOD,
 }
 NOT_YET = {
-    "resources.max_slots": "not in this version: trials take all slots that are free",
-    "resources.weight": "not in this version: priority and the order of asking decide",
     "optimizations.gradient_compression": "not in this version: gradients travel as they are",
     "optimizations.mixed_precision": "not in this version: use torch.autocast in the trial",
     "optimizations.grad_updates_size_file": "not in this version: no such file is written",
@@ -56,10 +52,6 @@ NOT_YET = {
     "profiling.begin_on_batch": _NOT_RECORDED,
     "profiling.end_after_batch": _NOT_RECORDED,
     "profiling.sync_timings": _NOT_RECORDED,
-    "checkpoint_storage.save_experiment_best": _ALL_KEPT,
-    "checkpoint_storage.save_trial_best": _ALL_KEPT,
-    "checkpoint_storage.save_trial_latest": _ALL_KEPT,
-    "log_policies": "not in this version: what ranks print has no consequences",
     "retention_policy": "not in this version: logs are kept with their experiment",
 }
 NO_EFFECT = NO_MEANING | NOT_YET
@@ -95,8 +87,6 @@ def _default_of(path: str) -> Any:
 
 def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield what depends on the value, or on others."""
-    if look_up(document, "resources.is_single_node") is False:
-        yield "resources.is_single_node: this version keeps a trial on one computer anyway."
     if look_up(document, "checkpoint_storage.type") in (None, "shared_fs") and look_up(
         document, "checkpoint_storage.container_path"
     ):

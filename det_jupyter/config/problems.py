@@ -36,9 +36,6 @@ _HINTS = {
     "searcher.num_rungs": "; say at how many lengths trials are compared, such as 3",
     "reproducibility.experiment_seed": "; a whole number from 0 to 2147483647",
 }
-_REMARKS = {
-    ("resources.slots_per_trial", 0): "; this version has no trials without slots",
-}
 
 
 def describe(
@@ -86,8 +83,7 @@ def _line(details: ErrorDetails, loc: tuple[int | str, ...], document: Mapping[s
             tag = details["ctx"]["discriminator"].strip("'")
             return _wrong_kind(path, tag, details["input"].get(tag))
     given = details["input"]
-    remark = _REMARKS.get((path, given), "") if isinstance(given, int) else ""
-    return f"{path}: got {shown(given)}, expected {_expected(details)}{remark}"
+    return f"{path}: got {shown(given)}, expected {_expected(details)}"
 
 
 def _wrong_kind(path: str, tag: str, given: Any) -> str:

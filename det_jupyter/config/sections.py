@@ -25,14 +25,20 @@ DEVICE_KINDS = ("cpu", "cuda", "rocm")
 class Resources(Section):
     """What a trial needs, and how urgent it is."""
 
-    slots_per_trial: PositiveInt = 1
-    """How many ranks train a trial together, each on a slot (a GPU or a CPU place) of its own."""
-    priority: Annotated[Int, Field(ge=1, le=99)] = 42
-    """How urgent the experiment is; a lower number is more urgent."""
+    slots_per_trial: Count = 1
+    """How many ranks train a trial together, each on a slot (a GPU or a CPU place) of its own;
+    0: one rank that needs no slot and trains on the CPU."""
+    resource_pool: Text = ""
+    """The pool whose slots it gets; the default pool if not given."""
+    is_single_node: Bool = False
+    """Whether a trial must have all its slots on one agent."""
+    priority: Annotated[Int, Field(ge=1, le=99)] | None = None
+    """How urgent the experiment is, 1 to 99; a lower number is more urgent. If not given, the
+    default of the pool: 42."""
     max_slots: Count | None = None
     """The most slots that all trials of the experiment hold together."""
     weight: Annotated[Number, Field(gt=0)] = 1
-    """The experiment's share of the slots, beside others of its priority."""
+    """The experiment's share of the slots, beside others', in pools with fair share."""
 
 
 class Reproducibility(Section):

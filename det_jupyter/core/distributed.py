@@ -30,7 +30,7 @@ class DistributedContext:
         size: How many processes the job has.
         local_rank: Index on this computer; the local chief is 0.
         local_size: How many processes this computer has.
-        cross_rank: Index of this computer.
+        cross_rank: Index of this computer (of its agent: a simulated one counts as a computer).
         cross_size: How many computers there are.
         group: Gloo group of all ranks; None if there is one rank.
         local_group: Gloo group of this computer's ranks; None if it has one rank.

@@ -10,18 +10,25 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from det_jupyter import paths
 
 
-def start_agent() -> subprocess.Popen[bytes]:
-    """Start an agent that outlives us; if one runs already, the new one leaves by itself."""
+def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """Start an agent that outlives us; if one runs already, the new one leaves by itself.
+
+    Args:
+        agents: Simulated agents that the process is to offer, each as NAME=cpu:N; none: the
+            environment variable DET_JUPYTER_AGENTS says so, or it offers what this computer has.
+    """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    options = [word for agent in agents for word in ("--agent", agent)]
     log = os.open(paths.log_dir() / "agent.log", flags, 0o600)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "det_jupyter.agent"],
+            [sys.executable, "-m", "det_jupyter.agent", *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -50,11 +50,20 @@ def _serve(options: argparse.Namespace) -> int:
         return 0
     paths.master_file().unlink(missing_ok=True)  # of a master that was killed
     starts_agents = not options.no_agent
-    agent = start_agent() if starts_agents and not is_agent_running() else None
+    agents = _simulated_agents()
+    agent = start_agent(agents) if starts_agents and not is_agent_running() else None
     from det_jupyter.master.serve import serve
 
-    serve(agent=agent, starts_agents=starts_agents)
+    serve(agent=agent, starts_agents=starts_agents, agents=agents)
     return 0
+
+
+def _simulated_agents() -> list[str]:
+    if not paths.pools_file().exists():
+        return []  # as nearly always: then nothing more is imported yet
+    from det_jupyter.master.pools_file import simulated_agents
+
+    return simulated_agents()
 
 
 if __name__ == "__main__":

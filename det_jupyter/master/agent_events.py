@@ -22,15 +22,24 @@ from det_jupyter.wire import AllocationState, GangExited, KillGang, State
 
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     """Take note of an agent, or of one that is back, and settle what became of its runs."""
+    before = turn.state.agents.get(event.agent_id)
+    offered = {slot.id for slot in event.slots}
     turn.state.agents[event.agent_id] = Agent(
         id=event.agent_id,
         session=event.session,
         hostname=event.hostname,
         pid=event.pid,
         slots=event.slots,
+        disabled=[id for id in before.disabled if id in offered] if before else [],
+        occupied={id: who for id, who in before.occupied.items() if id in offered}
+        if before
+        else {},
     )
+    turn.pools.note_agent(event.agent_id)
     lives = {run.allocation_id: run.alive for run in event.runs}
     for trial, allocation in _held_by(turn, event.agent_id):
+        if allocation.agent_id != event.agent_id:
+            continue  # the agent of its chief carries all of it, and speaks of it
         if allocation.id not in lives:
             _settle_unknown(turn, trial, allocation)
         elif lives[allocation.id] and allocation.state is AllocationState.STOPPING:
@@ -46,20 +55,30 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
 def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """An agent has its slots but knows nothing of the run."""
     assert allocation.agent_id is not None
-    offered = {slot.id for slot in turn.state.agents[allocation.agent_id].slots}
     was_started = bool(allocation.ranks)
     is_wanted = allocation.state is AllocationState.STARTING
-    if is_wanted and not was_started and offered.issuperset(s.id for s in allocation.slots):
+    if is_wanted and not was_started and _are_offered(turn, allocation):
         order_start(turn, trial, allocation)
     else:
         on_gang_exited(turn, _lost(allocation, turn.now))
+
+
+def _are_offered(turn: Turn, allocation: Allocation) -> bool:
+    """Return whether its agents still have all its slots."""
+    agents = turn.state.agents
+    offered = {(agent.id, slot.id) for agent in agents.values() for slot in agent.slots}
+    held = zip(allocation.agent_ids, (slot.id for slot in allocation.slots), strict=True)
+    return all(agent in agents and (id < 0 or (agent, id) in offered) for agent, id in held)
 
 
 def on_agent_lost(turn: Turn, agent_id: str) -> None:
     """Forget an agent; whatever ran there is dead."""
     turn.state.agents.pop(agent_id, None)
     for _, allocation in _held_by(turn, agent_id):
+        if allocation.agent_id not in (None, agent_id):
+            turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))
         on_gang_exited(turn, _lost(allocation, turn.now))
+    turn.pools.note_agent(agent_id)
 
 
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:

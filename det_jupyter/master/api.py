@@ -9,7 +9,9 @@ from fastapi import FastAPI
 from det_jupyter._version import __version__
 from det_jupyter.master.door import Guard, add_refusals
 from det_jupyter.master.routes_agents import agent_routes
+from det_jupyter.master.routes_cluster import cluster_routes
 from det_jupyter.master.routes_experiments import experiment_routes
+from det_jupyter.master.routes_keeping import keeping_routes
 from det_jupyter.master.routes_master import master_routes
 from det_jupyter.master.routes_search import search_routes
 from det_jupyter.master.routes_templates import template_routes
@@ -42,6 +44,8 @@ def create_app(
     app.include_router(master_routes(service, info, request_stop), prefix=API)
     app.include_router(template_routes(service), prefix=API)
     app.include_router(search_routes(service), prefix=API)  # before those with any verb
+    app.include_router(cluster_routes(service), prefix=API)
+    app.include_router(keeping_routes(service), prefix=API)
     app.include_router(experiment_routes(service), prefix=API)
     app.include_router(agent_routes(service), prefix=API)
     return Guard(app, info.token)

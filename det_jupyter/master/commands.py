@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,4 +38,41 @@ class ConsultSampler:
     cause: int
 
 
-Command = ToAgent | TruncateMetrics | ConsultSampler
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteCheckpoints:
+    """Remove the files of these checkpoints; the outcome comes as CheckpointsDeleted.
+
+    Args:
+        experiment_id: Theirs.
+        folder: The storage folder that all of them are in; None: our own.
+        paths: Where each of them is, by uuid.
+        cause: Number of the event that led to it.
+    """
+
+    experiment_id: int
+    folder: str | None
+    paths: Mapping[str, str]
+    cause: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteExperiment:
+    """Remove all that is kept of an experiment; the outcome comes as ExperimentDeleted.
+
+    Args:
+        experiment_id: Which.
+        trial_ids: Its trials.
+        folder: The storage folder that its checkpoints are in; None: our own.
+        paths: Where each checkpoint is that may still be there, by uuid.
+        cause: Number of the event that led to it.
+    """
+
+    experiment_id: int
+    trial_ids: Sequence[int]
+    folder: str | None
+    paths: Mapping[str, str]
+    cause: int
+
+
+Deletion = DeleteCheckpoints | DeleteExperiment
+Command = ToAgent | TruncateMetrics | ConsultSampler | Deletion

@@ -18,7 +18,18 @@ from det_jupyter.records import (
     RunEnded,
     TargetReached,
 )
-from det_jupyter.wire import Capsule, GangExited, GangStarted, RunReport, SlotView, Wire
+from det_jupyter.wire import (
+    Capsule,
+    ChangeResources,
+    DeviceProcess,
+    GangExited,
+    GangStarted,
+    MoveInQueue,
+    RunReport,
+    SlotView,
+    SwitchSlots,
+    Wire,
+)
 
 
 class ExperimentSubmitted(Wire):
@@ -28,6 +39,8 @@ class ExperimentSubmitted(Wire):
         config: The effective document.
         origins: Where its values come from, by path: "you" or "template"; the others are defaults.
         continues: A trial to go on with: this experiment's one trial begins where that one is.
+        queue_anyway: Take it though no pool can run it now.
+        parent_id: It is a fork of this experiment.
     """
 
     kind: Literal["experiment_submitted"] = "experiment_submitted"
@@ -39,6 +52,8 @@ class ExperimentSubmitted(Wire):
     template: str | None = None
     origins: dict[str, str] = {}
     continues: int | None = None
+    queue_anyway: bool = False
+    parent_id: int | None = None
 
 
 class PauseRequested(Wire):
@@ -85,6 +100,105 @@ class SearchChangeRequested(Wire):
     max_length: dict[str, int] | None = None
     max_concurrent_trials: int | None = None
     hyperparameters: dict[str, Any] | None = None
+
+
+class ResourcesChangeRequested(Wire):
+    """An experiment may have more or less from now on."""
+
+    kind: Literal["resources_change_requested"] = "resources_change_requested"
+    experiment_id: int
+    change: ChangeResources
+
+
+class MoveRequested(Wire):
+    """An experiment shall have another place in the queue."""
+
+    kind: Literal["move_requested"] = "move_requested"
+    experiment_id: int
+    move: MoveInQueue
+
+
+class SlotsSwitched(Wire):
+    """Slots shall be given out no more, or again."""
+
+    kind: Literal["slots_switched"] = "slots_switched"
+    agent_id: str
+    switch: SwitchSlots
+
+
+class PoolsSet(Wire):
+    """These are the pools now."""
+
+    kind: Literal["pools_set"] = "pools_set"
+    pools: list[dict[str, Any]]
+
+
+class DevicesReported(Wire):
+    """An agent told who else uses its devices."""
+
+    kind: Literal["devices_reported"] = "devices_reported"
+    agent_id: str
+    processes: dict[int, list[DeviceProcess]]
+
+
+class ArchiveRequested(Wire):
+    """An experiment shall be listed no more, or again."""
+
+    kind: Literal["archive_requested"] = "archive_requested"
+    experiment_id: int
+    is_archived: bool
+
+
+class DeleteRequested(Wire):
+    """An experiment shall be deleted, with its checkpoints, metrics and logs."""
+
+    kind: Literal["delete_requested"] = "delete_requested"
+    experiment_id: int
+
+
+class ExperimentDeleted(Wire):
+    """Its files are gone, or could not all be deleted."""
+
+    kind: Literal["experiment_deleted"] = "experiment_deleted"
+    experiment_id: int
+    error: str = ""
+
+
+class ContinueRequested(Wire):
+    """An experiment that is over shall go on."""
+
+    kind: Literal["continue_requested"] = "continue_requested"
+    experiment_id: int
+    config: dict[str, Any]  # the effective one from now on
+
+
+class RetentionSet(Wire):
+    """These checkpoints of an experiment shall be kept from now on."""
+
+    kind: Literal["retention_set"] = "retention_set"
+    experiment_id: int
+    save_experiment_best: int
+    save_trial_best: int
+    save_trial_latest: int
+
+
+class CheckpointsDeleted(Wire):
+    """The files of these checkpoints are gone."""
+
+    kind: Literal["checkpoints_deleted"] = "checkpoints_deleted"
+    experiment_id: int
+    uuids: list[str]
+
+
+class LogMatched(Wire):
+    """A rank printed what a log policy looks for."""
+
+    kind: Literal["log_matched"] = "log_matched"
+    allocation_id: str
+    rank: int
+    pattern: str
+    action: Literal["cancel_retries", "exclude_node"]
+    line: str
 
 
 class HparamsSampled(Wire):
@@ -159,6 +273,18 @@ Event = Annotated[
     | KillRequested
     | KillTrialRequested
     | SearchChangeRequested
+    | ResourcesChangeRequested
+    | MoveRequested
+    | SlotsSwitched
+    | PoolsSet
+    | DevicesReported
+    | ArchiveRequested
+    | DeleteRequested
+    | ExperimentDeleted
+    | ContinueRequested
+    | RetentionSet
+    | CheckpointsDeleted
+    | LogMatched
     | HparamsSampled
     | TrialJudged
     | AgentRegistered

@@ -20,6 +20,7 @@ from det_jupyter.searcher.preview import PlannedTrials as Ends
 from det_jupyter.searcher.preview import Preview
 from det_jupyter.wire import AgentView, Pace, PlannedBracket, PlannedTrials, PreviewView
 
+MAX_AUX = 100  # trials without slots on an agent, unless the pool says otherwise
 _PAUSE = 3.0
 Records = Iterable[tuple[int, Mapping[str, Any]]]  # trial, metrics record as JSON
 Point = tuple[float, float]
@@ -81,7 +82,10 @@ def batches_per_epoch(records: Records) -> float | None:
 def places_for(slots_per_trial: int, agents: Iterable[AgentView]) -> tuple[int, int]:
     """Return how many slots there are, and how many trials of that size fit into them at once."""
     sizes = [len(agent.slots) for agent in agents if agent.connected]
-    return sum(sizes), sum(size // slots_per_trial for size in sizes)
+    if slots_per_trial == 0:
+        return sum(sizes), MAX_AUX * len(sizes)
+    on_one_agent = sum(size // slots_per_trial for size in sizes)
+    return sum(sizes), on_one_agent or sum(sizes) // slots_per_trial
 
 
 class PaceFinder:

@@ -20,8 +20,15 @@ from typing import assert_never
 from pydantic import ValidationError
 
 from det_jupyter.errors import DetError
-from det_jupyter.master.events import Event, RecordArrived, ValidationReported
+from det_jupyter.master.events import (
+    DevicesReported,
+    Event,
+    LogMatched,
+    RecordArrived,
+    ValidationReported,
+)
 from det_jupyter.master.machine import ToAgent
+from det_jupyter.master.policies import Policy, is_settled, policies_of
 from det_jupyter.master.work import Work
 from det_jupyter.records import (
     BatchMetrics,
@@ -39,7 +46,15 @@ from det_jupyter.records import (
     to_line,
     to_number,
 )
-from det_jupyter.wire import AgentReport, Chunk, CloseRun, GangExited, GangStarted, Offsets
+from det_jupyter.wire import (
+    AgentReport,
+    Chunk,
+    CloseRun,
+    DevicesSeen,
+    GangExited,
+    GangStarted,
+    Offsets,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +72,7 @@ class _Source:
     rank: int
     metric: str  # the searcher's
     time_metric: str | None
+    policies: tuple[Policy, ...]  # that say what to look for in what it prints
 
 
 def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offsets:
@@ -70,6 +86,8 @@ def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offset
                 intake.take_start(report)
             case GangExited():
                 intake.take_exit(report)
+            case DevicesSeen():
+                work.handle(DevicesReported(agent_id=agent_id, processes=report.processes))
             case _:
                 assert_never(report)
     return intake.finish()
@@ -116,13 +134,23 @@ class _Intake:
         elif chunk.stream.startswith("journal-"):
             self._take_journal(source, chunk.text)
         else:
-            self._work.store.add_logs(
-                self._work.now,
-                trial_id=source.trial_id,
-                run=source.run,
-                rank=source.rank,
-                lines=printed_lines(chunk.text),
-            )
+            self._take_output(source, printed_lines(chunk.text))
+
+    def _take_output(self, source: _Source, lines: list[str]) -> None:
+        self._work.store.add_logs(
+            self._work.now,
+            trial_id=source.trial_id,
+            run=source.run,
+            rank=source.rank,
+            lines=lines,
+        )
+        for policy in source.policies:
+            found = self._work.machine.state.find_allocation(source.allocation_id)
+            if found is None or is_settled(found[1], policy.action, source.rank):
+                continue
+            line = policy.first_in(lines)
+            if line is not None:
+                self._handle(_match(source, policy, line))
 
     def _source_of(self, chunk: Chunk) -> _Source | None:
         state = self._work.machine.state
@@ -131,7 +159,8 @@ class _Intake:
         if found is None or kind not in ("journal", "output") or not rank.isdecimal():
             return None
         trial, allocation = found
-        searcher = state.experiments[trial.experiment_id].config["searcher"]
+        config = state.experiments[trial.experiment_id].config
+        searcher = config["searcher"]
         return _Source(
             allocation_id=allocation.id,
             experiment_id=trial.experiment_id,
@@ -140,6 +169,7 @@ class _Intake:
             rank=int(rank),
             metric=searcher["metric"],
             time_metric=searcher.get("time_metric"),
+            policies=policies_of(config) if kind == "output" else (),
         )
 
     def _take_journal(self, source: _Source, text: str) -> None:
@@ -210,6 +240,16 @@ def _time(record: MetricsReported, name: str | None) -> float | None:
     if name is None:
         return None
     return to_finite(record.metrics.get(name, record.trained.get(name)))
+
+
+def _match(source: _Source, policy: Policy, line: str) -> LogMatched:
+    return LogMatched(
+        allocation_id=source.allocation_id,
+        rank=source.rank,
+        pattern=policy.pattern.pattern,
+        action=policy.action,
+        line=line,
+    )
 
 
 def _arrival(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from det_jupyter.master.lifecycle import is_stopping
-from det_jupyter.master.queue import agents_as_they_are, find_request, to_request
+from det_jupyter.master.pools import Pools
 from det_jupyter.master.roster import Roster
 from det_jupyter.master.state import Experiment, MachineState, Trial
-from det_jupyter.scheduler import schedule
 from det_jupyter.wire import AllocationState, State
 
+_LATER = 1e12  # after anything that has begun
 
-def check(state: MachineState, roster: Roster) -> None:
+
+def check(state: MachineState, roster: Roster, pools: Pools) -> None:
     """Assert all of it; the message names the first thing that is wrong."""
     assert roster == Roster(state), "the roster is not what the state says"
     for experiment in state.experiments.values():
@@ -18,7 +19,7 @@ def check(state: MachineState, roster: Roster) -> None:
     for trial in state.trials.values():
         _check_trial(state, trial)
     _check_slots(state)
-    _check_queue(state, roster)
+    _check_pools(state, pools)
 
 
 def _check_experiment(state: MachineState, experiment: Experiment) -> None:
@@ -38,7 +39,8 @@ def _check_experiment(state: MachineState, experiment: Experiment) -> None:
 
 def _check_trial(state: MachineState, trial: Trial) -> None:
     name = f"trial {trial.id} is {trial.state}"
-    waits = find_request(trial) is not None
+    allocation = trial.allocation
+    waits = allocation is not None and allocation.state is AllocationState.QUEUED
     assert trial.id in state.experiments[trial.experiment_id].trial_ids
     assert trial.state.is_terminal == (trial.ended_at is not None), name
     if trial.state.is_terminal:
@@ -49,7 +51,6 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
         idle = not (trial.holds_slots or waits)
         assert idle <= trial.is_resting, f"{name} and neither runs nor queues nor rests"
     assert not waits or trial.state is State.ACTIVE, f"{name} and queues"
-    assert waits <= (trial.waiting_for is not None), f"{name} and waits without a reason"
     assert not (waits and trial.is_resting), f"{name}, rests and queues"
     if trial.holds_slots:
         _check_gang(state, trial)
@@ -59,7 +60,7 @@ def _check_gang(state: MachineState, trial: Trial) -> None:
     allocation = trial.allocation
     assert allocation is not None
     needed = state.experiments[trial.experiment_id].slots_per_trial
-    assert len(allocation.slots) == needed, f"{allocation.id}: half a gang"
+    assert len(allocation.slots) == max(1, needed), f"{allocation.id}: half a gang"
     assert allocation.agent_id is not None
     leaves_by_itself = trial.target_is_last and trial.is_resting
     if trial.state is not State.ACTIVE and not leaves_by_itself:
@@ -70,18 +71,17 @@ def _check_slots(state: MachineState) -> None:
     taken: set[tuple[str | None, int]] = set()
     for trial in state.trials.values():
         if trial.allocation is not None and trial.allocation.holds_slots:
-            for slot in trial.allocation.slots:
-                place = (trial.allocation.agent_id, slot.id)
-                assert place not in taken, f"slot {place} is in two gangs"
+            allocation = trial.allocation
+            for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
+                place = (agent_id, slot.id)
+                assert slot.id < 0 or place not in taken, f"slot {place} is in two gangs"
                 taken.add(place)
 
 
-def _check_queue(state: MachineState, roster: Roster) -> None:
-    waiting = [
-        to_request(trial, state.experiments[trial.experiment_id])
-        for trial in state.trials.values()
-        if find_request(trial) is not None
-    ]
-    assert not schedule(agents_as_they_are(state, roster), waiting), (
-        "a trial waits although it fits"
-    )
+def _check_pools(state: MachineState, pools: Pools) -> None:
+    fresh = Pools(state)
+    assert pools.facts() == fresh.facts(), "the live pools are not what the state says"
+    for name, pool in fresh.items():
+        decisions = pool.decide(_LATER)
+        assert not decisions.starts, f"pool {name}: a trial waits although it may start"
+        assert not decisions.preemptions, f"pool {name}: somebody should have been asked to leave"

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter.engine.local import is_agent_running, start_agent
@@ -33,6 +34,7 @@ class Keeper:
         service: Whom they talk to.
         agent: The agent that was started for this master already, if one was.
         starts_agents: Whether to start any at all.
+        agents: The simulated agents that it offers in place of this computer's slots.
         lost_s: How long an agent may stay away.
     """
 
@@ -42,11 +44,13 @@ class Keeper:
         *,
         agent: subprocess.Popen[bytes] | None,
         starts_agents: bool,
+        agents: Sequence[str] = (),
         lost_s: float = LOST_S,
     ) -> None:
         self._service = service
         self._agent = agent
         self._starts_agents = starts_agents
+        self._agents = agents
         self._lost_s = lost_s
         self._lost: set[str] = set()
         self._started_at = time.monotonic()
@@ -74,7 +78,7 @@ class Keeper:
         short = self._agent is not None and lived_s < _LASTING_S
         self._pause_s = min(2 * self._pause_s, _PAUSES_S[1]) if short else _PAUSES_S[0]
         self._started_at = time.monotonic()
-        self._agent = start_agent()
+        self._agent = start_agent(self._agents)
         logger.info("no agent here: started one, pid=%d", self._agent.pid)
 
     def _give_up_on_lost(self) -> None:

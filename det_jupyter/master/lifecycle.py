@@ -10,10 +10,14 @@
                             │ if killed meanwhile
                        STOPPING_KILLED    ──► CANCELED
 
+    terminal states:   ──► ACTIVE                      by "continue"
+                       ──► DELETING ◄─► DELETE_FAILED  of experiments; one that is deleted is gone
+
     allocations:  QUEUED ─► STARTING ─► RUNNING ─► STOPPING ─► ENDED     (ENDED from everywhere)
 
 An experiment or trial is STOPPING while ranks still hold slots; without any it passes through that
-state within one event. Experiments and trials share one table; terminal states absorb.
+state within one event. Experiments and trials share one table. A terminal state is left only when
+a user says so.
 """
 
 from __future__ import annotations
@@ -38,11 +42,13 @@ TRANSITIONS: Mapping[State, set[State]] = {
     State.PAUSED: {State.ACTIVE, *_STOPPING},
     State.STOPPING_COMPLETED: {State.COMPLETED, *_STOPPING - {State.STOPPING_COMPLETED}},
     State.STOPPING_ERROR: {State.ERROR},
-    State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED},
+    State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED, State.STOPPING_ERROR},
     State.STOPPING_KILLED: {State.CANCELED},
-    State.COMPLETED: set(),
-    State.CANCELED: set(),
-    State.ERROR: set(),
+    State.COMPLETED: {State.ACTIVE, State.DELETING},
+    State.CANCELED: {State.ACTIVE, State.DELETING},
+    State.ERROR: {State.ACTIVE, State.DELETING},
+    State.DELETING: {State.DELETE_FAILED},
+    State.DELETE_FAILED: {State.DELETING},
 }
 ALLOCATION_TRANSITIONS: Mapping[AllocationState, set[AllocationState]] = {
     AllocationState.QUEUED: {AllocationState.STARTING, AllocationState.ENDED},

@@ -7,6 +7,8 @@ that derive from an experiment's seed: the same events give the same state and c
 That is what makes a restart safe: snapshot, then the later events again.
 
     user     Submitted, Pause-, Activate-, Cancel-, KillRequested ──► user_events   ─┐
+             ResourcesChange-, MoveRequested, SlotsSwitched, …    ──► pool_events   ─┤
+             Archive-, Delete-, ContinueRequested, RetentionSet   ──► keeping_events ┤
              SearchChangeRequested, KillTrialRequested            ──► search_events ─┤
     sampler  HparamsSampled, TrialJudged                          ──► search_events ─┼─► placing
     agent    AgentRegistered, AgentLost                           ──► agent_events  ─┤     │
@@ -22,9 +24,10 @@ Rules
  3. Every command is safe to repeat. When an agent registers, whatever it may have missed is
     commanded again.
  4. A trial has one allocation at a time. News of another one is old news and changes nothing.
- 5. After each event, nobody waits who fits (placing.py), and whoever waits knows why.
- 6. What an event costs does not grow with the number of trials: who waits, runs or lives is in the
-    roster, and searches stay alive between events (searches.py).
+ 5. After each event, nobody waits who may start (placing.py); why.py can say of everyone who
+    waits why.
+ 6. What an event costs does not grow with the number of trials: who waits and runs is in the live
+    pools (pools.py), who lives in the roster, and searches stay alive (searches.py).
 
 Knows nothing of HTTP, SQLite or processes. The idea is distributed's scheduler state machine; what
 that spreads over transition methods is here in tables and in handlers by who speaks.
@@ -40,7 +43,24 @@ from det_jupyter.master.agent_events import on_agent_lost, on_agent_registered
 from det_jupyter.master.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.events import Event
 from det_jupyter.master.invariants import check
+from det_jupyter.master.keeping_events import (
+    on_archive_requested,
+    on_checkpoints_deleted,
+    on_continue_requested,
+    on_delete_requested,
+    on_experiment_deleted,
+    on_log_matched,
+    on_retention_set,
+)
 from det_jupyter.master.placing import place_waiting
+from det_jupyter.master.pool_events import (
+    on_devices_reported,
+    on_move_requested,
+    on_pools_set,
+    on_resources_change_requested,
+    on_slots_switched,
+)
+from det_jupyter.master.pools import Pools
 from det_jupyter.master.roster import Roster
 from det_jupyter.master.run_events import (
     on_gang_exited,
@@ -66,8 +86,6 @@ from det_jupyter.master.user_events import (
 )
 from det_jupyter.wire import GangExited, GangStarted, State
 
-_CHANGE_SLOTS = (events.AgentRegistered, events.AgentLost)
-
 
 class Machine:
     """See the module's docstring.
@@ -79,6 +97,7 @@ class Machine:
     def __init__(self, state: MachineState | None = None) -> None:
         self.state = state or MachineState()
         self.roster = Roster(self.state)
+        self.pools = Pools(self.state)
         self.searches = Searches()
         self._changes = Changes()
 
@@ -91,16 +110,14 @@ class Machine:
             Conflict: The event does not fit the state.
         """
         self.state.seq += 1
-        turn = Turn(self.state, self.roster, self.searches, now)
-        version = self.roster.version
+        turn = Turn(self.state, self.roster, self.pools, self.searches, now)
         self._changes = turn.changes
         try:
             _dispatch(turn, event)
         except DetError:
             self.state.seq -= 1
             raise
-        if self.roster.version != version or isinstance(event, _CHANGE_SLOTS):
-            place_waiting(turn)  # else nothing has changed for those who wait
+        place_waiting(turn)
         return turn.commands
 
     def changes(self) -> Changes:
@@ -109,7 +126,7 @@ class Machine:
 
     def check(self) -> None:
         """Assert every invariant of the state."""
-        check(self.state, self.roster)
+        check(self.state, self.roster, self.pools)
 
     def dump(self) -> str:
         """Return the whole state as JSON, from which another machine goes on as this one would."""
@@ -120,7 +137,7 @@ class Machine:
 
     def pending(self) -> list[Command]:
         """Return the questions to samplers and pruners that were not answered yet."""
-        turn = Turn(self.state, self.roster, self.searches, now=0.0)
+        turn = Turn(self.state, self.roster, self.pools, self.searches, now=0.0)
         for experiment in self.state.experiments.values():
             if not experiment.state.is_terminal:
                 ask(turn, experiment, self.searches.of(experiment).pending())
@@ -147,6 +164,30 @@ def _dispatch(turn: Turn, event: Event) -> None:
             on_kill_trial_requested(turn, event.trial_id)
         case events.SearchChangeRequested():
             on_search_change_requested(turn, event)
+        case events.ResourcesChangeRequested():
+            on_resources_change_requested(turn, event)
+        case events.MoveRequested():
+            on_move_requested(turn, event)
+        case events.SlotsSwitched():
+            on_slots_switched(turn, event)
+        case events.PoolsSet():
+            on_pools_set(turn, event)
+        case events.DevicesReported():
+            on_devices_reported(turn, event)
+        case events.ArchiveRequested():
+            on_archive_requested(turn, event)
+        case events.DeleteRequested():
+            on_delete_requested(turn, event)
+        case events.ExperimentDeleted():
+            on_experiment_deleted(turn, event)
+        case events.ContinueRequested():
+            on_continue_requested(turn, event)
+        case events.RetentionSet():
+            on_retention_set(turn, event)
+        case events.CheckpointsDeleted():
+            on_checkpoints_deleted(turn, event)
+        case events.LogMatched():
+            on_log_matched(turn, event)
         case events.HparamsSampled():
             on_hparams_sampled(turn, event)
         case events.TrialJudged():

@@ -13,15 +13,20 @@ from det_jupyter.master.commands import TruncateMetrics
 from det_jupyter.master.lifecycle import move_allocation
 from det_jupyter.master.metrics import forget_metrics
 from det_jupyter.master.plans import make_plan
-from det_jupyter.master.queue import agents_as_they_are, to_request
 from det_jupyter.master.state import Allocation, Trial
 from det_jupyter.master.turn import Turn
-from det_jupyter.scheduler import AgentSlots, Placement, explain, schedule
-from det_jupyter.wire import AllocationState, ExtendGang, KillGang, SignalGang, StartGang
+from det_jupyter.scheduler.model import Part, Placement, Preemption
+from det_jupyter.scheduler.pool import Pool
+from det_jupyter.wire import (
+    AllocationState,
+    ExtendGang,
+    KillGang,
+    SignalGang,
+    SlotView,
+    StartGang,
+)
 
-# Each change of a reason is something to store and to send: of a long queue the front matters.
-_EXPLAINED = 64
-_FAR_BEHIND = f"waits for its turn: {_EXPLAINED} trials or more were made before it"
+_NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # where a trial without slots runs
 
 
 def queue(turn: Turn, trial: Trial) -> None:
@@ -37,56 +42,53 @@ def queue(turn: Turn, trial: Trial) -> None:
 
 
 def place_waiting(turn: Turn) -> None:
-    """Start whoever fits, and say anew why each of the others waits: it may lie in others."""
-    waiting = turn.roster.waiting()
-    if not waiting:
-        return
-    agents = agents_as_they_are(turn.state, turn.roster)
-    if any(agent.free for agent in agents) and _start_who_fits(turn, waiting, agents):
-        agents = agents_as_they_are(turn.state, turn.roster)
-    _explain_waiting(turn, agents)
+    """Start whoever may start, and have those leave who are to make room."""
+    for pool in turn.pools.undecided():
+        decisions = pool.decide(turn.now)
+        for placement in decisions.starts:
+            _start(turn, pool, placement)
+        for preemption in decisions.preemptions:
+            _preempt(turn, preemption)
 
 
-def _start_who_fits(turn: Turn, waiting: list[Trial], agents: list[AgentSlots]) -> bool:
-    by_request = {trial.allocation.id: trial for trial in waiting if trial.allocation is not None}
-    requests = [to_request(trial, turn.experiment(trial.experiment_id)) for trial in waiting]
-    placements = schedule(agents, requests)
-    for placement in placements:
-        _start(turn, by_request[placement.request_id], placement)
-    return bool(placements)
-
-
-def _explain_waiting(turn: Turn, agents: list[AgentSlots]) -> None:
-    reasons: dict[int, str] = {}  # by how many slots are asked for
-    waiting = turn.roster.waiting()
-    for trial in waiting[_EXPLAINED:]:
-        if trial.waiting_for != _FAR_BEHIND:
-            trial.waiting_for = _FAR_BEHIND
-            turn.touch(trial)
-    for trial in waiting[:_EXPLAINED]:
-        slots = turn.experiment(trial.experiment_id).slots_per_trial
-        if slots not in reasons:
-            reasons[slots] = explain(slots, agents)
-        if reasons[slots] != trial.waiting_for:
-            trial.waiting_for = reasons[slots]
-            turn.touch(trial)
-
-
-def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
+def _start(turn: Turn, pool: Pool, placement: Placement) -> None:
+    trial = turn.pools.trial_of(placement.request_id)
     allocation = trial.allocation
     assert allocation is not None
-    slots = {slot.id: slot for slot in turn.state.agents[placement.agent_id].slots}
-    allocation.agent_id = placement.agent_id
-    allocation.slots = [slots[slot_id] for slot_id in placement.slot_ids]
+    allocation.agent_id = placement.parts[0].agent_id
+    allocation.agent_ids, allocation.slots = _places(turn, placement.parts)
+    allocation.is_backfill = pool.running[placement.request_id].is_backfill
     allocation.starts_from = trial.latest_checkpoint
     allocation.planned_target = trial.target
     allocation.started_at = turn.now
     trial.waiting_for = None
     move_allocation(trial, AllocationState.STARTING)
-    turn.touch(trial, f"run {allocation.run} starts on {placement.agent_id}")
+    where = " and ".join(part.agent_id for part in placement.parts)
+    turn.touch(trial, f"run {allocation.run} starts on {where}")
     if trial.runs > 1:
         _forget_later_metrics(turn, trial, allocation)
     order_start(turn, trial, allocation)
+
+
+def _places(turn: Turn, parts: tuple[Part, ...]) -> tuple[list[str], list[SlotView]]:
+    """Return the agent and the slot of each rank."""
+    agent_ids: list[str] = []
+    slots: list[SlotView] = []
+    for part in parts:
+        known = {slot.id: slot for slot in turn.state.agents[part.agent_id].slots}
+        given = [known[slot_id] for slot_id in part.slot_ids] or [_NO_SLOT]
+        agent_ids += [part.agent_id] * len(given)
+        slots += given
+    return agent_ids, slots
+
+
+def _preempt(turn: Turn, preemption: Preemption) -> None:
+    """Have a trial save its state and leave, so that another one can start."""
+    trial = turn.pools.trial_of(preemption.request_id)
+    assert trial.allocation is not None
+    trial.allocation.preempted_by = turn.pools.trial_of(preemption.for_request_id).experiment_id
+    turn.touch(trial, f"makes room for {preemption.for_request_id}")
+    make_leave(turn, trial, at_once=False)
 
 
 def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:

@@ -16,6 +16,7 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
         python=experiment.python,
         cwd=experiment.cwd,
         slots=allocation.slots,
+        agent_ids=allocation.agent_ids,
         config=experiment.config,
         hparams=trial.hparams,
         seed=trial.seed,

@@ -34,6 +34,7 @@ class Status(Wire):
     agents: list[AgentView]
     experiments: list[ActiveExperiment]
     num_experiments: int  # over or not
+    problems: list[str] = []  # with files that people write for us
 
 
 def master_routes(
@@ -69,6 +70,7 @@ def master_routes(
                 agents=service.agents(),
                 experiments=active,
                 num_experiments=len(views),
+                problems=service.problems,
             )
         )
 

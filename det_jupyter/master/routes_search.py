@@ -8,6 +8,7 @@ import secrets
 from fastapi import APIRouter, Response
 
 from det_jupyter.config import notices, parse_config
+from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.door import JsonResponse
@@ -17,11 +18,10 @@ from det_jupyter.master.events import (
     SearchChangeRequested,
 )
 from det_jupyter.master.forecast import PaceFinder, fill_times, places_for, preview_view
-from det_jupyter.master.queue import agents_as_they_are
 from det_jupyter.master.service import Service, check_sampler
 from det_jupyter.master.store import read_metrics
 from det_jupyter.master.templates import checked_length, complete, continuation
-from det_jupyter.scheduler import find_impossibility
+from det_jupyter.master.user_events import find_pool_problem
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.wire import (
     ChangeSearch,
@@ -93,8 +93,9 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     document, _ = complete(request.config, template, default_seed=seed)
     config = parse_config(document)
     await check_sampler(document)
-    agents = agents_as_they_are(service.machine.state, service.machine.roster)
-    if problem := find_impossibility(config.resources.slots_per_trial, agents):
+    pools = service.machine.pools
+    pool = config.resources.resource_pool or DEFAULT_POOL
+    if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
         raise ConfigError([problem])
     planned = plan(config)
     view = preview_view(planned, notices(document))

@@ -47,6 +47,8 @@ from det_jupyter.wire import (
     State,
 )
 
+_RUNS_AGAIN = (Verdict.PREEMPTED, Verdict.LOST, Verdict.FAILED)  # or may
+
 
 def on_gang_started(turn: Turn, event: GangStarted) -> None:
     """Note the processes of the ranks."""
@@ -94,6 +96,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             trial.losses = 0
         case CheckpointSaved():
             _note_checkpoint(turn, trial, record)
+            # It was asked to leave, and nothing that is worth saving is lost now.
+            allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
@@ -159,6 +163,10 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     move_allocation(trial, AllocationState.ENDED)
     turn.touch(trial, f"run {allocation.run} ended: {verdict}")
     turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
+    if verdict is not Verdict.FAILED:
+        trial.message = ""  # what it printed means nothing
+    if verdict in _RUNS_AGAIN:
+        trial.avoids = sorted({*trial.avoids, *allocation.excludes})
     match verdict:
         case Verdict.ENDED_AS_ASKED:
             _on_ended_as_asked(turn, trial, allocation)
@@ -208,6 +216,12 @@ def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
 def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
     previous = trial.failure
     trial.failure, is_final = find_failure(allocation, event)
+    if is_stopping(trial.state):
+        _give_up(turn, trial, f"failed when it was canceled: {trial.failure.error}")
+        return
+    if allocation.is_hopeless:  # the trial's message says why
+        _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
+        return
     if not is_final and _is_repeated(trial, allocation, previous):
         _give_up(turn, trial, f"{trial.failure.error} (twice, in the same way)")
         return

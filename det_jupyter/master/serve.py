@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -24,11 +24,15 @@ from pydantic import ValidationError
 
 from det_jupyter import paths
 from det_jupyter._version import __version__
+from det_jupyter.errors import DetError
 from det_jupyter.master.api import create_app
 from det_jupyter.master.consult import consult
+from det_jupyter.master.deleting import delete
 from det_jupyter.master.door import Guard
+from det_jupyter.master.events import PoolsSet
 from det_jupyter.master.keeper import Keeper
 from det_jupyter.master.leaving import leave
+from det_jupyter.master.pools_file import read_pools
 from det_jupyter.master.sampling import Samplers
 from det_jupyter.master.service import Service
 from det_jupyter.master.store import Store
@@ -43,12 +47,15 @@ _LOOK_FILE_S = 1.0
 _LOG_BYTES = 5_000_000
 
 
-def serve(*, agent: subprocess.Popen[bytes] | None, starts_agents: bool) -> None:
+def serve(
+    *, agent: subprocess.Popen[bytes] | None, starts_agents: bool, agents: Sequence[str] = ()
+) -> None:
     """Be the master until somebody asks us to stop or nobody needs us.
 
     Args:
-        agent: The agent that was started already, if one was.
+        agent: The agent process that was started already, if one was.
         starts_agents: Whether to start (other) ones when there is none.
+        agents: The simulated agents that they offer in place of this computer's slots.
     """
     _write_log()
     service = _open_service(agent)
@@ -57,7 +64,8 @@ def serve(*, agent: subprocess.Popen[bytes] | None, starts_agents: bool) -> None
         # it on, each answer (headers, then body) waits 40 ms for a delayed acknowledgement.
         with socket.socket(proto=socket.IPPROTO_TCP) as listener:
             listener.bind(("127.0.0.1", 0))
-            program = _Program(service, agent, starts_agents, listener)
+            keeper = Keeper(service, agent=agent, starts_agents=starts_agents, agents=agents)
+            program = _Program(service, keeper, listener)
             asyncio.run(program.run())
     finally:
         service.close()
@@ -67,30 +75,39 @@ def serve(*, agent: subprocess.Popen[bytes] | None, starts_agents: bool) -> None
 def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
     database = paths.data_dir() / "det.sqlite3"
     try:
-        return Service(Store(database))
+        service = Service(Store(database))
     except sqlite3.DatabaseError as error:
         if agent is not None:
             agent.terminate()
         logger.exception("the database cannot be opened")
         sys.exit(f"{database} cannot be used ({error}); move it away to begin with an empty one")
+    _take_pools(service)
+    return service
+
+
+def _take_pools(service: Service) -> None:
+    """Have the pools that the file says; what is wrong with it is told to whoever asks."""
+    try:
+        found = read_pools()
+        pools = [pool.model_dump(mode="json") for pool in found.pools] if found else []
+        if pools != service.machine.state.pools:
+            service.apply(PoolsSet(pools=pools))
+    except DetError as error:
+        service.problems = getattr(error, "problems", [str(error)])
+        for problem in service.problems:
+            logger.error("the pools stay as they were: %s", problem)
 
 
 class _Program:
     """The running master."""
 
-    def __init__(
-        self,
-        service: Service,
-        agent: subprocess.Popen[bytes] | None,
-        starts_agents: bool,
-        listener: socket.socket,
-    ) -> None:
+    def __init__(self, service: Service, keeper: Keeper, listener: socket.socket) -> None:
         self._service = service
         self._listener = listener
         self._info = _describe_us(listener)
         self._app = create_app(service, self._info, request_stop=self._request_stop)
         self._server = _Server(self._app, on_started=self._announce)
-        self._keeper = Keeper(service, agent=agent, starts_agents=starts_agents)
+        self._keeper = keeper
         self._stop_requested = asyncio.Event()
         self._everything = False
 
@@ -105,6 +122,7 @@ class _Program:
             asyncio.create_task(self._leave_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
             asyncio.create_task(consult(self._service, Samplers())),
+            asyncio.create_task(delete(self._service)),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:

@@ -19,7 +19,8 @@ from det_jupyter.config import parse_config
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError, Conflict, NotFound, ProtocolMismatch
-from det_jupyter.master.commands import ConsultSampler
+from det_jupyter.master.cluster import cluster_view, job_entries, pool_statuses, task_entries
+from det_jupyter.master.commands import ConsultSampler, Deletion
 from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
 from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
@@ -30,21 +31,28 @@ from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.master.store import Store
 from det_jupyter.master.templates import complete, unknown_template
 from det_jupyter.master.views import Progress, agent_view, experiment_view, trial_view
-from det_jupyter.master.work import Work
+from det_jupyter.master.why import Whys
+from det_jupyter.master.work import KnownProgress, Work
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
     AgentView,
+    ClusterView,
     CreateExperiment,
     ExperimentView,
+    JobEntry,
     Offsets,
+    PoolStatus,
+    Reason,
     RegisterAgent,
+    TaskEntry,
     TemplateView,
     TrialView,
 )
 
 logger = logging.getLogger(__name__)
 
+_EXPLAINED = 16  # waiting trials whose reasons are told at once; whoever asks hears of more
 _FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be there
 
 
@@ -61,8 +69,10 @@ class Service:
         self.links = Links()
         self.bell = Bell()
         self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # consult.py answers them
+        self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # deleting.py carries them out
         self.machine = restore_machine(store)
         self.is_leaving = False  # takes no more experiments
+        self.problems: list[str] = []  # with files that people write for us
         self._clock = clock
 
     # changes
@@ -79,7 +89,7 @@ class Service:
 
     @contextmanager
     def _work(self) -> Iterator[Work]:
-        work = Work(self.machine, self.store, self._clock())
+        work = Work(self.machine, self.store, self._clock(), self._reasons(_EXPLAINED))
         try:
             with self.store.transaction():
                 yield work
@@ -93,6 +103,8 @@ class Service:
     def _act(self, work: Work) -> None:
         for question in work.questions:
             self.questions.put_nowait(question)
+        for deletion in work.deletions:
+            self.deletions.put_nowait(deletion)
         for order in work.commands:
             logger.info(
                 "event %d: %s to agent %s", order.cause, order.command.kind, order.agent_id
@@ -127,6 +139,8 @@ class Service:
                 python=request.python,
                 cwd=request.cwd,
                 notebook=request.notebook,
+                queue_anyway=request.queue_anyway,
+                parent_id=request.parent_id,
             )
         )
         return self.experiment(self.machine.state.last_experiment_id)
@@ -189,23 +203,65 @@ class Service:
     def experiment(self, experiment_id: int) -> ExperimentView:
         """Return an experiment with its trials."""
         experiment = self.find_experiment(experiment_id)
-        return self._view_of(experiment, self.store.progress(), self.store.last_seq)
+        return self._view_of(experiment, self._reasons(_EXPLAINED, self.store.progress()))
 
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""
-        state, progress, seq = self.machine.state, self.store.progress(), self.store.last_seq
-        experiments = [state.experiments[i] for i in sorted(state.experiments)]
-        return [self._view_of(experiment, progress, seq) for experiment in experiments]
+        experiments = self.machine.state.experiments
+        reasons = self._reasons(_EXPLAINED, self.store.progress())
+        return [self._view_of(experiments[i], reasons) for i in sorted(experiments)]
 
-    def _view_of(self, experiment: Experiment, progress: Progress, seq: int) -> ExperimentView:
-        living = self.machine.roster.living(experiment.id)
+    def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
         return experiment_view(
-            self.machine.state, progress, experiment, living=living, last_seq=seq
+            self.machine.state,
+            reasons.progress,
+            experiment,
+            living=self.machine.roster.living(experiment.id),
+            reasons=reasons,
+            last_seq=self.store.last_seq,
         )
 
     def trial(self, trial_id: int) -> TrialView:
         """Return a trial."""
-        return trial_view(self.find_trial(trial_id), self.store.progress())
+        reasons = self._reasons(_EXPLAINED)
+        return trial_view(self.find_trial(trial_id), reasons.progress, reasons)
+
+    def why(self, trial: Trial) -> Reason:
+        """Return why a trial does not run, and what would start it."""
+        return self._reasons(1).of(trial)
+
+    def _reasons(self, most: int, progress: Progress | None = None) -> Whys:
+        return Whys(
+            self.machine,
+            progress=KnownProgress(self.store) if progress is None else progress,
+            is_connected=self.links.is_connected,
+            now=self._clock(),
+            most=most,
+        )
+
+    def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
+        """Return all pools with the fronts of their queues."""
+        reasons = self._reasons(0)
+        return cluster_view(
+            self.machine,
+            reasons.of,
+            self.links.is_connected,
+            now=reasons.now,
+            limit=limit,
+            experiment_id=experiment_id,
+        )
+
+    def jobs(self) -> list[JobEntry]:
+        """Return the experiments that are not over, in the order in which they are served."""
+        return job_entries(self.machine)
+
+    def tasks(self, *, limit: int) -> list[TaskEntry]:
+        """Return the trials that hold slots, and the first of those that wait."""
+        return task_entries(self.machine, self._reasons(0).of, limit)
+
+    def pools(self) -> list[PoolStatus]:
+        """Return the pools with their agents and slots."""
+        return pool_statuses(self.machine, self.links.is_connected)
 
     def agents(self) -> list[AgentView]:
         """Return the agents and what their slots do."""

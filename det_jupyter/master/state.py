@@ -16,6 +16,7 @@ from det_jupyter.wire import (
     Capsule,
     CheckpointRef,
     CheckpointView,
+    DeviceProcess,
     FailureView,
     RankView,
     SearchView,
@@ -37,8 +38,13 @@ class Allocation(Part):
     run: int
     state: AllocationState = AllocationState.QUEUED
     queued_at: float
-    agent_id: str | None = None
-    slots: list[SlotView] = []  # in rank order, once it holds them
+    agent_id: str | None = None  # of its chief, and the one that is told; once it holds slots
+    agent_ids: list[str] = []  # rank i is on agent_ids[i]
+    slots: list[SlotView] = []  # in rank order; id -1: a place that is no slot
+    is_backfill: bool = False  # in slots that a more urgent trial waits for
+    preempted_by: int | None = None  # the experiment that it was asked to make room for
+    excludes: list[str] = []  # agents that its trial shall avoid from its next run on
+    is_hopeless: bool = False  # it printed what a policy says is not worth another try
     starts_from: CheckpointRef | None = None
     planned_target: dict[str, int] = {}  # the trial's may have moved since
     ranks: list[RankView] = []  # once the agent said that they exist
@@ -84,7 +90,8 @@ class Trial(Part):
     metrics_by_step: dict[int, float] = {}  # of the searcher's metric
     failure: FailureView | None = None
     message: str = ""
-    waiting_for: str | None = None
+    waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
+    avoids: list[str] = []  # agents that it shall not run on
     created_at: float
     ended_at: float | None = None
     story: list[str] = []  # its last events, for errors
@@ -112,6 +119,13 @@ class Experiment(Part):
     search_progress: float = 0.0
     warm_start: CheckpointRef | None = None  # whose weights its trials begin with
     continues: int | None = None  # the trial whose training it goes on with
+    parent_id: int | None = None  # the experiment that it is a fork of
+    pool: str = "default"
+    priority: int = 42
+    weight: float = 1.0
+    max_slots: int | None = None
+    position: float = 0.0  # its place among those of its priority: its number, unless moved
+    is_archived: bool = False
     trial_ids: list[int] = []
     best_metric: float | None = None
     message: str = ""
@@ -137,6 +151,8 @@ class Agent(Part):
     hostname: str
     pid: int
     slots: list[SlotView]
+    disabled: list[int] = []  # slots that are given out no more, by hand
+    occupied: dict[int, list[DeviceProcess]] = {}  # by slot: strangers on its device
 
 
 class MachineState(Part):
@@ -149,6 +165,7 @@ class MachineState(Part):
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
     checkpoints: dict[str, CheckpointView] = {}
+    pools: list[dict[str, Any]] = []  # as in the file; the default one exists anyway
 
     def trial_at(self, experiment: Experiment, index: int) -> Trial:
         """Return an experiment's trial by its place."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,9 @@ from det_jupyter.wire import FeedItem, LogLine, TemplateView
 
 SCHEMA_VERSION = 2
 _KEPT_SNAPSHOTS = 2
-ItemKind = Literal["experiment", "trial", "checkpoint", "truncated"]
+_ROWS_AT_ONCE = 2000  # that are deleted: a few milliseconds in which nobody else is served
+_TRIALS_AT_ONCE = 500
+ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 
 _SCHEMA = """
 CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL);
@@ -225,10 +227,10 @@ class Store:
         return seq or 0
 
     def feed(self, after: int, experiment_id: int | None, limit: int) -> list[FeedItem]:
-        """Return feed items after that number, oldest first."""
+        """Return feed items after that number, oldest first; those of number 0 are for all."""
         which, values = "seq > ?", [after]
         if experiment_id is not None:
-            which, values = f"{which} AND experiment_id = ?", [after, experiment_id]
+            which, values = f"{which} AND experiment_id IN (?, 0)", [after, experiment_id]
         rows = self._db.execute(
             "SELECT seq, at, kind, experiment_id, trial_id, json FROM feed "
             f"WHERE {which} ORDER BY seq LIMIT ?",
@@ -305,6 +307,40 @@ class Store:
             "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?)",
             [(*key, num_bytes) for key, num_bytes in offsets.items()],
         )
+
+    # deleting
+
+    def delete_experiment(self, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[None]:
+        """Delete what is stored of an experiment: a part of it at each step, a transaction each.
+
+        Its last feed item stays: it tells whoever comes late that the experiment was deleted.
+        """
+        last: int | None = self._db.execute(
+            "SELECT max(seq) FROM feed WHERE experiment_id = ? AND kind = 'experiment'",
+            (experiment_id,),
+        ).fetchone()[0]
+        yield from self._delete("feed", "seq", "experiment_id = ? AND seq <> ?",
+                                [experiment_id, last or 0])  # fmt: skip
+        for first in range(0, len(trial_ids), _TRIALS_AT_ONCE):
+            some = list(trial_ids[first : first + _TRIALS_AT_ONCE])
+            which = f"trial_id IN ({', '.join('?' * len(some))})"
+            yield from self._delete("logs", "id", which, some)
+            yield from self._delete("progress", "trial_id", which, some)
+        runs = "allocation_id >= ? AND allocation_id < ?"  # "7." to "7/", which comes after "."
+        with self.transaction():
+            self._db.execute(
+                f"DELETE FROM offsets WHERE {runs}", (f"{experiment_id}.", f"{experiment_id}/")
+            )
+
+    def _delete(self, table: str, key: str, which: str, values: list[int]) -> Iterator[None]:
+        some = f"SELECT {key} FROM {table} WHERE {which} LIMIT {_ROWS_AT_ONCE}"
+        num = _ROWS_AT_ONCE
+        while num == _ROWS_AT_ONCE:
+            with self.transaction():
+                num = self._db.execute(
+                    f"DELETE FROM {table} WHERE {key} IN ({some})", values
+                ).rowcount
+            yield
 
     # templates
 

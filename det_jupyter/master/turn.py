@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from det_jupyter.errors import NotFound
 from det_jupyter.master.commands import Command, ToAgent
+from det_jupyter.master.pools import Pools
 from det_jupyter.master.roster import Roster
 from det_jupyter.master.searches import Searches
 from det_jupyter.master.state import Experiment, MachineState, Trial
@@ -29,6 +30,7 @@ class Turn:
 
     state: MachineState
     roster: Roster
+    pools: Pools
     searches: Searches
     now: float
     changes: Changes = field(default_factory=Changes)
@@ -66,8 +68,10 @@ class Turn:
         """
         if isinstance(part, Experiment):
             self.changes.experiments.add(part.id)
+            self.pools.note_experiment(part)
             return
         self.changes.trials.add(part.id)
         self.roster.note([part])
+        self.pools.note_trial(part)
         if what:
             part.story = [*part.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]

@@ -6,16 +6,19 @@ To ask for what is so already is no error and changes nothing, so a request may 
 from __future__ import annotations
 
 from det_jupyter.config import parse_config
+from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.searchers import Searcher
+from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.events import ExperimentSubmitted
 from det_jupyter.master.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.placing import make_leave, queue
-from det_jupyter.master.queue import agents_as_they_are
+from det_jupyter.master.pool_events import unknown_pool
+from det_jupyter.master.pools import Pools
 from det_jupyter.master.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
-from det_jupyter.scheduler import find_impossibility
+from det_jupyter.scheduler.possible import find_impossibility
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import CheckpointRef, State
 
@@ -23,9 +26,9 @@ from det_jupyter.wire import CheckpointRef, State
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     """Make an experiment; it queues at once."""
     config = parse_config(event.config)
-    agents = agents_as_they_are(turn.state, turn.roster)
-    if problem := find_impossibility(config.resources.slots_per_trial, agents):
-        raise ConfigError([problem])
+    if problems := _find_problems(turn, event, config.resources):
+        raise ConfigError(problems)
+    pool = config.resources.resource_pool or DEFAULT_POOL
     warm_start = _find_source(turn, config.searcher)
     if event.continues is not None:
         _must_have_checkpoint(_find_trial(turn, event.continues, "continue"), "continue")
@@ -41,11 +44,37 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
         origins=event.origins,
         warm_start=warm_start,
         continues=event.continues,
+        parent_id=event.parent_id,
+        pool=pool,
+        priority=config.resources.priority or turn.pools.configs[pool].scheduler.default_priority,
+        weight=float(config.resources.weight),
+        max_slots=config.resources.max_slots,
+        position=float(turn.state.last_experiment_id),
         created_at=turn.now,
     )
     turn.state.experiments[experiment.id] = experiment
     turn.touch(experiment)
     start_search(turn, experiment)
+
+
+def _find_problems(turn: Turn, event: ExperimentSubmitted, resources: Resources) -> list[str]:
+    """Return why an experiment can never run, if so."""
+    name = resources.resource_pool or DEFAULT_POOL
+    if name not in turn.pools.configs:
+        return [unknown_pool("resources.resource_pool", name, turn)]
+    problem = find_pool_problem(turn.pools, name, resources)
+    return [problem] if problem and not event.queue_anyway else []
+
+
+def find_pool_problem(pools: Pools, name: str, resources: Resources) -> str | None:
+    """Return why a pool, with the agents that it has now, can never run such trials, if so."""
+    return find_impossibility(
+        slots=resources.slots_per_trial,
+        is_single_agent=resources.is_single_node,
+        agents=pools.whole_agents(name),
+        rules=pools[name].rules,
+        pool=name,
+    )
 
 
 def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:

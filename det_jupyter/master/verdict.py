@@ -2,18 +2,20 @@
 
 The facts, looked at in this order; the first that applies decides:
 
-    the trial was stopping             ENDED_AS_ASKED    even if a rank failed on its way out
+    it was canceled, and its code      FAILED            it raised before its state was saved
+      failed on the way out
+    the trial was stopping             ENDED_AS_ASKED    whatever else happened on its way out
     a rank said completed, stopped     COMPLETED
     a rank said invalid_hp             INVALID
-    the trial left to rest             PREEMPTED         whatever happened on the way out: what it
-                                                         reached was saved before
+    the trial left to rest, or saved   PREEMPTED         whatever happened on the way out: what it
+      after it was asked to leave                        reached was saved before
     a rank said preempted,             PREEMPTED         goes on if the experiment is active
       or it was killed at the deadline
     its agent or fork server died      LOST              not its fault: tried again, not counted,
                                                          but for the MAX_LOSSES-th time in a row
                                                          before the first step it is a failure
     anything else                      FAILED            tried again max_restarts times, unless the
-                                                         failure is final
+                                                         failure is final or a log policy forbids
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from signal import Signals
 
 from det_jupyter.master.lifecycle import is_stopping
 from det_jupyter.master.state import Allocation, Trial
-from det_jupyter.wire import FailureView, GangExited
+from det_jupyter.wire import FailureView, GangExited, State
 
 MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
 
@@ -43,7 +45,8 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Verdict:
     """Return what the exit of the trial's gang means."""
     said = allocation.run_end.reason if allocation.run_end is not None else None
     if is_stopping(trial.state):
-        return Verdict.ENDED_AS_ASKED
+        failed = _failed_before_saving(trial, allocation, exited)
+        return Verdict.FAILED if failed else Verdict.ENDED_AS_ASKED
     if said in ("completed", "stopped"):
         return Verdict.COMPLETED
     if said == "invalid_hp":
@@ -52,6 +55,14 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Verdict:
     if rests or said == "preempted" or exited.killed:
         return Verdict.PREEMPTED
     return Verdict.LOST if exited.lost else Verdict.FAILED
+
+
+def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExited) -> bool:
+    """Whether a canceled trial's own code failed before the gang had said that it leaves."""
+    if trial.state is not State.STOPPING_CANCELED or not allocation.failures:
+        return False
+    has_saved = allocation.run_end is not None or allocation.is_for_rest
+    return not (has_saved or exited.killed or exited.lost)
 
 
 def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureView, bool]:

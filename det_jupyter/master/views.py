@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from det_jupyter.master.queue import slots_in_use
 from det_jupyter.master.roster import Roster
 from det_jupyter.master.state import Agent, Allocation, Experiment, MachineState, Trial
 from det_jupyter.searcher import ExitReason
@@ -17,6 +16,13 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+
+
+class Reasons(Protocol):
+    """Of each trial that does not run, why, in a sentence."""
+
+    def sentence(self, trial: Trial) -> str | None:
+        """Return it; None if there is nothing to say."""
 
 
 class Progress(Protocol):
@@ -32,6 +38,7 @@ def experiment_view(
     experiment: Experiment,
     *,
     living: Iterable[Trial],
+    reasons: Reasons,
     last_seq: int = 0,
     with_trials: bool = True,
 ) -> ExperimentView:
@@ -53,8 +60,14 @@ def experiment_view(
         message=experiment.message,
         template=experiment.template,
         search=experiment.search_view,
-        trials=[trial_view(trial, progress) for trial in trials],
+        trials=[trial_view(trial, progress, reasons) for trial in trials],
         last_seq=last_seq,
+        pool=experiment.pool,
+        priority=experiment.priority,
+        weight=experiment.weight,
+        max_slots=experiment.max_slots,
+        is_archived=experiment.is_archived,
+        parent_id=experiment.parent_id,
     )
 
 
@@ -75,7 +88,7 @@ def _progress(
     return min(1.0, (0.0 if is_ended else done) + started / max(1, search.max_trials))
 
 
-def trial_view(trial: Trial, progress: Progress) -> TrialView:
+def trial_view(trial: Trial, progress: Progress, reasons: Reasons) -> TrialView:
     """Return a trial as others see it."""
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
     return TrialView(
@@ -90,7 +103,7 @@ def trial_view(trial: Trial, progress: Progress) -> TrialView:
         best_metric=trial.best_metric,
         latest_metric=trial.latest_metric,
         allocation=_allocation_view(trial.allocation),
-        waiting_for=trial.waiting_for,
+        waiting_for=reasons.sentence(trial),
         failure=trial.failure,
         created_at=trial.created_at,
         ended_at=trial.ended_at,
@@ -117,6 +130,8 @@ def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
         state=allocation.state,
         agent_id=allocation.agent_id,
         slots=allocation.slots,
+        agent_ids=allocation.agent_ids,
+        preempted_by=allocation.preempted_by,
         ranks=allocation.ranks,
         started_at=allocation.started_at,
         first_step_at=allocation.first_step_at,
@@ -132,5 +147,13 @@ def agent_view(agent: Agent, roster: Roster, *, is_connected: bool) -> AgentView
         pid=agent.pid,
         connected=is_connected,
         slots=agent.slots,
-        used=slots_in_use(agent, roster),
+        used={
+            slot.id: trial.allocation.id
+            for trial in roster.holding(agent.id)
+            if trial.allocation is not None
+            for agent_id, slot in zip(
+                trial.allocation.agent_ids, trial.allocation.slots, strict=True
+            )
+            if agent_id == agent.id and slot.id >= 0
+        },
     )

@@ -10,12 +10,19 @@ import logging
 from typing import assert_never
 
 from det_jupyter.errors import DetError
-from det_jupyter.master.commands import ConsultSampler, ToAgent, TruncateMetrics
+from det_jupyter.master.commands import (
+    ConsultSampler,
+    DeleteCheckpoints,
+    DeleteExperiment,
+    Deletion,
+    ToAgent,
+    TruncateMetrics,
+)
 from det_jupyter.master.events import Event
 from det_jupyter.master.machine import Machine
 from det_jupyter.master.store import Store
 from det_jupyter.master.turn import Changes
-from det_jupyter.master.views import experiment_view, trial_view
+from det_jupyter.master.views import Reasons, experiment_view, trial_view
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +32,7 @@ _SNAPSHOT_EVERY = 200
 _EVENTS_PER_TRIAL = 0.2
 
 
-class _KnownProgress:
+class KnownProgress:
     """Progress by trial, read when it is needed: a search has many trials, few of them move."""
 
     def __init__(self, store: Store) -> None:
@@ -48,16 +55,20 @@ class Work:
         machine: Handles the events.
         store: Is inside a transaction while this exists.
         now: The time of all of it.
+        reasons: Say why trials do not run.
     """
 
-    def __init__(self, machine: Machine, store: Store, now: float) -> None:
+    def __init__(self, machine: Machine, store: Store, now: float, reasons: Reasons) -> None:
         self.machine = machine
+        self._reasons = reasons
+        self._pools_before = machine.pools.version
         self.store = store
         self.now = now
         self.commands: list[ToAgent] = []
         self.questions: list[ConsultSampler] = []
+        self.deletions: list[Deletion] = []
         self.is_machine_ahead = False  # of the store, should the transaction fail
-        self._progress = _KnownProgress(store)
+        self._progress = KnownProgress(store)
         self._moved: set[int] = set()  # trials whose progress nobody was told of
 
     def handle(self, event: Event) -> None:
@@ -83,6 +94,8 @@ class Work:
                     self.commands.append(command)
                 case ConsultSampler():
                     self.questions.append(command)
+                case DeleteCheckpoints() | DeleteExperiment():
+                    self.deletions.append(command)
                 case _:
                     assert_never(command)
         self._publish(self.machine.changes())
@@ -137,14 +150,19 @@ class Work:
             self._publish_trial(trial_id, is_passing=True)
         for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
             self._publish_experiment(experiment_id, is_passing=True)
+        if self.machine.pools.version != self._pools_before:
+            self.store.add_item(
+                "cluster", self.now, experiment_id=0, trial_id=None, text="{}", is_passing=True
+            )
 
     def _publish(self, changes: Changes) -> None:
-        for experiment_id in sorted(changes.experiments):
+        state = self.machine.state  # what was deleted meanwhile is not in there any more
+        for experiment_id in sorted(changes.experiments & state.experiments.keys()):
             self._publish_experiment(experiment_id)
-        for trial_id in sorted(changes.trials):
+        for trial_id in sorted(changes.trials & state.trials.keys()):
             self._publish_trial(trial_id)
-        for uuid in sorted(changes.checkpoints):
-            checkpoint = self.machine.state.checkpoints[uuid]
+        for uuid in sorted(changes.checkpoints & state.checkpoints.keys()):
+            checkpoint = state.checkpoints[uuid]
             self.store.add_item(
                 "checkpoint",
                 self.now,
@@ -160,6 +178,7 @@ class Work:
             self._progress,
             state.experiments[experiment_id],
             living=self.machine.roster.living(experiment_id),
+            reasons=self._reasons,
             with_trials=False,
         )
         self.store.add_item(
@@ -172,7 +191,7 @@ class Work:
         )
 
     def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
-        view = trial_view(self.machine.state.trials[trial_id], self._progress)
+        view = trial_view(self.machine.state.trials[trial_id], self._progress, self._reasons)
         self.store.add_item(
             "trial",
             self.now,

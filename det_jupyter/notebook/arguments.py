@@ -1,4 +1,4 @@
-"""The options of our magics, `%det_experiment` and `%det`; parsing never ends the kernel."""
+"""The options of `%det_experiment`, and how lines are parsed; that never ends the kernel."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import math
 import shlex
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
@@ -23,17 +24,27 @@ EPILOG = """examples:
   %det_experiment trials 7            its trials, best first
   %det_experiment logs 7 --rank 1     what rank 1 printed
   %det_experiment change 7 --max-trials 50 --max-length "{epochs: 12}"
+  %det_experiment why 7               why it does not run, and what would start it
+  %det_experiment set 7 --priority 10 before others, while it waits or runs
+  %%det_experiment fork 7             the same with the changes in the YAML below it
   %det_experiment ? searcher.divisor  what a key of the configuration means"""
-DET_EPILOG = """examples:
-  %%det template set digits           keep the YAML below it as the template `digits`
-  %det template set digits FILE       the same from a file
-  %det template list --detail         all templates
-  %%det_experiment --template digits  lay the YAML below it over the template"""
-VERBS = ("pause", "activate", "cancel", "kill")
+VERBS = {
+    "pause": "all ranks save their state and give their slots back",
+    "activate": "go on from where it was paused",
+    "cancel": "end it after saving its state",
+    "kill": "end it now",
+    "archive": "hide it from lists",
+    "unarchive": "show it in lists again",
+}
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argparse parser that raises one-line UsageErrors instead of exiting."""
+class LineParser(argparse.ArgumentParser):
+    """An argparse parser that raises one-line UsageErrors instead of exiting.
+
+    `default_verb` is what is meant where a verb is left out.
+    """
+
+    default_verb: str | None = None
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see {self.prog.split()[0]} --help)")
@@ -41,18 +52,28 @@ class _Parser(argparse.ArgumentParser):
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise HelpShown
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        nearest = get_close_matches(str(value), known, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"expected {', '.join(known)}"
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+
 
 class HelpShown(Exception):
     """`--help` was given and answered."""
 
 
-def _experiment_id(text: str) -> int:
+def experiment_number(text: str) -> int:
+    """Return the number of an experiment."""
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"got {text!r}, expected the number of an experiment")
     return int(text)
 
 
-def _positive(text: str) -> float:
+def positive(text: str) -> float:
+    """Return a number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -62,7 +83,8 @@ def _positive(text: str) -> float:
     return value
 
 
-def _yaml(text: str) -> Any:
+def yaml_value(text: str) -> Any:
+    """Return what a piece of YAML says."""
     import yaml
 
     try:
@@ -72,9 +94,18 @@ def _yaml(text: str) -> Any:
         raise argparse.ArgumentTypeError(message) from None
 
 
+def limit(text: str) -> int | str:
+    """Return a number of slots, or "none" for no limit."""
+    if text.lower() == "none":
+        return "none"
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number, or none")
+    return int(text)
+
+
 def cell_parser() -> argparse.ArgumentParser:
     """Return the parser of `%%det_experiment`'s first line."""
-    parser = _Parser(
+    parser = LineParser(
         prog="%%det_experiment",
         description=CELL_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -94,24 +125,29 @@ def cell_parser() -> argparse.ArgumentParser:
         "--preview", action="store_true", help="show what the search would train; submit nothing"
     )
     parser.add_argument(
-        "--seconds-per-batch", type=_positive, metavar="X", help="for the times of --preview"
+        "--seconds-per-batch", type=positive, metavar="X", help="for the times of --preview"
     )
     parser.add_argument(
         "--allow-large", action="store_true", help="send more than 1 GiB of captured data"
+    )
+    parser.add_argument(
+        "--queue-anyway", action="store_true", help="submit it though no pool can run it now"
     )
     return parser
 
 
 def line_parser() -> argparse.ArgumentParser:
     """Return the parser of `%det_experiment`."""
-    parser = _Parser(
+    parser = LineParser(
         prog="%det_experiment",
         description="See and steer experiments; as a cell magic (%%det_experiment) submit one.",
         epilog=f"{EPILOG}\n\nas a cell magic: {cell_parser().format_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.default_verb = "list"
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verbs.add_parser("list", help="list all experiments")
+    listing = verbs.add_parser("list", aliases=["ls"], help="list experiments")
+    listing.add_argument("-a", "--all", action="store_true", help="archived ones too")
     _with_id(verbs.add_parser("show", help="show the live view of an experiment"))
     logs = verbs.add_parser("logs", help="print what the ranks printed")
     _with_id(logs)
@@ -119,66 +155,61 @@ def line_parser() -> argparse.ArgumentParser:
     logs.add_argument("--tail", type=int, default=100, help="how many lines (default: 100)")
     _with_id(verbs.add_parser("trials", help="print its trials, best first"))
     _with_id(verbs.add_parser("config", help="print its configuration and where it comes from"))
+    _with_id(verbs.add_parser("why", help="print why it does not run, and what would start it"))
     _add_change(verbs.add_parser("change", help="give its search other limits while it runs"))
+    _add_set(verbs.add_parser("set", help="change its priority, weight, limit or pool"))
+    for verb, text in VERBS.items():
+        _with_id(verbs.add_parser(verb, help=text))
+    delete = verbs.add_parser("delete", help="delete it with its checkpoints, for ever")
+    _with_id(delete)
+    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    _add_overrides(verbs.add_parser("continue", help="go on with it after its end"))
+    fork = verbs.add_parser("fork", help="submit it anew, with changes, as another experiment")
+    _add_overrides(fork)
+    source = fork.add_mutually_exclusive_group()
+    source.add_argument("--trial", type=int, metavar="N", help="start from its latest checkpoint")
+    source.add_argument("--checkpoint", metavar="UUID", help="start from this checkpoint")
     help_on = verbs.add_parser("?", help="explain a key of the configuration")
     help_on.add_argument("path", nargs="?", default="", help="such as searcher.divisor")
-    for verb, text in zip(
-        VERBS,
-        (
-            "all ranks save their state and give their slots back",
-            "go on from where it was paused",
-            "end it after saving its state",
-            "end it now",
-        ),
-        strict=True,
-    ):
-        _with_id(verbs.add_parser(verb, help=text))
     return parser
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    _with_id(parser)
+    parser.add_argument("--priority", type=int, metavar="N", help="1 to 99, lower goes first")
+    parser.add_argument("--weight", type=positive, metavar="W", help="share, under fair share")
+    parser.add_argument(
+        "--max-slots", type=limit, metavar="N", help="most slots of all its trials, or none"
+    )
+    parser.add_argument(
+        "--pool", "--resource-pool", dest="pool", metavar="NAME", help="wait in this pool"
+    )
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
+    _with_id(parser)
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+        help="change its configuration, such as searcher.max_length.epochs=12",
+    )  # fmt: skip
 
 
 def _add_change(parser: argparse.ArgumentParser) -> None:
     _with_id(parser)
     parser.add_argument("--max-trials", type=int, metavar="N", help="so many trials in all")
     parser.add_argument(
-        "--max-length", type=_yaml, metavar="LENGTH", help='train longer: "{epochs: 12}"'
+        "--max-length", type=yaml_value, metavar="LENGTH", help='train longer: "{epochs: 12}"'
     )
     parser.add_argument(
         "--max-concurrent", type=int, metavar="N", help="so many trials train at once"
     )
     parser.add_argument(
-        "--hyperparameters", type=_yaml, metavar="YAML", help="ranges for the trials to come"
+        "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for the trials to come"
     )
-
-
-def det_parser() -> argparse.ArgumentParser:
-    """Return the parser of `%det`."""
-    parser = _Parser(
-        prog="%det",
-        description="Templates: parts of configurations that others are laid over.",
-        epilog=DET_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    nouns = parser.add_subparsers(dest="noun", metavar="WHAT", required=True)
-    template = nouns.add_parser("template", aliases=["tpl"], help="parts of configurations")
-    verbs = template.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", aliases=["ls"], help="list all templates")
-    listing.add_argument(
-        "-d", "--detail", "--details", action="store_true", help="with what is in them"
-    )
-    _with_name(verbs.add_parser("show", aliases=["describe"], help="print a template"))
-    setting = verbs.add_parser("set", help="keep the cell's YAML, or a file's, as a template")
-    _with_name(setting)
-    setting.add_argument("file", nargs="?", help="YAML; in a cell (%%%%det) the cell is meant")
-    _with_name(verbs.add_parser("delete", aliases=["remove", "rm"], help="forget a template"))
-    return parser
-
-
-def _with_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="name of the template")
 
 
 def _with_id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", type=_experiment_id, help="number of the experiment")
+    parser.add_argument("id", type=experiment_number, help="number of the experiment")
 
 
 def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
@@ -192,4 +223,28 @@ def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
         words: Sequence[str] = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"{parser.prog}: {error}") from None
-    return parser.parse_args(words)
+    return parser.parse_args(with_default_verb(parser, words))
+
+
+def with_default_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return the words with the verb that is meant where none is given."""
+    for place, word in enumerate(words):
+        verbs = verb_parsers(parser)
+        if word not in verbs:
+            is_left_out = word.startswith("-") and word not in ("-h", "--help")
+            return _inserted(parser, words, place) if verbs and is_left_out else list(words)
+        parser = verbs[word]
+    return _inserted(parser, words, len(words))
+
+
+def _inserted(parser: argparse.ArgumentParser, words: Sequence[str], place: int) -> list[str]:
+    default = getattr(parser, "default_verb", None)
+    return list(words) if default is None else [*words[:place], default, *words[place:]]
+
+
+def verb_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the words that may come next; none if there are no such words."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}

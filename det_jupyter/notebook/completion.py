@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
-from det_jupyter.notebook.arguments import cell_parser, det_parser, line_parser
+from det_jupyter.notebook.arguments import cell_parser, line_parser, verb_parsers
+from det_jupyter.notebook.det_arguments import det_parser
+
+_CELL_VERBS = ("fork", "continue")
 
 
 @context_matcher(identifier="det_jupyter.det_experiment")  # type: ignore[untyped-decorator]
@@ -46,8 +49,12 @@ def _words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str
         return _yaml_words("\n".join([*lines[1:number], line]))
     if magic[1] == "det":
         return _line_words(det_parser(), line), _typed(line)
-    is_template = line.removesuffix(_typed(line)).split()[-1:] == ["--template"]
-    return _template_names() if is_template else _options(cell_parser()), _typed(line)
+    given = line.removesuffix(_typed(line)).split()[1:]
+    if given[:1] and given[0] in _CELL_VERBS:
+        return _line_words(line_parser(), line), _typed(line)
+    if given[-1:] == ["--template"]:
+        return _template_names(), _typed(line)
+    return [*_options(cell_parser()), *([] if given else _CELL_VERBS)], _typed(line)
 
 
 def _typed(line: str) -> str:
@@ -58,35 +65,34 @@ def _line_words(parser: argparse.ArgumentParser, line: str) -> list[str]:
     """Return what may follow the words of a line: verbs, then what its verb takes."""
     given = line.removesuffix(_typed(line)).split()[1:]
     for word in given:
-        verbs = _verb_parsers(parser)
+        verbs = verb_parsers(parser)
         if not verbs:
             break
         if word not in verbs:
             return []
         parser = verbs[word]
-    if verbs := _verb_parsers(parser):
+    if verbs := verb_parsers(parser):
         return [*verbs, "--help"]
     return _arguments(parser, given)
 
 
 def _arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
+    """Return what may follow a whole verb: the value of an option, or what the verb is about."""
+    if given and (names := _values_of(parser, given[-1])) is not None:
+        return names()
     is_first = len(given) == len(parser.prog.split()) - 1
-    names = {action.dest for action in parser._actions} if is_first else set()
     words: list[str] = []
-    if "id" in names:
-        words = _experiment_ids()
-    elif "name" in names:
-        words = _template_names()
-    elif "path" in names:
-        words = _paths()
+    for action in parser._actions if is_first else ():
+        if not action.option_strings and action.dest in _KNOWN:
+            words += _KNOWN[action.dest]()
     return words + _options(parser)
 
 
-def _verb_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def _values_of(parser: argparse.ArgumentParser, option: str) -> Callable[[], list[str]] | None:
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
+        if option in action.option_strings:
+            return _KNOWN.get(action.dest)
+    return None
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:
@@ -98,6 +104,8 @@ def _yaml_words(text: str) -> tuple[list[str], str]:
     from det_jupyter.notebook.yaml_words import words_at
 
     cursor = find_cursor(text)
+    if (*cursor.section, cursor.key) == ("resources", "resource_pool"):
+        return _pool_names(), cursor.typed
     return words_at(cursor, _metric_names), cursor.typed
 
 
@@ -140,9 +148,45 @@ def _template_names() -> list[str]:
     return found
 
 
+def _agent_names() -> list[str]:
+    from det_jupyter.notebook.lookups import agent_names
+
+    found: list[str] = _lookups().words("agents", agent_names)
+    return found
+
+
+def _pool_names() -> list[str]:
+    from det_jupyter.notebook.lookups import pool_names
+
+    found: list[str] = _lookups().words("pools", pool_names)
+    return found
+
+
+def _waiting_trials() -> list[str]:
+    from det_jupyter.notebook.lookups import waiting_trials
+
+    found: list[str] = _lookups().words("waiting trials", waiting_trials)
+    return found
+
+
 def _metric_names(entrypoint: str | None) -> list[str]:
     from det_jupyter.notebook.lookups import metric_names
 
     ask = partial(metric_names, entrypoint=entrypoint)
     found: list[str] = _lookups().words(f"metrics of {entrypoint}", ask)
     return found
+
+
+# What the words of our lines may be, by the names that the parsers have for them.
+_KNOWN: dict[str, Callable[[], list[str]]] = {
+    "id": _experiment_ids,
+    "experiment": _experiment_ids,
+    "ahead_of": _experiment_ids,
+    "behind": _experiment_ids,
+    "name": _template_names,
+    "path": _paths,
+    "agent": _agent_names,
+    "pool": _pool_names,
+    "resource_pool": _pool_names,
+    "trial": _waiting_trials,
+}

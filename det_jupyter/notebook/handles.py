@@ -10,10 +10,11 @@ import functools
 from typing import Any
 
 from det_jupyter.autostart import connect, connect_to_watch
-from det_jupyter.client import Client, Experiment
+from det_jupyter.client import Client, Experiment, LiveExperiment
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.live import LiveView
 from det_jupyter.notebook.progress import WaitProgress
+from det_jupyter.notebook.waiting import WaitReasons
 from det_jupyter.wire import ExperimentView, State
 
 
@@ -59,7 +60,7 @@ class NotebookExperiment(Experiment):
     """An experiment that shows itself: live in a notebook, as text in a terminal."""
 
     def wait(self, timeout_s: float | None = None, **kwargs: Any) -> State:
-        """Block until it has ended, with a progress bar.
+        """Block until it has ended, with a progress bar; says why if nothing of it runs.
 
         An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
 
@@ -68,9 +69,14 @@ class NotebookExperiment(Experiment):
             Conflict: It was paused, so it would not end by itself.
             WaitTimeout: It has not ended after `timeout_s`.
         """
-        progress = WaitProgress(self.id)
+        progress, waiting = WaitProgress(self.id), WaitReasons(self._client)
+
+        def tick(live: LiveExperiment) -> None:
+            progress.tick(live)
+            waiting.tick(live)
+
         try:
-            state = super().wait(timeout_s, on_tick=progress.tick, **kwargs)
+            state = super().wait(timeout_s, on_tick=tick, **kwargs)
         except KeyboardInterrupt:
             print(
                 f"Stopped waiting. Experiment {self.id} goes on; "

@@ -20,6 +20,7 @@ from det_jupyter.client import Client, Follower, LiveExperiment
 from det_jupyter.notebook.view import (
     Verb,
     ViewState,
+    WaitingNews,
     build_view_state,
     bundle,
     live_widget,
@@ -42,6 +43,7 @@ class LiveView:
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._widget: Any = None
+        self._news = WaitingNews()
         self._chosen_id: int | None = None  # the trial of a search that the reader has chosen
         self._follower: Follower | None = None
 
@@ -62,6 +64,7 @@ class LiveView:
                 self._widget = live_widget(state, self._on_command, self._on_choose)
             widget = self._widget if interactive or not has_ended else None
             handle = display_forms(bundle(state, widget), metadata(widget))
+            self._note_what_was_told(state, follower)
             if not has_ended:
                 self._displays.append(handle)
 
@@ -95,6 +98,8 @@ class LiveView:
                 list(live.checkpoints.values()),
                 time.time(),
                 chosen_id=self._chosen_id,
+                cluster=live.cluster,
+                reasons=live.reasons,
             )
 
     def _push_until_over(self, follower: Follower) -> None:
@@ -109,8 +114,23 @@ class LiveView:
         self._leave_final_picture(follower)
 
     def _push(self, follower: Follower) -> None:
-        if follower.live is not None and self._widget is not None:
+        if follower.live is None:
+            return
+        if self._widget is not None:
             self._widget.state = self._view_state(follower.live)
+        elif not _has_widgets():
+            self._tell_why_it_waits(follower.live)
+
+    def _note_what_was_told(self, state: ViewState, follower: Follower) -> None:
+        if state["cluster"] is not None and state["cluster"]["waits"] and follower.live:
+            self._news.line(follower.live.experiment, follower.live.reasons)
+
+    def _tell_why_it_waits(self, live: LiveExperiment) -> None:
+        """A terminal keeps what was displayed as it was: say what has become of it."""
+        with live.lock:
+            line = self._news.line(live.experiment, live.reasons)
+        if line:
+            print(line, flush=True)
 
     def _leave_final_picture(self, follower: Follower) -> None:
         """Replace the live views by static cards: a reader without a kernel can see those."""

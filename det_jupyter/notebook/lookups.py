@@ -65,6 +65,21 @@ def experiment_ids(client: Client) -> list[str]:
     return [str(view.id) for view in reversed(client.experiments())]
 
 
+def agent_names(client: Client) -> list[str]:
+    """Return the names of all agents."""
+    return [agent.id for pool in client.pools() for agent in pool.agents]
+
+
+def pool_names(client: Client) -> list[str]:
+    """Return the names of all pools."""
+    return [pool.name for pool in client.pools()]
+
+
+def waiting_trials(client: Client) -> list[str]:
+    """Return the numbers of the trials that wait, those first that are first in the queue."""
+    return [str(entry.trial_id) for entry in client.cluster().queue]
+
+
 def metric_names(client: Client, entrypoint: str | None) -> list[str]:
     """Return the metrics that the newest experiment of this class has validated by."""
     views = [v for v in client.experiments() if entrypoint in (None, v.config["entrypoint"])]

@@ -12,10 +12,12 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from det_jupyter.notebook.arguments import (
     HelpShown,
     cell_parser,
-    det_parser,
     line_parser,
     parse,
 )
+from det_jupyter.notebook.det_arguments import det_parser
+
+_VERBS_WITH_A_CELL = (["fork"], ["continue"])  # its YAML changes the experiment's configuration
 
 
 @magics_class
@@ -29,13 +31,15 @@ class DetMagics(Magics):
         `%det_experiment --help` and, as a cell magic, `%%det_experiment --help` list the options.
         """
         try:
-            return self._run_line(line) if cell is None else self._submit(line, cell)
+            if cell is None or line.split()[:1] in _VERBS_WITH_A_CELL:
+                return self._run_line(line, cell)
+            return self._submit(line, cell)
         except HelpShown:
             return None
 
     @line_cell_magic
     def det(self, line: str, cell: str | None = None) -> Any:
-        """Keep templates: `%%det template set NAME` above YAML, `%det template list`.
+        """See slots and queues (`%det slots`), keep templates (`%%det template set NAME`).
 
         `%det --help` lists all that it can do.
         """
@@ -43,9 +47,12 @@ class DetMagics(Magics):
             options = parse(det_parser(), line if line.strip() else "--help")
         except HelpShown:
             return None
-        from det_jupyter.notebook import template_verbs
+        from det_jupyter.notebook import cluster_verbs, template_verbs
+        from det_jupyter.notebook.missing import telling_what_there_is
 
-        return template_verbs.run(options, cell)
+        verbs = template_verbs if options.noun == "template" else cluster_verbs
+        with telling_what_there_is():
+            return verbs.run(options, cell)
 
     def _submit(self, line: str, cell: str) -> Any:
         options = parse(cell_parser(), line)
@@ -72,10 +79,10 @@ class DetMagics(Magics):
             return None
         return experiment
 
-    def _run_line(self, line: str) -> Any:
-        if not line.strip():
-            line = "--help"
+    def _run_line(self, line: str, cell: str | None) -> Any:
         options = parse(line_parser(), line)
         from det_jupyter.notebook import verbs
+        from det_jupyter.notebook.missing import telling_what_there_is
 
-        return verbs.run(options)
+        with telling_what_there_is():
+            return verbs.run(options, cell)

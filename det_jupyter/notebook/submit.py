@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from det_jupyter.notebook import handles
 from det_jupyter.notebook.capture import capture, find_entrypoint_problem
 from det_jupyter.notebook.drafts import Draft, below_magic
 from det_jupyter.notebook.handles import NotebookExperiment
-from det_jupyter.wire import AgentView, Capsule, CreateExperiment
+from det_jupyter.notebook.tables import counted
+from det_jupyter.wire import Capsule, CreateExperiment, PoolStatus
 
 
 def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
@@ -37,6 +38,7 @@ def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperi
         python=sys.executable,
         cwd=str(_folder()),
         notebook=_notebook_path(shell),
+        queue_anyway=options.queue_anyway,
     )
     try:
         view = handles.client().create(request)
@@ -101,9 +103,10 @@ def _prepare(
         if config is not None and not class_problems:
             problems += _find_metric_problems(config, shell.user_ns)
         problems += class_problems
-    if problems or options.dry_run:  # what is submitted, the master itself looks at
+    # What is submitted, the master itself looks at.
+    if (problems or options.dry_run) and not options.queue_anyway:
         with suppress(MasterUnreachable):
-            problems += find_slot_problems(merged, handles.client().agents())
+            problems += find_slot_problems(merged, handles.client().pools())
     if problems or config is None:
         raise draft.located(problems)
     client = handles.client()
@@ -141,21 +144,35 @@ def _folder() -> Path:
         ) from None
 
 
-def find_slot_problems(document: dict[str, Any], agents: Iterable[AgentView]) -> list[str]:
-    """Return a problem if no computer has as many slots as the document asks for."""
+def find_slot_problems(document: dict[str, Any], pools: Sequence[PoolStatus]) -> list[str]:
+    """Return a problem if the document asks for a pool that is not there, or more than it has.
+
+    Which numbers of slots within that can run, the master knows: it says so at submission.
+    """
     resources = document.get("resources")
-    slots = resources.get("slots_per_trial", 1) if isinstance(resources, dict) else 1
-    connected = [agent for agent in agents if agent.connected]
-    if not isinstance(slots, int) or not connected:
+    resources = resources if isinstance(resources, dict) else {}
+    slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
+    pool = _chosen_pool(pools, name)
+    if pool is None:
+        known = ", ".join(p.name for p in pools)
+        return [f"resources.resource_pool: got {name!r}, expected one of {known}"] if known else []
+    most = sum(len(agent.slots) for agent in pool.agents if agent.connected)
+    if not isinstance(slots, int) or not any(agent.connected for agent in pool.agents):
         return []
-    largest = max(connected, key=lambda agent: len(agent.slots))
-    most = len(largest.slots)
     if slots <= most:
         return []
     return [
-        f"resources.slots_per_trial: got {slots}, but {largest.id} has {most} "
-        f"slot{'' if most == 1 else 's'}; expected at most {most}"
+        f"resources.slots_per_trial: got {slots}, but pool {pool.name} has "
+        f"{counted(most, 'slot')}; expected at most {most}"
     ]
+
+
+def _chosen_pool(pools: Sequence[PoolStatus], name: Any) -> PoolStatus | None:
+    """Return the pool of that name, without one the default: `default`, or the first."""
+    if name:
+        return next((pool for pool in pools if pool.name == name), None)
+    default = next((pool for pool in pools if pool.name == "default"), None)
+    return default or next(iter(pools), None)
 
 
 def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:

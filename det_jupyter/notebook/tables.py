@@ -39,6 +39,15 @@ def shown(value: Any) -> str:
             return str(value)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> [counted(1, "slot"), counted(1200, "slot")]
+    ['1 slot', '1,200 slots']
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def length_text(length: Mapping[str, float]) -> str:
     """Return an amount of training in words.
 

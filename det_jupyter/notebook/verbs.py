@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
-from det_jupyter.notebook import handles
+from det_jupyter.notebook import handles, steering_verbs
+from det_jupyter.notebook.cluster_tables import MOST_ROWS
 from det_jupyter.notebook.explain import explain
 from det_jupyter.notebook.tables import length_text, plain_table, shown
 from det_jupyter.wire import ExperimentView
@@ -15,11 +17,19 @@ from det_jupyter.wire import ExperimentView
 _HEADER = ("id", "name", "state", "progress", "metric", "slots", "started", "notebook")
 
 
-def run(options: argparse.Namespace) -> Any:
-    """Carry out one parsed line; returns what the magic should return."""
+def run(options: argparse.Namespace, cell: str | None = None) -> Any:
+    """Carry out one parsed line, with the cell below it; returns what the magic should return."""
     match options.verb:
-        case "list":
-            print(_table([_row(view) for view in handles.client().experiments()]))
+        case "list" | "ls":
+            print(_listing(handles.client().experiments(), with_archived=options.all))
+        case "set" | "archive" | "unarchive" | "delete":
+            steering_verbs.VERBS[options.verb](options)
+        case "continue":
+            return steering_verbs.go_on(options, cell)
+        case "fork":
+            return steering_verbs.fork(options, cell)
+        case "why":
+            steering_verbs.print_why(experiment_id=options.id)
         case "logs":
             _print_logs(options.id, options.rank, options.tail)
         case "trials":
@@ -54,7 +64,7 @@ def _row(view: ExperimentView) -> tuple[str, ...]:
     return (
         str(view.id),
         view.name,
-        str(view.state),
+        f"{view.state} (archived)" if view.is_archived else str(view.state),
         f"{view.progress:.0%}",
         metric,
         str(view.config["resources"]["slots_per_trial"]),
@@ -63,8 +73,20 @@ def _row(view: ExperimentView) -> tuple[str, ...]:
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> str:
-    return plain_table(_HEADER, rows) if rows else "No experiments yet."
+def _listing(views: Sequence[ExperimentView], *, with_archived: bool) -> str:
+    """Return the experiments as a table: of many, the newest."""
+    if not views:
+        return "No experiments yet."
+    chosen = [view for view in views if with_archived or not view.is_archived]
+    front = chosen if with_archived else chosen[-MOST_ROWS:]
+    notes = []
+    if hidden := len(views) - len(chosen):
+        notes.append(f"{hidden:,} archived")
+    if older := len(chosen) - len(front):
+        notes.append(f"{older:,} older")
+    table = plain_table(_HEADER, [_row(view) for view in front]) if front else ""
+    note = f"Not listed: {', '.join(notes)}; %det_experiment list -a lists all." if notes else ""
+    return "\n".join(text for text in (table, note) if text)
 
 
 def trials_table(view: ExperimentView) -> str:

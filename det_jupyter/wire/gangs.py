@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from det_jupyter.wire.capsule import Capsule
+from det_jupyter.wire.cluster import DeviceProcess
 from det_jupyter.wire.states import Wire
 from det_jupyter.wire.views import SlotView
 
@@ -28,7 +29,8 @@ class GangPlan(Wire):
     run: int
     python: str
     cwd: str
-    slots: list[SlotView]  # rank i gets slots[i]
+    slots: list[SlotView]  # rank i gets slots[i]; one that is no slot of an agent has id -1
+    agent_ids: list[str] = []  # rank i is on agent_ids[i]; the one that is told carries them all
     config: dict[str, Any]  # effective
     hparams: dict[str, Any]
     seed: int
@@ -182,7 +184,17 @@ class GangExited(Wire):
     error_is_final: bool = True
 
 
-AgentReport = Annotated[Chunk | GangStarted | GangExited, Field(discriminator="kind")]
+class DevicesSeen(Wire):
+    """Who else uses this agent's devices, by slot id; sent when that has changed."""
+
+    kind: Literal["devices_seen"] = "devices_seen"
+    at: float
+    processes: dict[int, list[DeviceProcess]]
+
+
+AgentReport = Annotated[
+    Chunk | GangStarted | GangExited | DevicesSeen, Field(discriminator="kind")
+]
 
 
 class AgentReports(Wire):

@@ -19,6 +19,8 @@ class CreateExperiment(Wire):
     cwd: str  # the notebook's folder: working directory of the ranks
     notebook: str | None = None
     template: str | None = None  # name of the template that `config` is laid over
+    queue_anyway: bool = False  # though no pool can run it now: slots may come
+    parent_id: int | None = None  # it is a fork of this experiment
 
 
 class Refusal(Wire):

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Wire(BaseModel):
@@ -27,6 +27,8 @@ class State(StrEnum):
     COMPLETED = "COMPLETED"
     CANCELED = "CANCELED"
     ERROR = "ERROR"
+    DELETING = "DELETING"  # its files are being deleted; then it is gone
+    DELETE_FAILED = "DELETE_FAILED"
 
     def __repr__(self) -> str:
         return self.value  # what `experiment.wait()` shows as a cell's result
@@ -34,7 +36,9 @@ class State(StrEnum):
     @property
     def is_terminal(self) -> bool:
         """Whether nothing can happen any more."""
-        return self in (State.COMPLETED, State.CANCELED, State.ERROR)
+        return self in (
+            State.COMPLETED, State.CANCELED, State.ERROR, State.DELETING, State.DELETE_FAILED,
+        )  # fmt: skip
 
 
 class AllocationState(StrEnum):

@@ -39,6 +39,8 @@ class AllocationView(Wire):
     state: AllocationState
     agent_id: str | None = None
     slots: list[SlotView] = []
+    agent_ids: list[str] = []  # rank i is on agent_ids[i]
+    preempted_by: int | None = None  # experiment that it makes room for
     ranks: list[RankView] = []
     started_at: float | None = None
     first_step_at: float | None = None
@@ -142,6 +144,12 @@ class ExperimentView(Wire):
     search: SearchView | None = None
     trials: list[TrialView] = []
     last_seq: int = 0  # number of the last feed item about it
+    pool: str = ""
+    priority: int = 42
+    weight: float = 1.0
+    max_slots: int | None = None
+    is_archived: bool = False
+    parent_id: int | None = None  # it was forked from that experiment
 
 
 class Curve(Wire):
@@ -160,11 +168,13 @@ class FeedItem(Wire):
     experiment, trial: `data` is the new ExperimentView (without trials) or TrialView.
     metrics: a MetricsReported or BatchMetrics record. checkpoint: a CheckpointView.
     truncated: metrics of this trial after `data["steps_completed"]` are void (it restarts there).
+    cluster: slots, queues or reasons have changed; `data` is empty, GET /cluster has the rest.
+        It goes to the followers of all experiments, under experiment_id 0.
     """
 
     seq: int
     at: float
-    kind: Literal["experiment", "trial", "metrics", "checkpoint", "truncated"]
+    kind: Literal["experiment", "trial", "metrics", "checkpoint", "truncated", "cluster"]
     experiment_id: int
     trial_id: int | None = None
     data: dict[str, Any]

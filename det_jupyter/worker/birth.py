@@ -22,7 +22,7 @@ from typing import TextIO
 
 from det_jupyter.pdeathsig import die_with
 from det_jupyter.rundir import RunDir
-from det_jupyter.wire import GangPlan, RankPlace, RankSpec
+from det_jupyter.wire import GangPlan, RankPlace, RankSpec, SlotView
 
 _STREAMS = ("stdin", "stdout", "stderr")
 
@@ -65,9 +65,8 @@ def _torchrun_variables(place: RankPlace) -> dict[str, str]:
 
 
 def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
-    """Show the rank exactly its computer's slots, in the order of local ranks."""
-    first = place.rank - place.local_rank
-    slots = plan.slots[first : first + place.local_world_size]
+    """Show the rank exactly its agent's slots of the gang, in the order of local ranks."""
+    slots = _slots_beside(plan, place)
     # NVML counts devices by PCI bus, CUDA by speed unless it is told otherwise.
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -75,6 +74,16 @@ def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
             slot.uuid or str(slot.index) for slot in slots if slot.kind == "cuda"
         ),
     }
+
+
+def _slots_beside(plan: GangPlan, place: RankPlace) -> list[SlotView]:
+    """Return the slots of all ranks that are on this rank's agent."""
+    if not plan.agent_ids:
+        first = place.rank - place.local_rank
+        return plan.slots[first : first + place.local_world_size]
+    mine = plan.agent_ids[place.rank]
+    homes = zip(plan.slots, plan.agent_ids, strict=True)
+    return [slot for slot, agent_id in homes if agent_id == mine]
 
 
 def _redirect_streams(output: Path) -> None:

@@ -21,7 +21,10 @@ _STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
 
 
 def choose_device(plan: GangPlan, place: RankPlace) -> torch.device:
-    """Return this rank's device. The environment shows only the gang's, in the order of ranks."""
+    """Return this rank's device.
+
+    The environment shows only the gang's on its agent, in the order of local ranks.
+    """
     if plan.slots[place.rank].kind == "cuda":
         return torch.device("cuda", place.local_rank)
     return torch.device("cpu")
@@ -50,7 +53,7 @@ def join(place: RankPlace, backend: str, device: torch.device) -> DistributedCon
         torch.cuda.set_device(device)
     if place.world_size == 1:
         return DistributedContext()
-    if place.group_world_size == 1:
+    if place.master_addr.startswith("127."):  # perhaps on several agents, but all are here
         _stay_on_loopback()
     is_chief = place.rank == 0
     store = TCPStore(

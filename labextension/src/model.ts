@@ -5,6 +5,8 @@
  * a test compares the two.
  */
 
+import type { ICluster } from './clustermodel.js';
+
 export type Status =
   | 'queued'
   | 'starting'
@@ -72,6 +74,7 @@ export interface ITrial {
   restarts: number;
   hparams: string;
   waiting_for: string;
+  makes_room: string;
   backend: string;
   launch_note: string;
   first_step_s: number | null;
@@ -193,6 +196,7 @@ export interface IViewState {
   trials: ITrial[];
   num_trials: number;
   search: ISearch | null;
+  cluster: ICluster | null;
   checkpoints: ICheckpoints;
   captured: ICaptured[];
   num_captured: number;

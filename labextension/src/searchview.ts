@@ -1,5 +1,6 @@
 /** An experiment of many trials: pictures, table, and the chosen trial as if there was no other. */
 import { Board, type MakeChart } from './board.js';
+import { waitOfSearch } from './clustermodel.js';
 import { h, rebuilder, setHidden, setText } from './dom.js';
 import { Focus } from './focus.js';
 import { icon } from './icons.js';
@@ -10,6 +11,7 @@ import { RungsPicture } from './rungspicture.js';
 import { TrialTable } from './table.js';
 import type { ITrans } from './trans.js';
 import { Trials } from './trials.js';
+import { WaitNote } from './waits.js';
 
 export interface ISearchViewOptions {
   trans: ITrans;
@@ -29,6 +31,7 @@ export class SearchView {
     this._progress = new ProgressPicture(trans, this.focus);
     this._parallel = new ParallelPicture(trans, this.focus);
     this._table = new TrialTable(trans, this.focus);
+    this._waiting = new WaitNote(trans);
     this._trial = new Trials(trans);
     this._board = new Board(trans, _options.makeChart);
     const close = h('button.det-button.det-mod-small', { type: 'button' }, trans.__('Close'));
@@ -49,7 +52,7 @@ export class SearchView {
     this.node = h(
       'div.det-search',
       {},
-      this._waiting,
+      this._waiting.node,
       this._remarks,
       h('div.det-pictures', {}, this._rungs.node, this._progress.node),
       this._parallel.node,
@@ -65,8 +68,7 @@ export class SearchView {
       return;
     }
     this._state = state;
-    setText(this._waitingText, search.waiting_for);
-    setHidden(this._waiting, !search.waiting_for);
+    this._waiting.update(waitOfSearch(search, state.cluster));
     this._drawRemarks({ remarks: search.remarks, more: search.num_more_remarks });
     setHidden(this._rungs.node, search.brackets.length === 0);
     setHidden(this._parallel.node, search.axes.length === 0 || search.rows.length === 0);
@@ -119,7 +121,11 @@ export class SearchView {
     setHidden(this._pending, chosen !== null);
     setHidden(this._trial.node, chosen === null);
     setHidden(this._board.node, chosen === null);
-    this._trial.update({ trials: chosen === null ? [] : [chosen.trial], num_trials: 1 });
+    this._trial.update({
+      trials: chosen === null ? [] : [chosen.trial],
+      num_trials: 1,
+      cluster: this._state.cluster
+    });
     this._board.update({
       status: chosen?.trial.status ?? row.status,
       charts: chosen?.charts ?? [],
@@ -155,13 +161,7 @@ export class SearchView {
   private readonly _chosen: HTMLElement;
   private readonly _title = h('b');
   private readonly _pending = h('p.det-empty');
-  private readonly _waitingText = h('span');
-  private readonly _waiting = h(
-    'p.det-waiting',
-    { hidden: true },
-    icon('queued'),
-    this._waitingText
-  );
+  private readonly _waiting: WaitNote;
   private readonly _remarks = h('ul.det-remarks');
   private readonly _drawRemarks = rebuilder(
     this._remarks,

@@ -1,9 +1,13 @@
 /** The trials with their ranks and slots: what each waits for, where it runs, why it failed. */
+import { waitOf } from './clustermodel.js';
 import { h, rebuilder } from './dom.js';
 import { formatPercent } from './format.js';
 import { icon } from './icons.js';
 import type { IFailure, IRank, ITrial, IViewState } from './model.js';
 import type { ITrans } from './trans.js';
+import { WaitNote } from './waits.js';
+
+export type ITrialsState = Pick<IViewState, 'trials' | 'num_trials' | 'cluster'>;
 
 interface ITrialsData {
   trials: ITrial[];
@@ -15,12 +19,17 @@ export class Trials {
 
   constructor(private readonly _trans: ITrans) {}
 
-  update(state: Pick<IViewState, 'trials' | 'num_trials'>): void {
-    this._rebuild({ trials: state.trials, numTrials: state.num_trials });
+  update({ trials, num_trials, cluster }: ITrialsState): void {
+    this._rebuild({ trials, numTrials: num_trials });
+    // Reasons change oftener than trials: a reader's selection in the rest is left alone.
+    trials.forEach(trial => this._notes.get(trial.id)?.update(waitOf(trial, cluster)));
   }
 
   private readonly _rebuild = rebuilder(this.node, ({ trials, numTrials }: ITrialsData) => {
     const hidden = numTrials - trials.length;
+    this._notes = new Map(
+      trials.map(({ id }) => [id, this._notes.get(id) ?? new WaitNote(this._trans)])
+    );
     return [
       ...trials.map(trial => this._trial(trial, numTrials)),
       hidden > 0
@@ -32,6 +41,8 @@ export class Trials {
         : null
     ];
   });
+
+  private _notes = new Map<number, WaitNote>();
 
   private _trial(trial: ITrial, numTrials: number): HTMLElement {
     const trans = this._trans;
@@ -45,7 +56,8 @@ export class Trials {
         h('span.det-trial-title', {}, icon(trial.status), this._title(trial, numTrials)),
         h('span.det-quiet', { title: trial.launch_note || null }, this._facts(trial))
       ),
-      trial.waiting_for ? h('p.det-waiting', {}, icon('queued'), trial.waiting_for) : null,
+      trial.makes_room ? h('p.det-waiting', {}, icon('leaving'), trial.makes_room) : null,
+      this._notes.get(trial.id)?.node ?? null,
       trial.failure ? this._failure(trial.failure) : null,
       ranks.length > 0 ? h('ul.det-ranks', { 'aria-label': trans.__('Ranks') }, ...ranks) : null
     );

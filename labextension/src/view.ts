@@ -1,5 +1,6 @@
 /** The view of one experiment: made once, updated with each new state, told when to end. */
 import { Board, type MakeChart } from './board.js';
+import { ClusterSection } from './cluster.js';
 import { Details } from './details.js';
 import { h } from './dom.js';
 import { Header, type OnCommand } from './header.js';
@@ -34,6 +35,7 @@ export class ExperimentView {
     this._board = new Board(trans, options.makeChart);
     this._header.aside.append(this._board.tools);
     this._trials = new Trials(trans);
+    this._cluster = new ClusterSection(trans);
     this._details = new Details(trans);
     this.node = h(
       'article.det-view',
@@ -41,6 +43,7 @@ export class ExperimentView {
       this._header.node,
       this._board.node,
       this._trials.node,
+      this._cluster.node,
       this._details.node
     );
     this._visibility = new IntersectionObserver(entries => {
@@ -89,9 +92,10 @@ export class ExperimentView {
     this.node.setAttribute('aria-label', state.name);
     this._header.update(state);
     this._header.tick(state, this._clock, Date.now() / 1000);
-    this._trials.update(state.search === null ? state : { trials: [], num_trials: 0 });
+    this._trials.update(state.search === null ? state : { ...state, trials: [], num_trials: 0 });
     this._drawSearch(state);
     this._board.update(state);
+    this._cluster.update(state.cluster);
     this._details.update(state);
   }
 
@@ -136,6 +140,7 @@ export class ExperimentView {
   private readonly _header: Header;
   private readonly _board: Board;
   private readonly _trials: Trials;
+  private readonly _cluster: ClusterSection;
   private readonly _details: Details;
   private readonly _clock = new Clock();
   private readonly _visibility: IntersectionObserver;

@@ -1,12 +1,13 @@
 /**
  * The view as an anywidget: states in, requests of buttons and the chosen trial out.
  *
- * A state travels in three traits, so that of a thousand trials only those are sent that changed;
+ * A state travels in several traits, so that of a thousand trials only those are sent that changed;
  * det_jupyter/notebook/view/widget.py says how.
  */
 import type { AnyModel, RenderProps } from '@anywidget/types';
 
 import { MetricChart } from './chart.js';
+import type { ICluster } from './clustermodel.js';
 import type { IRow, IViewState, Verb } from './model.js';
 import { mergeRows } from './search.js';
 import { ExperimentView } from './view.js';
@@ -16,6 +17,7 @@ import '../style/view.css';
 
 interface ITraits extends Record<string, unknown> {
   shown: IViewState;
+  cluster: ICluster | null;
   rows: IRow[];
   changed_rows: IRow[];
   chosen: number | null;
@@ -71,7 +73,7 @@ class Requests {
 
 /** The state, put together from the traits that it came in. */
 function stateOf(model: AnyModel<ITraits>): IViewState {
-  const shown = model.get('shown');
+  const shown = { ...model.get('shown'), cluster: model.get('cluster') };
   return shown.search === null
     ? shown
     : {
@@ -109,7 +111,7 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
     }
   };
   const onChosen = (): void => view.choose(model.get('chosen'));
-  const states = ['change:shown', 'change:rows', 'change:changed_rows'];
+  const states = ['change:shown', 'change:cluster', 'change:rows', 'change:changed_rows'];
   states.forEach(event => model.on(event, onState));
   model.on('change:chosen', onChosen);
   view.update(stateOf(model));

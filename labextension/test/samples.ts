@@ -30,6 +30,7 @@ export function trial(changes: Partial<ITrial> = {}): ITrial {
     restarts: 0,
     hparams: 'lr=0.05',
     waiting_for: '',
+    makes_room: '',
     backend: 'gloo',
     launch_note: '',
     first_step_s: 0.09,
@@ -65,6 +66,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     trials: [trial()],
     num_trials: 1,
     search: null,
+    cluster: null,
     checkpoints: {
       count: 0,
       size_bytes: 0,

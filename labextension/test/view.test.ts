@@ -6,6 +6,7 @@ import type { OnCommand } from '../src/header.js';
 import type { IChart, IViewState } from '../src/model.js';
 import type { IChartFrame } from '../src/plot.js';
 import { ExperimentView } from '../src/view.js';
+import { cluster, wait } from './clustersamples.js';
 import { chart, series, state, trial } from './samples.js';
 
 /** Stands in for a drawn chart: keeps what it was told. */
@@ -229,6 +230,28 @@ describe('trials', () => {
     });
     show(state({ status: 'queued', trials: [waiting] }));
     expect(text('.det-waiting')).toBe('Needs 4 slots; 2 are free.');
+  });
+
+  it('says what would start a waiting trial, and leaves the rest alone when that changes', () => {
+    const waiting = trial({ status: 'queued', ranks: [], waiting_for: 'Needs 4 slots.' });
+    const of = (expected: string): IViewState =>
+      state({
+        status: 'queued',
+        trials: [waiting],
+        cluster: cluster({ is_waiting: true, waits: [wait({ expected })] })
+      });
+    show(of('expected to start at 14:34'));
+    const section = view.node.querySelector('.det-trial');
+    expect(text('.det-waiting')).toContain('expected to start at 14:34');
+    expect(text('.det-waiting')).toContain('%det_experiment pause 3');
+    view.update(of('expected to start at 14:50'));
+    expect(text('.det-waiting')).toContain('expected to start at 14:50');
+    expect(view.node.querySelector('.det-trial')).toBe(section);
+  });
+
+  it('says for whom a trial makes room', () => {
+    show(state({ trials: [trial({ makes_room: 'makes room for experiment 5' })] }));
+    expect(text('.det-trial .det-waiting:not([hidden])')).toBe('makes room for experiment 5');
   });
 
   it('shows the error, where it happened, and the traceback', () => {

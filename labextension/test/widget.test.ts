@@ -3,6 +3,7 @@ import { expect, it } from 'vitest';
 
 import type { IViewState } from '../src/model.js';
 import widget from '../src/widget.js';
+import { cluster } from './clustersamples.js';
 import { row, search, state } from './samples.js';
 
 type Listener = (...args: unknown[]) => void;
@@ -15,7 +16,7 @@ class FakeModel {
   readonly traits: Record<string, unknown>;
 
   constructor(state: IViewState) {
-    this.traits = { shown: state, rows: [], changed_rows: [], chosen: null };
+    this.traits = { shown: state, cluster: null, rows: [], changed_rows: [], chosen: null };
   }
 
   get(name: string): unknown {
@@ -67,6 +68,19 @@ it('redraws when the kernel sets a new state', async () => {
   model.emit('change:shown');
   await settle();
   expect(el.querySelector('.det-badge')?.textContent).toBe('Paused');
+  end();
+});
+
+it('shows slots and queue as soon as the kernel tells of them', async () => {
+  const model = new FakeModel(state());
+  const { el, end } = render(model);
+  const section = el.querySelector<HTMLElement>('.det-cluster');
+  expect(section?.hidden).toBe(true);
+  model.set('cluster', cluster());
+  model.emit('change:cluster');
+  await settle();
+  expect(section?.hidden).toBe(false);
+  expect(section?.textContent).toContain('8 slots: 7 used, 1 free');
   end();
 });
 

@@ -1,19 +1,23 @@
 """Draws the live view of sample experiments, for looking at: one picture for each, light and dark.
 
-python -m tests.browser.gallery FOLDER
+python -m tests.browser.gallery FOLDER [STATIC [NAME...]]
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from playwright.sync_api import Page
 
 from det_jupyter.notebook.view import ViewState, build_view_state, render_html
 from det_jupyter.notebook.view.show import STATIC_DIR
+from det_jupyter.wire import ClusterView, ExperimentView
 from tests.browser.lab import chromium_page
+from tests.unit import view_cluster_samples as clusters
 from tests.unit.view_samples import (
     CREATED_AT,
     adaptive_experiment,
@@ -71,12 +75,55 @@ def samples() -> dict[str, ViewState]:
         view, curves, checkpoints, now = search_experiment(max_trials, num_results)
         chosen_id = 5 if name == "search300" else None
         states[name] = build_view_state(view, curves, checkpoints, now, chosen_id=chosen_id)
+    states |= cluster_samples()
     adaptive, now = adaptive_experiment()
     states["adaptive"] = build_view_state(adaptive, [], [], now)
     assert adaptive.search is not None
     flat = adaptive.search.model_copy(update={"brackets": [], "name": "random"})
     states["random"] = build_view_state(adaptive.model_copy(update={"search": flat}), [], [], now)
     return states
+
+
+def cluster_samples() -> dict[str, ViewState]:
+    """Return experiments that wait, and experiments beside others."""
+    running = experiment(trial())
+    waiting = experiment(clusters.waiting_trial())
+    making_room = experiment(trial(allocation=clusters.leaving_for(5)))
+    long = clusters.LONG_NAME
+    names = [clusters.held(0, 4, long), clusters.held(1, 5, long, "leaving")]
+    queue = [clusters.entry(31, 4, long), clusters.entry(1, 7, long, position=1)]
+    two = clusters.cluster(
+        clusters.pool(clusters.agent("left", names)),
+        clusters.pool(
+            clusters.agent("right", [clusters.slot_status(0)], connected=False),
+            name="big",
+            policy="fair_share",
+        ),
+        queue=queue,
+    )
+    shown: dict[str, tuple[ExperimentView, ClusterView]] = {
+        "waiting": clusters.waiting(),
+        "slots": (making_room, clusters.cluster(clusters.every_kind_of_slot())),
+        "slots1": (
+            running,
+            clusters.cluster(clusters.pool(clusters.agent("local", [clusters.held(0, 7)]))),
+        ),
+        "slots64": (running, clusters.crowd(8)),
+        "slots1000": (running, clusters.crowd(125)),
+        "noslots": (waiting, clusters.cluster(clusters.pool())),
+        "pools": (waiting, two),
+    }
+    return {
+        name: build_view_state(
+            view,
+            [],
+            [],
+            clusters.NOW,
+            cluster=cluster,
+            reasons={e.trial_id: e.reason for e in cluster.queue if e.experiment_id == view.id},
+        )
+        for name, (view, cluster) in shown.items()
+    }
 
 
 def page_of(state: ViewState, static: Path) -> str:
@@ -87,7 +134,13 @@ def page_of(state: ViewState, static: Path) -> str:
     search = state["search"]
     chosen = search["chosen"]["trial"]["id"] if search and search["chosen"] else None
     rows = search["rows"] if search else []
-    traits = {"shown": state, "rows": rows, "changed_rows": [], "chosen": chosen}
+    traits = {
+        "shown": state,
+        "cluster": state["cluster"],
+        "rows": rows,
+        "changed_rows": [],
+        "chosen": chosen,
+    }
     return PAGE % {
         "css": (static / "widget.css").read_text("utf-8"),
         "js": f"{head}\nconst WIDGET = {name};",
@@ -101,24 +154,25 @@ def draw(page: Page, html: str, theme: str, target: Path) -> None:
     page.set_content(html)
     variables = ";".join(f"{name}:{value}" for name, value in THEMES[theme].items())
     page.evaluate("style => document.documentElement.setAttribute('style', style)", variables)
+    for section in page.query_selector_all(".det-cluster:not([hidden])"):
+        section.evaluate("node => { node.open = true; }")
     page.wait_for_timeout(300)
     page.screenshot(path=target, full_page=True)
 
 
-def main(folder: Path, static: Path = STATIC_DIR) -> None:
-    """Draw every sample in both themes, live and static."""
+def main(folder: Path, static: Path = STATIC_DIR, names: Sequence[str] = ()) -> None:
+    """Draw every sample, or some, in both themes, live; and a static card or two."""
     with chromium_page(1180, 900) as page:
         page.on("pageerror", lambda error: print("page error:", error))
-        for name, state in samples().items():
-            for theme in THEMES:
-                draw(page, page_of(state, static), theme, folder / f"{name}-{theme}.png")
-        for theme in THEMES:
-            body = 'style="background:var(--jp-layout-color0);color:var(--jp-ui-font-color1)"'
-            card = render_html(samples()["search300"])
-            draw(
-                page, f"<!doctype html><body {body}>{card}", theme, folder / f"card300-{theme}.png"
-            )
+        states = samples()
+        for name, theme in product(names or states, THEMES):
+            draw(page, page_of(states[name], static), theme, folder / f"{name}-{theme}.png")
+        body = '<!doctype html><body style="background:var(--jp-layout-color0);color:%s">'
+        for name, theme in product(("search300", "waiting"), THEMES):
+            card = body % "var(--jp-ui-font-color1)" + render_html(states[name])
+            draw(page, card, theme, folder / f"card-{name}-{theme}.png")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else STATIC_DIR)
+    folder, *others = sys.argv[1:]
+    main(Path(folder), Path(others[0]) if others else STATIC_DIR, others[1:])

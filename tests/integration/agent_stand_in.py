@@ -163,6 +163,32 @@ def do_tell(spec: RankSpec, path: str) -> None:
     scratch.rename(f"{path}-{spec.place.rank}")
 
 
+def do_meet(spec: RankSpec, path: str) -> None:
+    """Meet the other ranks over gloo, as a real rank does; write down what came of it."""
+    from torch import device, tensor
+
+    from det_jupyter.worker import rendezvous
+
+    backend = rendezvous.choose_backend(spec.plan)
+    here = rendezvous.join(spec.place, backend, device("cpu"))
+    facts = {
+        "backend": backend,
+        "local": [here.local_rank, here.local_size],
+        "cross": [here.cross_rank, here.cross_size],
+        "agents": here.get_num_agents(),
+        "everyone": here.allgather(here.rank),
+        "neighbours": here.allgather_local(here.rank),
+        "local_chief": here.broadcast_local(here.rank),
+        "sum": here.reduce_(tensor([float(here.rank)]), "sum").item(),
+        "interface": os.environ.get("GLOO_SOCKET_IFNAME"),
+        "environ": {name: os.environ[name] for name in ("GROUP_RANK", "LOCAL_RANK")},
+    }
+    here.barrier()
+    scratch = Path(f"{path}.{os.getpid()}")
+    scratch.write_text(json.dumps(facts))
+    scratch.rename(f"{path}-{spec.place.rank}")
+
+
 def main() -> NoReturn:
     from det_jupyter.worker.birth import prepare_process
 

@@ -32,6 +32,7 @@ from det_jupyter.wire import (
     Capsule,
     Chunk,
     CloseRun,
+    DevicesSeen,
     GangExited,
     GangPlan,
     GangStarted,
@@ -83,6 +84,9 @@ class FakeMaster:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.registrations: list[RegisterAgent] = []
+        self.registered: dict[str, list[RegisterAgent]] = {}  # by agent
+        self.devices: dict[str, list[DevicesSeen]] = {}  # by agent
+        self.told_by: dict[str, str] = {}  # allocation -> the agent that told of its end
         self.texts: dict[tuple[str, str], list[str]] = {}
         self.sizes: dict[tuple[str, str], int] = {}
         self.arrivals: list[tuple[float, Chunk]] = []
@@ -95,7 +99,7 @@ class FakeMaster:
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queues: list[asyncio.Queue[AgentCommand]] = []
+        self._queues: dict[str, asyncio.Queue[AgentCommand]] = {}  # by agent
         self._token = ""
 
     # what a test does with it
@@ -139,15 +143,21 @@ class FakeMaster:
         self._server = self._thread = None
         self._queues.clear()
 
-    def order(self, command: AgentCommand) -> None:
-        """Send a command to the agents that are linked."""
+    @property
+    def linked(self) -> list[str]:
+        """The agents that listen for commands."""
+        return sorted(self._queues)
+
+    def order(self, command: AgentCommand, *, to: str | None = None) -> None:
+        """Send a command to this agent, or to all that are linked."""
         assert self._loop is not None
-        for queue in self._queues:
-            self._loop.call_soon_threadsafe(queue.put_nowait, command)
+        for agent_id, queue in self._queues.items():
+            if to in (None, agent_id):
+                self._loop.call_soon_threadsafe(queue.put_nowait, command)
 
     def begin(self, plan: GangPlan) -> GangStarted:
         """Start a gang and wait until it is."""
-        self.order(StartGang(plan=plan))
+        self.order(StartGang(plan=plan), to=plan.agent_ids[0] if plan.agent_ids else None)
         return wait_until(lambda: self.started.get(plan.allocation_id), "the gang has started")
 
     def signal(self, allocation_id: str, timeout_s: float) -> None:
@@ -193,12 +203,13 @@ class FakeMaster:
     async def _register(self, agent_id: str, registration: RegisterAgent) -> Offsets:
         self.num_requests += 1
         self.registrations.append(registration)
+        self.registered.setdefault(agent_id, []).append(registration)
         return self._offsets()
 
     async def _commands(self, agent_id: str, session: str) -> StreamingResponse:
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[AgentCommand] = asyncio.Queue()
-        self._queues.append(queue)
+        self._queues[agent_id] = queue
 
         async def lines() -> AsyncIterator[str]:
             yield "\n"
@@ -219,7 +230,10 @@ class FakeMaster:
                     self._store(report)
                 case GangStarted():
                     self.started[report.allocation_id] = report
+                case DevicesSeen():
+                    self.devices.setdefault(agent_id, []).append(report)
                 case GangExited():
+                    self.told_by[report.allocation_id] = agent_id
                     self.exited_at.setdefault(report.allocation_id, time.monotonic())
                     self.exited[report.allocation_id] = report
         if self.forget_answers:
@@ -294,14 +308,18 @@ class AgentProcess:
 
 @contextmanager
 def agent_with_master(
-    home: Path, variables: dict[str, str] | None = None, options: list[str] | None = None
+    home: Path,
+    variables: dict[str, str] | None = None,
+    options: list[str] | None = None,
+    *,
+    num_agents: int = 1,
 ) -> Iterator[tuple[AgentProcess, FakeMaster]]:
-    """Run an agent that is linked to a fake master. Nothing is left after."""
+    """Run an agent process whose agents are linked to a fake master. Nothing is left after."""
     master = FakeMaster(home)
     master.start()
     try:
         with AgentProcess(home, variables or {}, options or []) as agent:
-            wait_until(lambda: master.is_linked, "the agent is linked")
+            wait_until(lambda: len(master.linked) == num_agents, "the agents are linked")
             yield agent, master
     finally:
         master.stop()

@@ -16,10 +16,11 @@ import pytest
 from det_jupyter import paths
 from det_jupyter.agent import service
 from det_jupyter.agent.link import Link
+from det_jupyter.agent.offers import Offer
 from det_jupyter.agent.processes import RankProcesses, has_ended
 from det_jupyter.agent.runner import Runner
 from det_jupyter.agent.runs import Run
-from det_jupyter.agent.service import Service
+from det_jupyter.agent.service import Service, serve
 from det_jupyter.agent.spawn import Spawner
 from det_jupyter.agent.zygotes import Zygotes
 from det_jupyter.wire import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
@@ -59,6 +60,7 @@ class NoZygotes:
 def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
     folder.mkdir()
     return Runner(
+        agents=["here"],
         adopted=[],
         zygotes=cast(Zygotes, zygotes),
         spawner=Spawner(),
@@ -69,9 +71,9 @@ def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
 
 
 async def end_of_a_gang(runner: Runner) -> GangExited:
-    runner.obey(StartGang(plan=make_plan("1.1.1", [])))
+    runner.obey(StartGang(plan=make_plan("1.1.1", [])), agent_id="here")
     async with asyncio.timeout(20):
-        while (ended := runner.runs["1.1.1"].exited) is None:
+        while (ended := runner.runs_of("here")["1.1.1"].exited) is None:
             await asyncio.sleep(0.01)
     assert not runner.has_living_gangs
     return ended
@@ -118,8 +120,8 @@ def test_link_that_breaks_unexpectedly_is_tried_again_and_told_once(
 
     monkeypatch.setattr(service, "open_link", open_link)
     runner = make_runner(NoZygotes(), tmp_path / "sockets")
-    agent = Service(agent_id="here", session="1", slots=[], runner=runner, leave_after_s=0.5)
-    asyncio.run(agent.run())
+    agent = Service(offer=Offer(agent_id="here", slots=[]), session="1", runner=runner)
+    asyncio.run(serve([agent], runner=runner, leave_after_s=0.5))
     assert len(tries) > 1
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.getMessage() == "the link to the master broke; it is tried again"

@@ -13,7 +13,14 @@ from det_jupyter.master.service import restore_machine
 from det_jupyter.master.store import Store
 from det_jupyter.master.work import Work
 from det_jupyter.wire import StartGang
-from tests.unit.machine_world import completed, exited, registered, submitted, validated
+from tests.unit.machine_world import (
+    completed,
+    exited,
+    reasons_of,
+    registered,
+    submitted,
+    validated,
+)
 
 TRIALS = 1500
 
@@ -27,7 +34,7 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
 
     def tell(event: Event) -> list[str]:
         with store.transaction():
-            work = Work(machine, store, float(machine.state.seq))
+            work = Work(machine, store, float(machine.state.seq), reasons_of(machine))
             work.handle(event)
         if store.snapshot_seq != taken[-1]:
             taken.append(store.snapshot_seq)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC
 from typing import Any
 
 from det_jupyter.config import parse_config
@@ -15,6 +16,7 @@ from det_jupyter.master.events import (
 )
 from det_jupyter.master.machine import Command, Machine, ToAgent
 from det_jupyter.master.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.why import Whys
 from det_jupyter.records import (
     CheckpointSaved,
     FirstStep,
@@ -70,8 +72,23 @@ class World:
         assert allocation is not None
         return allocation
 
+    def waiting_for(self, trial_id: int = 1) -> str | None:
+        """Return why a trial does not run, as its view says it."""
+        return reasons_of(self.machine, self.now).sentence(self.trial(trial_id))
+
     def allocation_state(self, trial_id: int = 1) -> AllocationState:
         return self.allocation(trial_id).state
+
+
+def reasons_of(machine: Machine, now: float = 0.0) -> Whys:
+    return Whys(
+        machine,
+        progress={},
+        is_connected=lambda agent_id: True,
+        now=now,
+        most=16,
+        zone=UTC,
+    )
 
 
 Parts = dict[str, dict[Any, str]]

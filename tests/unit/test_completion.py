@@ -27,6 +27,9 @@ class NoMaster(Lookups):
         return {
             "templates": ["cifar", "digits"],
             "experiments": ["12", "7"],
+            "agents": ["left", "right"],
+            "pools": ["default", "night"],
+            "waiting trials": ["9", "11"],
             "metrics of Cat": ["accuracy", "error"],
         }.get(question, [])
 
@@ -56,7 +59,9 @@ def offered(text: str, token: str | None = None) -> list[str]:
 def test_the_verbs_of_a_line_are_offered() -> None:
     assert offered("%det_experiment ch") == ["change"]
     assert set(offered("%det_experiment ")) >= {"list", "trials", "config", "change", "?"}
-    assert offered("%det ") == ["template", "tpl", "--help"]
+    assert set(offered("%det ")) >= {"slots", "job", "pool", "queue", "why", "template", "tpl"}
+    assert set(offered("%det job ")) == {"list", "ls", "move", "update", "update-batch", "--help"}
+    assert offered("%det a dis") == ["disable"]
     assert set(offered("%det  template ")) >= {"list", "show", "set", "delete"}
 
 
@@ -68,6 +73,19 @@ def test_numbers_names_and_options_follow_their_verbs() -> None:
     assert offered("%%det_experiment --template ") == ["cifar", "digits"]
     assert "preview" in offered("%%det_experiment --slots 2 --p", "p")
     assert offered("%det_experiment nonsense ") == []
+
+
+def test_agents_pools_trials_and_other_experiments_are_offered() -> None:
+    assert offered("%det slot enable ") == ["left", "right", "--help"]
+    assert offered("%det slot disable left ") == ["--drain", "--help"]
+    assert offered("%det job move 5 --ahead-of ") == ["12", "7"]
+    assert offered("%det job list -p ") == ["default", "night"]
+    assert offered("%det why ") == ["9", "11", "--experiment", "--help"]
+    assert offered("%det_experiment set 7 --pool n", "n") == ["night"]
+    assert offered("%%det_experiment f") == ["fork"]
+    assert offered("%%det_experiment fork ")[:2] == ["12", "7"]
+    assert offered("%%det_experiment\nresources: {resource_pool: ") == ["default", "night"]
+    assert offered("%%det_experiment fork 7\nsear") == ["searcher: "]
 
 
 def test_other_cells_are_left_alone() -> None:

@@ -1,11 +1,30 @@
-"""The copy of an experiment that a view keeps: every item is applied once, in order."""
+"""The copy of an experiment that a view keeps: every item is applied once, in order.
+
+Slots and queue come with it, fetched anew when they have changed, but not too often.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Generator
+from typing import Any, cast
 
-from det_jupyter.client import LiveExperiment
-from det_jupyter.wire import Capsule, Curve, ExperimentView, FeedItem, State
+import pytest
+
+from det_jupyter.client import Client, Follower, LiveExperiment, follow
+from det_jupyter.client.follow import ClusterWatch
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable
+from det_jupyter.wire import (
+    Capsule,
+    ClusterView,
+    Curve,
+    ExperimentView,
+    FeedItem,
+    QueueEntry,
+    Reason,
+    State,
+    TrialView,
+)
 
 
 def live(curves: list[Curve] | None = None, seq: int = 10) -> LiveExperiment:
@@ -84,3 +103,183 @@ def test_what_was_fetched_with_a_curve_is_not_added_again() -> None:
     copy = live([fetched], seq=10)  # the number was read before the curves were
     copy.apply(item(11, "metrics", batches(2, [2.0, 1.0])))
     assert copy.curves[(1, "batches", "loss")].steps == [1, 2, 3]
+
+
+NOT_STOPPED = threading.Event()
+
+
+class FakeClient:
+    """Answers as a master that has one experiment and a queue."""
+
+    def __init__(self, *queue: QueueEntry, error: DetError | None = None) -> None:
+        self.queue = list(queue)
+        self.error = error
+        self.now = 100.0
+        self.asked: list[str] = []
+        self.items: list[FeedItem | None] = []
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        return live().experiment
+
+    def curves(self, experiment_id: int) -> list[Curve]:
+        return []
+
+    def checkpoints(self, experiment_id: int) -> list[Any]:
+        return []
+
+    def cluster(self, *, limit: int | None = None) -> ClusterView:
+        self.asked.append(f"cluster {limit}")
+        if self.error is not None:
+            raise self.error
+        return ClusterView(pools=[], queue=self.queue, num_waiting=len(self.queue), at=self.now)
+
+    def reason(self, trial_id: int) -> Reason:
+        self.asked.append(f"reason {trial_id}")
+        return Reason(trial_id=trial_id, cause="turn", sentence="far back")
+
+    def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
+        yield from self.items
+
+
+def waiting(trial_id: int, experiment_id: int = 1) -> QueueEntry:
+    return QueueEntry(
+        trial_id=trial_id, experiment_id=experiment_id, experiment_name="", allocation_id="",
+        pool="default", slots=1, priority=42, weight=1.0, queued_at=0.0, position=0,
+        reason=Reason(trial_id=trial_id, cause="slots", sentence=f"trial {trial_id} waits"),
+    )  # fmt: skip
+
+
+def trial_view(trial_id: int, **changes: Any) -> TrialView:
+    fields = {
+        "experiment_id": 1, "state": State.ACTIVE, "hparams": {}, "seed": 0, "created_at": 0.0,
+    }  # fmt: skip
+    return TrialView(id=trial_id, **{**fields, **changes})
+
+
+def changed(at: float) -> FeedItem:
+    return FeedItem(seq=11, at=at, kind="cluster", experiment_id=0, data={})
+
+
+def watching(client: FakeClient, copy: LiveExperiment) -> ClusterWatch:
+    return ClusterWatch(cast("Client", client), copy)
+
+
+@pytest.fixture
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_CLUSTER_PERIOD_S", 0.0)
+    monkeypatch.setattr(follow, "_CLUSTER_SHARE", 0.0)
+
+
+@pytest.mark.usefixtures("_fast")
+def test_slots_and_queue_are_fetched_at_first_and_when_they_have_changed() -> None:
+    client, copy = FakeClient(waiting(4), waiting(9, experiment_id=2)), live()
+    watch = watching(client, copy)
+    assert watch.refresh(NOT_STOPPED)
+    assert copy.cluster is not None
+    assert {id: reason.sentence for id, reason in copy.reasons.items()} == {4: "trial 4 waits"}
+    assert not watch.refresh(NOT_STOPPED)
+    watch.hear(changed(at=101.0))
+    assert watch.refresh(NOT_STOPPED)
+    assert client.asked == ["cluster 50", "cluster 50"]
+
+
+@pytest.mark.usefixtures("_fast")
+def test_change_that_the_copy_has_already_is_not_fetched_again() -> None:
+    client, copy = FakeClient(), live()
+    watch = watching(client, copy)
+    watch.refresh(NOT_STOPPED)
+    watch.hear(changed(at=99.0))
+    assert not watch.refresh(NOT_STOPPED)
+    watch.hear(changed(at=20.0))  # the master's clock was set back
+    assert watch.refresh(NOT_STOPPED)
+
+
+@pytest.mark.usefixtures("_fast")
+def test_other_items_do_not_fetch_the_slots() -> None:
+    client, copy = FakeClient(), live()
+    watch = watching(client, copy)
+    watch.refresh(NOT_STOPPED)
+    watch.hear(item(12, "metrics", batches(1, [3.0])))
+    assert not watch.refresh(NOT_STOPPED)
+
+
+def test_slots_that_were_fetched_just_now_wait_for_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow, "_CLUSTER_PERIOD_S", 60.0)
+    client, copy = FakeClient(), live()
+    watch = watching(client, copy)
+    watch.refresh(NOT_STOPPED)
+    watch.hear(changed(at=101.0))
+    stopped = threading.Event()
+    stopped.set()
+    assert not watch.refresh(stopped)
+    assert client.asked == ["cluster 50"]
+
+
+def test_what_takes_long_to_fetch_is_fetched_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_CLUSTER_PERIOD_S", 0.0)
+    monkeypatch.setattr(follow, "_CLUSTER_SHARE", 1e12)
+    client, copy = FakeClient(), live()
+    watch = watching(client, copy)
+    watch.refresh(NOT_STOPPED)
+    watch.hear(changed(at=101.0))
+    assert not watch.refresh(NOT_STOPPED)
+    assert client.asked == ["cluster 50"]
+
+
+@pytest.mark.usefixtures("_fast")
+def test_trial_too_far_back_in_the_queue_is_asked_for() -> None:
+    client, copy = FakeClient(waiting(9, experiment_id=2)), live()
+    copy.experiment.trials = [
+        trial_view(3, state=State.COMPLETED),
+        trial_view(4, is_resting=True),
+        trial_view(5),
+        trial_view(6),
+    ]
+    watching(client, copy).refresh(NOT_STOPPED)
+    assert client.asked == ["cluster 50", "reason 5"]
+    assert {id: reason.sentence for id, reason in copy.reasons.items()} == {5: "far back"}
+
+
+@pytest.mark.usefixtures("_fast")
+def test_paused_experiment_is_not_asked_why_it_waits() -> None:
+    client, copy = FakeClient(), live()
+    copy.experiment.state = State.PAUSED
+    copy.experiment.trials = [trial_view(5)]
+    watching(client, copy).refresh(NOT_STOPPED)
+    assert client.asked == ["cluster 50"]
+
+
+def test_experiment_that_is_over_fetches_no_slots() -> None:
+    client, copy = FakeClient(), live()
+    copy.experiment.state = State.COMPLETED
+    assert not watching(client, copy).refresh(NOT_STOPPED)
+    assert client.asked == []
+
+
+def test_refusal_to_tell_of_slots_leaves_the_rest_of_the_copy() -> None:
+    client, copy = FakeClient(error=Conflict("not now")), live()
+    watching(client, copy).refresh(NOT_STOPPED)
+    assert copy.cluster is None
+
+
+def test_master_that_is_gone_while_asked_for_slots_is_looked_for_anew() -> None:
+    client, copy = FakeClient(error=MasterUnreachable("gone")), live()
+    with pytest.raises(MasterUnreachable):
+        watching(client, copy).refresh(NOT_STOPPED)
+
+
+@pytest.mark.usefixtures("_fast")
+def test_follower_shows_slots_and_queue() -> None:
+    client = FakeClient(waiting(4))
+    over = live().experiment.model_dump(mode="json") | {"state": "COMPLETED"}
+    client.items = [None, changed(at=101.0), item(12, "experiment", over)]
+    seen: list[int] = []
+    follower = Follower(
+        cast("Client", client), 1, lambda copy: seen.append(len(copy.reasons))
+    ).start()
+    follower.thread.join(5)
+    assert follower.error is None
+    assert client.asked == ["cluster 50", "cluster 50"]
+    assert seen == [0, 1, 1, 1, 0]

@@ -100,7 +100,11 @@ def test_a_stop_may_be_sharpened_but_not_softened() -> None:
         State.STOPPING_KILLED,
         State.STOPPING_ERROR,
     }
-    assert TRANSITIONS[State.STOPPING_CANCELED] == {State.CANCELED, State.STOPPING_KILLED}
+    assert TRANSITIONS[State.STOPPING_CANCELED] == {
+        State.CANCELED,
+        State.STOPPING_KILLED,
+        State.STOPPING_ERROR,
+    }
     assert TRANSITIONS[State.STOPPING_KILLED] == {State.CANCELED}
 
 
@@ -115,15 +119,15 @@ def test_every_stopping_state_ends_in_its_terminal_state() -> None:
         assert terminal in TRANSITIONS[stopping]
 
 
-def test_terminal_states_absorb() -> None:
-    assert {state for state in State if state.is_terminal} == {
-        State.COMPLETED,
-        State.CANCELED,
-        State.ERROR,
-    }
-    for state in State:
-        assert state.is_terminal == (TRANSITIONS[state] == set())
+def test_what_is_over_can_be_continued_or_deleted_and_nothing_else() -> None:
+    for state in (State.COMPLETED, State.CANCELED, State.ERROR):
+        assert TRANSITIONS[state] == {State.ACTIVE, State.DELETING}
     assert ALLOCATION_TRANSITIONS[AllocationState.ENDED] == set()
+
+
+def test_a_deletion_that_failed_can_only_be_tried_again() -> None:
+    assert TRANSITIONS[State.DELETING] == {State.DELETE_FAILED}
+    assert TRANSITIONS[State.DELETE_FAILED] == {State.DELETING}
 
 
 def test_an_allocation_may_end_from_everywhere() -> None:
@@ -133,8 +137,8 @@ def test_an_allocation_may_end_from_everywhere() -> None:
 
 def test_a_forbidden_move_of_a_trial_tells_its_story() -> None:
     with pytest.raises(InvalidTransition) as caught:
-        move(make_trial(State.COMPLETED), State.ACTIVE)
-    assert str(caught.value) == "trial 3: COMPLETED cannot become ACTIVE"
+        move(make_trial(State.COMPLETED), State.PAUSED)
+    assert str(caught.value) == "trial 3: COMPLETED cannot become PAUSED"
     assert caught.value.story == ["created", "its gang was lost"]
 
 

@@ -98,8 +98,9 @@ def test_a_start_on_slots_that_are_gone_is_placed_anew() -> None:
     world.tell(registered(slots=4), submitted(slots=3))
     commands = world.tell(registered(slots=2))
     assert commands == [world.order(CloseRun(allocation_id="1.1.1"))]
-    assert world.trial().waiting_for == (
-        "needs 3 slots; the largest agent, box, has 2: it cannot run now"
+    assert world.waiting_for() == (
+        "needs 3 slots; pool default has 1 agent with 2 slots; values that can run: 1, 2; "
+        "ask for 2 instead of 3"
     )
 
 
@@ -139,7 +140,9 @@ def test_the_trials_of_a_lost_agent_wait_for_another(world: World) -> None:
     world.tell(*running(), saved(20))
     assert world.tell(AgentLost(agent_id="box")) == [world.order(CloseRun(allocation_id="1.1.1"))]
     assert world.machine.state.agents == {}
-    assert world.trial().waiting_for == "needs 2 slots; no agent is connected yet"
+    assert world.waiting_for() == (
+        "needs 2 slots; no agent of pool default is connected; starts when one comes that has them"
+    )
     assert world.trial().restarts == 0
     (_, start) = world.tell(registered(slots=2, agent_id="other"))
     assert started_runs([start]) == ["1.1.2"]

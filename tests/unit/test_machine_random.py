@@ -18,22 +18,38 @@ from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.events import (
     ActivateRequested,
     AgentLost,
+    ArchiveRequested,
     CancelRequested,
+    CheckpointsDeleted,
+    ContinueRequested,
+    DeleteRequested,
+    DevicesReported,
     Event,
+    ExperimentDeleted,
     KillRequested,
     KillTrialRequested,
+    LogMatched,
+    MoveRequested,
     PauseRequested,
+    PoolsSet,
+    ResourcesChangeRequested,
+    RetentionSet,
     SearchChangeRequested,
+    SlotsSwitched,
     parse_event,
 )
-from det_jupyter.master.machine import Command, Machine, ToAgent, TruncateMetrics
+from det_jupyter.master.machine import Command, Machine, ToAgent
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.wire import (
     AllocationState,
+    ChangeResources,
     CloseRun,
+    DeviceProcess,
     KillGang,
+    MoveInQueue,
     SignalGang,
     StartGang,
+    SwitchSlots,
 )
 from tests.unit.machine_world import (
     check_changes,
@@ -51,7 +67,7 @@ from tests.unit.machine_world import (
     validated,
 )
 
-AGENTS = st.sampled_from(["a", "b"])
+AGENTS = st.sampled_from(["a", "b", "c"])
 STEPS = st.integers(0, 50)
 METRICS = st.sampled_from([None, 0.0, 0.5, -1.0, math.nan, math.inf])
 REQUESTS = st.sampled_from([PauseRequested, ActivateRequested, CancelRequested, KillRequested])
@@ -79,6 +95,23 @@ EXITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 )
 
 
+# What may change something that is over.
+WAKING = (
+    ArchiveRequested, CheckpointsDeleted, ContinueRequested, DeleteRequested, ExperimentDeleted,
+    RetentionSet,
+)  # fmt: skip
+POLICIES: list[dict[str, Any]] = [
+    {"type": "priority"},
+    {"type": "priority", "preemption": True},
+    {"type": "fair_share"},
+    {"type": "fair_share", "preemption": True},
+    {"type": "round_robin"},
+    {"type": "priority", "preemption": True, "allow_heterogeneous_fits": True},
+    {"type": "priority", "fitting_policy": "worst"},
+]
+PRIORITIES = st.sampled_from([1, 20, 42, 99])
+
+
 class RandomLife(RuleBasedStateMachine):
     """A master's life: users, agents and ranks at random."""
 
@@ -102,6 +135,8 @@ class RandomLife(RuleBasedStateMachine):
             assert self.machine.changes().experiments == set()
             return
         self.history.append((self.now, event.model_dump_json()))
+        if isinstance(event, WAKING):
+            self.ended.clear()
         check_changes(self.machine, parts)
         self.commands += commands
         for command in commands:
@@ -109,10 +144,8 @@ class RandomLife(RuleBasedStateMachine):
 
     def check_command(self, command: Command) -> None:
         assert command.cause == self.machine.state.seq
-        if isinstance(command, TruncateMetrics):
-            assert command.trial_id in self.machine.state.trials
+        if not isinstance(command, ToAgent):
             return
-        assert isinstance(command, ToAgent), "no searcher here has a sampler"
         match command.command:
             case StartGang(plan=plan):
                 allocation = self.machine.state.trials[plan.trial_id].allocation
@@ -122,8 +155,10 @@ class RandomLife(RuleBasedStateMachine):
                 )  # fmt: skip
                 assert allocation.agent_id == command.agent_id
                 assert allocation.slots == plan.slots
-                offered = self.machine.state.agents[command.agent_id].slots
-                assert all(slot in offered for slot in plan.slots)
+                assert plan.agent_ids[0] == command.agent_id
+                for agent_id, slot in zip(plan.agent_ids, plan.slots, strict=True):
+                    offered = self.machine.state.agents[agent_id].slots
+                    assert slot.id < 0 or slot in offered
             case SignalGang(allocation_id=allocation_id):
                 found = self.machine.state.find_allocation(allocation_id)
                 assert found is not None
@@ -142,7 +177,7 @@ class RandomLife(RuleBasedStateMachine):
 
     def slots_of(self, run_id: str) -> int:
         experiment = self.machine.state.experiments.get(int(run_id.split(".")[0]))
-        return experiment.slots_per_trial if experiment is not None else 1
+        return max(1, experiment.slots_per_trial) if experiment is not None else 1
 
     def some_run(self, data: st.DataObject) -> str:
         """Return a run, most often the present one of a trial: that is where things happen."""
@@ -154,23 +189,147 @@ class RandomLife(RuleBasedStateMachine):
         return data.draw(choices)
 
     @rule(
-        slots=st.integers(1, 4),
-        priority=st.sampled_from([1, 42]),
+        slots=st.integers(0, 6),
+        priority=PRIORITIES,
+        max_slots=st.none() | st.none() | st.integers(1, 8),
+        is_single_node=st.booleans(),
+        pool=st.sampled_from(["", "", "", "night"]),
+        queue_anyway=st.booleans(),
         max_restarts=st.integers(0, 2),
         smaller=st.booleans(),
         searcher=st.sampled_from(SEARCHERS),
     )
     def submit(
-        self, slots: int, priority: int, max_restarts: int, smaller: bool, searcher: dict[str, Any]
+        self,
+        slots: int,
+        priority: int,
+        max_slots: int | None,
+        is_single_node: bool,
+        pool: str,
+        queue_anyway: bool,
+        max_restarts: int,
+        smaller: bool,
+        searcher: dict[str, Any],
     ) -> None:
         searcher = searcher | {"metric": "error", "smaller_is_better": smaller}
+        resources: dict[str, Any] = {"priority": priority, "resource_pool": pool}
+        if max_slots is not None:
+            resources["max_slots"] = max(max_slots, slots)
+        event = submitted(
+            slots=slots,
+            max_restarts=max_restarts,
+            searcher=searcher,
+            hyperparameters={"global_batch_size": 8, "lr": LR},
+            resources=resources | {"is_single_node": is_single_node},
+        )
+        self.tell(event.model_copy(update={"queue_anyway": queue_anyway}))
+
+    @rule(
+        experiment_id=st.integers(1, 6),
+        priority=st.none() | PRIORITIES,
+        weight=st.none() | st.sampled_from([0.0, 0.5, 3.0]),
+        max_slots=st.none() | st.just("none") | st.integers(0, 8),
+        pool=st.sampled_from([None, None, "default", "night"]),
+    )
+    def change_resources(
+        self,
+        experiment_id: int,
+        priority: int | None,
+        weight: float | None,
+        max_slots: Any,
+        pool: str | None,
+    ) -> None:
+        change = ChangeResources(
+            priority=priority, weight=weight, max_slots=max_slots, resource_pool=pool
+        )
+        self.tell(ResourcesChangeRequested(experiment_id=experiment_id, change=change))
+
+    @rule(
+        experiment_id=st.integers(1, 6),
+        ahead_of=st.none() | st.integers(1, 6),
+        behind=st.none() | st.integers(1, 6),
+    )
+    def move(self, experiment_id: int, ahead_of: int | None, behind: int | None) -> None:
+        move = MoveInQueue(ahead_of=ahead_of, behind=behind)
+        self.tell(MoveRequested(experiment_id=experiment_id, move=move))
+
+    @rule(
+        agent_id=AGENTS,
+        slots=st.none() | st.lists(st.integers(0, 4), max_size=2),
+        enabled=st.booleans(),
+        drain=st.booleans(),
+    )
+    def switch(self, agent_id: str, slots: list[int] | None, enabled: bool, drain: bool) -> None:
+        switch = SwitchSlots(slots=slots, enabled=enabled, drain=drain)
+        self.tell(SlotsSwitched(agent_id=agent_id, switch=switch))
+
+    @rule(agent_id=AGENTS, slots=st.sets(st.integers(0, 4), max_size=2))
+    def report_strangers(self, agent_id: str, slots: set[int]) -> None:
+        stranger = [DeviceProcess(pid=7, command="python train.py")]
+        processes = dict.fromkeys(slots, stranger)
+        self.tell(DevicesReported(agent_id=agent_id, processes=processes))
+
+    @rule(
+        default=st.sampled_from(POLICIES),
+        night=st.none() | st.sampled_from(POLICIES),
+        shares=st.booleans(),
+    )
+    def set_pools(
+        self, default: dict[str, Any], night: dict[str, Any] | None, shares: bool
+    ) -> None:
+        pools: list[dict[str, Any]] = [
+            {"pool_name": "default", "scheduler": default, "share_devices": shares}
+        ]
+        if night is not None:
+            pools.append({"pool_name": "night", "agents": ["c*"], "scheduler": night})
+        self.tell(PoolsSet(pools=pools))
+
+    @rule(experiment_id=st.integers(1, 6), is_archived=st.booleans())
+    def archive(self, experiment_id: int, is_archived: bool) -> None:
+        self.tell(ArchiveRequested(experiment_id=experiment_id, is_archived=is_archived))
+
+    @rule(experiment_id=st.integers(1, 6), error=st.sampled_from(["", "disk"]))
+    def delete(self, experiment_id: int, error: str) -> None:
+        self.tell(DeleteRequested(experiment_id=experiment_id))
+        self.tell(ExperimentDeleted(experiment_id=experiment_id, error=error))
+
+    @rule(experiment_id=st.integers(1, 6))
+    def go_on(self, experiment_id: int) -> None:
+        if experiment := self.machine.state.experiments.get(experiment_id):
+            self.tell(ContinueRequested(experiment_id=experiment_id, config=experiment.config))
+
+    @rule(experiment_id=st.integers(1, 6), kept=st.tuples(*[st.integers(0, 2)] * 3))
+    def keep_others(self, experiment_id: int, kept: tuple[int, int, int]) -> None:
         self.tell(
-            submitted(
-                slots=slots,
-                max_restarts=max_restarts,
-                searcher=searcher,
-                hyperparameters={"global_batch_size": 8, "lr": LR},
-                resources={"priority": priority},
+            RetentionSet(
+                experiment_id=experiment_id,
+                save_experiment_best=kept[0],
+                save_trial_best=kept[1],
+                save_trial_latest=kept[2],
+            )
+        )
+
+    @rule(experiment_id=st.integers(1, 6))
+    def checkpoints_are_deleted(self, experiment_id: int) -> None:
+        orders = [
+            command
+            for command in self.commands
+            if type(command).__name__ == "DeleteCheckpoints"
+            and command.experiment_id == experiment_id  # type: ignore[union-attr]
+        ]
+        if orders:
+            uuids = list(orders[-1].uuids)  # type: ignore[union-attr]
+            self.tell(CheckpointsDeleted(experiment_id=experiment_id, uuids=uuids))
+
+    @rule(data=st.data(), action=st.sampled_from(["cancel_retries", "exclude_node"]))
+    def log_matches(self, data: st.DataObject, action: Any) -> None:
+        self.tell(
+            LogMatched(
+                allocation_id=self.some_run(data),
+                rank=0,
+                pattern="CUDA",
+                action=action,
+                line="CUDA out of memory",
             )
         )
 

@@ -61,6 +61,7 @@ def make_plan(run: int = 1, checkpoint: CheckpointRef | None = None) -> GangPlan
         python="/usr/bin/python3",
         cwd="/home/user",
         slots=[slot(0), slot(1)],
+        agent_ids=["box", "box"],
         config=make_config(),
         hparams={"global_batch_size": 8, "lr": 0.1},
         seed=887852006,
@@ -87,9 +88,11 @@ def test_a_submitted_experiment_starts_at_once_where_slots_are_free(world: World
 def test_before_any_agent_is_there_a_trial_waits_and_says_so(world: World) -> None:
     assert world.tell(submitted()) == []
     assert world.allocation_state() is AllocationState.QUEUED
-    assert world.trial().waiting_for == "needs 2 slots; no agent is connected yet"
+    assert world.waiting_for() == (
+        "needs 2 slots; no agent of pool default is connected; starts when one comes that has them"
+    )
     assert world.tell(registered()) == [world.order(StartGang(plan=make_plan()))]
-    assert world.trial().waiting_for is None
+    assert world.waiting_for() is None
 
 
 def test_an_experiment_that_can_never_run_is_refused_with_what_could(world: World) -> None:
@@ -97,7 +100,8 @@ def test_an_experiment_that_can_never_run_is_refused_with_what_could(world: Worl
     with pytest.raises(ConfigError) as refusal:
         world.tell(submitted(slots=8))
     assert refusal.value.problems == [
-        "resources.slots_per_trial: got 8, but box has 2 cpu slots; values that can run: 1, 2"
+        "resources.slots_per_trial: got 8, but pool default has 1 agent with 2 slots; "
+        "values that can run: 1, 2"
     ]
     assert world.machine.state.experiments == {}
     world.tell(submitted())
@@ -120,15 +124,15 @@ def test_hyperparameters_are_drawn_from_the_experiment_s_seed(world: World) -> N
 def test_who_does_not_fit_waits_and_starts_when_the_holder_has_ended(world: World) -> None:
     world.tell(registered(slots=2), submitted("first"))
     assert world.tell(submitted("second", slots=1)) == []
-    assert world.trial(2).waiting_for == (
-        "needs 1 slot; 0 of 2 are free; experiment 1 “first” (trial 1) holds 2; "
-        "it starts when experiment 1 ends or is paused"
+    assert world.waiting_for(2) == (
+        "needs 1 slot; none of 2 is free; experiment 1 “first” (trial 1, priority 42, since "
+        "00:01, notebook digits.ipynb) holds 2; starts when it ends or is paused"
     )
     world.tell(*running(), *completed())
     close, start = world.tell(exited())
     assert close == world.order(CLOSE)
     assert start.command.plan.allocation_id == "2.2.1"  # type: ignore[union-attr]
-    assert world.trial(2).waiting_for is None
+    assert world.waiting_for(2) is None
 
 
 def test_the_more_urgent_experiment_goes_first_whenever_it_came(world: World) -> None:
@@ -141,24 +145,26 @@ def test_the_more_urgent_experiment_goes_first_whenever_it_came(world: World) ->
     assert world.allocation_state(2) is AllocationState.STARTING
 
 
-def test_a_smaller_later_trial_goes_ahead_of_one_that_does_not_fit(world: World) -> None:
+def test_a_smaller_later_trial_does_not_take_what_is_kept_for_one_ahead(world: World) -> None:
     world.tell(registered(slots=4), submitted(slots=3), submitted(slots=2), submitted(slots=1))
     states = [world.allocation_state(i) for i in (1, 2, 3)]
-    assert states == [
-        AllocationState.STARTING,
-        AllocationState.QUEUED,
-        AllocationState.STARTING,
-    ]
+    assert states == [AllocationState.STARTING, AllocationState.QUEUED, AllocationState.QUEUED]
+
+
+def test_a_smaller_later_trial_runs_where_the_one_ahead_could_not(world: World) -> None:
+    world.tell(registered(slots=4), registered(slots=1, agent_id="small", session="s2"))
+    world.tell(submitted(slots=3), submitted(slots=2), submitted(slots=1))
+    assert world.allocation_state(2) is AllocationState.QUEUED
+    assert world.allocation(3).agent_id == "small"
 
 
 def test_the_reason_to_wait_is_told_anew_when_it_changes(world: World) -> None:
     world.tell(registered(slots=2), submitted("first"), submitted("second"))
     world.tell(PauseRequested(experiment_id=1))
-    assert world.trial(2).waiting_for == (
-        "needs 2 slots; 0 of 2 are free; experiment 1 “first” (trial 1) holds 2 and is leaving; "
-        "it starts when experiment 1 has left"
+    assert world.waiting_for(2) == (
+        "needs 2 slots; none of 2 is free; experiment 1 “first” (trial 1, priority 42, since "
+        "00:01, notebook digits.ipynb) holds 2 and is leaving; starts when it has left"
     )
-    assert 2 in world.machine.changes().trials
 
 
 # Pause and activate
@@ -193,7 +199,7 @@ def test_a_trial_that_is_starting_is_asked_to_leave_too(world: World) -> None:
 def test_a_waiting_trial_that_is_paused_leaves_the_queue(world: World) -> None:
     world.tell(submitted(), PauseRequested(experiment_id=1))
     assert world.allocation_state() is AllocationState.ENDED
-    assert world.trial().waiting_for is None
+    assert world.waiting_for() is None
     assert world.tell(registered()) == []
 
 

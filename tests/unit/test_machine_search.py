@@ -194,7 +194,7 @@ def test_a_trial_without_an_answer_rests_and_gives_its_slots_back(world: World) 
     world.tell(validated(10, 0.5), saved(10))
     assert world.tell(reached(10)) == [world.order(preempt())]
     assert world.trial().is_resting
-    assert world.trial().waiting_for == (
+    assert world.waiting_for() == (
         "rests at 10 batches and holds no slots; goes on if it is among the best 1 of 3 there"
     )
     world.tell(ended("preempted", 10), exited(codes={0: 0}))
@@ -214,7 +214,7 @@ def test_a_resting_trial_that_is_promoted_goes_on_from_its_checkpoint(
     assert world.allocation(1).starts_from == world.trial(1).latest_checkpoint
     assert world.trial(1).latest_checkpoint is not None
     assert not world.trial(1).is_resting
-    assert world.trial(1).waiting_for is None
+    assert world.waiting_for(1) is None
 
 
 def test_a_trial_that_is_promoted_while_it_leaves_queues_when_it_has_left(

@@ -12,7 +12,8 @@ from det_jupyter.client import Client, Experiment, LiveExperiment
 from det_jupyter.client.ranking import ranked
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.notebook import handles, progress, verbs
-from det_jupyter.notebook.arguments import det_parser, line_parser, parse
+from det_jupyter.notebook.arguments import line_parser, parse
+from det_jupyter.notebook.det_arguments import det_parser
 from det_jupyter.notebook.drafts import located
 from det_jupyter.notebook.preview import Preview
 from det_jupyter.wire import (
@@ -175,7 +176,7 @@ def test_the_line_changes_a_search(
 
 def test_template_words_have_short_names() -> None:
     options = parse(det_parser(), "tpl list --detail")
-    assert (options.noun, options.verb, options.detail) == ("tpl", "list", True)
+    assert (options.noun, options.verb, options.detail) == ("template", "list", True)
     assert parse(det_parser(), "template remove x").name == "x"
 
 

@@ -14,14 +14,29 @@ from det_jupyter.notebook.arguments import cell_parser, line_parser
 from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.notebook.magics import DetMagics
 from det_jupyter.notebook.submit import find_class_problems, find_slot_problems
-from det_jupyter.wire import AgentView, ExperimentView, LogLine, State, TrialView
+from det_jupyter.wire import (
+    AgentStatus,
+    ExperimentView,
+    LogLine,
+    PoolStatus,
+    SlotStatus,
+    State,
+    TrialView,
+)
 from tests.unit.view_samples import experiment, slot, trial
 
 
-def agent(slots: int, *, connected: bool = True) -> AgentView:
-    return AgentView(
-        id=f"with-{slots}", hostname="here", pid=1, connected=connected,
-        slots=[slot(i) for i in range(slots)],
+def pool(*sizes: int, name: str = "default", connected: bool = True) -> PoolStatus:
+    agents = [
+        AgentStatus(
+            id=f"with-{size}", hostname="here", pool=name, connected=connected,
+            slots=[SlotStatus(slot=slot(i), state="free") for i in range(size)],
+        )
+        for size in sizes
+    ]  # fmt: skip
+    return PoolStatus(
+        name=name, policy="priority", preemption=False, agents=agents, num_slots=sum(sizes),
+        num_free=sum(sizes), num_waiting=0,
     )  # fmt: skip
 
 
@@ -62,15 +77,24 @@ def test_help_shows_both_magics_as_they_are_typed() -> None:
     assert cell_parser().format_help().startswith("%%det_experiment [options]")
 
 
-def test_slots_are_those_of_the_largest_connected_agent() -> None:
-    agents = [agent(2), agent(4), agent(16, connected=False)]
+def test_more_slots_than_a_pool_has_are_told_before_submission() -> None:
+    pools = [pool(16, name="big"), pool(2, 4)]
     document = {"resources": {"slots_per_trial": 10}}
-    assert find_slot_problems(document, agents) == [
-        "resources.slots_per_trial: got 10, but with-4 has 4 slots; expected at most 4"
+    assert find_slot_problems(document, pools) == [
+        "resources.slots_per_trial: got 10, but pool default has 6 slots; expected at most 6"
     ]
-    assert find_slot_problems(document, []) == []  # none has registered yet
-    assert find_slot_problems({"resources": {"slots_per_trial": 4}}, agents) == []
-    assert find_slot_problems({"resources": {"slots_per_trial": "x"}}, agents) == []
+    in_big = {"resources": {"slots_per_trial": 10, "resource_pool": "big"}}
+    assert find_slot_problems(in_big, pools) == []
+    assert find_slot_problems(document, []) == []  # nothing is known yet
+    assert find_slot_problems(document, [pool(2, connected=False)]) == []
+    assert find_slot_problems({"resources": {"slots_per_trial": "x"}}, pools) == []
+
+
+def test_a_pool_that_is_not_there_is_told_before_submission() -> None:
+    document = {"resources": {"resource_pool": "bg"}}
+    assert find_slot_problems(document, [pool(16, name="big"), pool(2)]) == [
+        "resources.resource_pool: got 'bg', expected one of big, default"
+    ]
 
 
 def test_an_entrypoint_that_is_not_there_names_those_that_are() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from det_jupyter.notebook.view import ViewState, build_view_state, render_html, render_plain
 from det_jupyter.notebook.view.svg import svg_chart
 from det_jupyter.wire import AllocationState, CapturedName, Curve, ExperimentView, State
+from tests.unit.view_cluster_samples import entry, leaving_for, reason, waiting
 from tests.unit.view_samples import (
     CREATED_AT,
     allocation,
@@ -169,6 +170,71 @@ def test_plain_text_of_a_waiting_trial_says_what_it_waits_for() -> None:
         "  waiting: Needs 4 slots; 2 of 8 are free.",
         "No metrics yet: the trial is not running.",
     ]
+
+
+def waiting_state(**changes: Any) -> ViewState:
+    view, cluster = waiting()
+    reasons = {1: reason(1, expected=None, why_unknown="nothing is known", **changes)}
+    return build_view_state(view, [], [], NOW, cluster=cluster, reasons=reasons)
+
+
+def test_plain_text_of_a_waiting_trial_says_what_would_start_it() -> None:
+    assert render_plain(waiting_state()).splitlines()[2:] == [
+        "trial 1: queued",
+        "  waiting: needs 4 slots; 2 of 8 are free; experiment 3 “resnet” holds 4; "
+        "starts when it ends or is paused",
+        "  when it starts is not known: nothing is known",
+        "  - wait until experiment 3 ends",
+        "  - pause experiment 3, which gives 4 slots back: %det_experiment pause 3",
+        "  - ask for 2 slots: %det_experiment set 7 --max-slots 2",
+        "8 slots: 6 used, 2 free · 95 waiting",
+        "No metrics yet: the trial is not running.",
+    ]
+
+
+def test_card_of_a_waiting_trial_says_what_would_start_it() -> None:
+    card = Elements(render_html(waiting_state()))
+    assert (
+        "experiment 3 “resnet” holds 4; starts when it ends or is paused "
+        "when it starts is not known: nothing is known "
+        "wait until experiment 3 ends "
+        "pause experiment 3, which gives 4 slots back %det_experiment pause 3 "
+        "ask for 2 slots %det_experiment set 7 --max-slots 2 "
+        "8 slots: 6 used, 2 free · 95 waiting"
+    ) in card.text
+    assert card.seen.count("code") == 2
+
+
+def test_search_of_which_nothing_runs_says_why() -> None:
+    view, curves, saved, now = search_experiment(16, 14)
+    for each in view.trials:
+        each.allocation = None
+    view.trials[-1].is_resting = False
+    number = view.trials[-1].id
+    own = reason(number, sentence="needs 4 slots", expected=None)
+    queue = waiting()[1].model_copy(update={"queue": [entry(number, 7, reason=own)]})
+    state = build_view_state(view, curves, saved, now, cluster=queue, reasons={number: own})
+    assert render_plain(state).splitlines()[2:4] == [
+        "waiting: needs 4 slots",
+        "- wait until experiment 3 ends",
+    ]
+    assert "needs 4 slots wait until experiment 3 ends" in Elements(render_html(state)).text
+
+
+def test_trial_that_makes_room_says_so() -> None:
+    state = built(experiment(trial(allocation=leaving_for(5))))
+    sentence = "makes room for experiment 5: saves a checkpoint, then queues at its place"
+    assert render_plain(state).splitlines()[2:4] == [
+        "trial 1: making room · 2 ranks (gloo) · first step after 0.09 s",
+        f"  {sentence}",
+    ]
+    assert sentence in Elements(render_html(state)).text
+
+
+def test_hostile_reason_stays_text() -> None:
+    state = waiting_state(sentence=HOSTILE)
+    assert "script" not in Elements(render_html(state)).seen
+    assert "\x1b" not in render_plain(state)
 
 
 def test_plain_text_of_a_failed_trial_has_the_traceback() -> None:

@@ -75,6 +75,39 @@ def test_what_an_exit_means(
     assert judge(make_trial(state), make_allocation(reason), exited(**facts)) is verdict
 
 
+def test_a_canceled_trial_whose_code_fails_before_it_has_saved_has_failed() -> None:
+    allocation = make_allocation(None, failure(0))
+    trial = make_trial(State.STOPPING_CANCELED)
+    assert judge(trial, allocation, exited({0: 1}, first_failed=0)) is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "facts"),
+    [
+        (State.STOPPING_CANCELED, "preempted", {"first_failed": 0}),  # it had said that it leaves
+        (State.STOPPING_CANCELED, None, {"killed": True}),
+        (State.STOPPING_CANCELED, None, {"lost": True}),
+        (State.STOPPING_KILLED, None, {"first_failed": 0}),
+        (State.STOPPING_COMPLETED, None, {"first_failed": 0}),
+    ],
+)
+def test_otherwise_a_failure_on_the_way_out_is_none(
+    state: State, reason: Reason | None, facts: dict[str, Any]
+) -> None:
+    allocation = make_allocation(reason, failure(0))
+    assert judge(make_trial(state), allocation, exited(**facts)) is Verdict.ENDED_AS_ASKED
+
+
+@pytest.mark.parametrize("state", [State.ACTIVE, State.PAUSED])
+def test_whoever_saved_after_being_asked_to_leave_was_preempted_even_if_a_rank_failed(
+    state: State,
+) -> None:
+    allocation = make_allocation(None, failure(1))
+    allocation.is_for_rest = True
+    verdict = judge(make_trial(state), allocation, exited({1: 1}, first_failed=1))
+    assert verdict is Verdict.PREEMPTED
+
+
 def test_the_earliest_failure_is_the_cause_whichever_rank_is_named() -> None:
     allocation = make_allocation(None, failure(0, at=6.0), failure(1, at=5.0))
     view, is_final = find_failure(allocation, exited({0: 1, 1: 1}, first_failed=0))

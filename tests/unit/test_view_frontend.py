@@ -11,13 +11,25 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 import pytest
 
 from det_jupyter._version import __version__
-from det_jupyter.notebook.view import model, words
+from det_jupyter.notebook.view import clustermodel, model, words
 
 FRONTEND = Path(__file__).parents[2] / "labextension"
-MODEL_TS = (FRONTEND / "src/model.ts").read_text(encoding="utf-8")
+MODEL_TS = "".join(
+    (FRONTEND / "src" / name).read_text(encoding="utf-8")
+    for name in ("model.ts", "clustermodel.ts")
+)
 CASES = json.loads((FRONTEND / "test/format-cases.json").read_text(encoding="utf-8"))
-NAMED = {model.Status: "Status", model.Verb: "Verb"}
-CLASSES = [each for each in vars(model).values() if is_typeddict(each)]
+NAMED = {
+    model.Status: "Status",
+    model.Verb: "Verb",
+    clustermodel.SlotState: "SlotState",
+}
+CLASSES = {
+    name: each
+    for module in (model, clustermodel)
+    for name, each in vars(module).items()
+    if is_typeddict(each)
+}
 
 
 def typescript(hint: Any) -> str:
@@ -44,16 +56,16 @@ def interface(name: str) -> dict[str, str]:
     return dict(re.findall(r"^  (\w+): (.*);$", body, re.MULTILINE))
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
 def test_each_class_of_the_state_has_its_interface(cls: type) -> None:
     fields = {name: typescript(hint) for name, hint in get_type_hints(cls).items()}
     assert interface(f"I{cls.__name__}") == fields
 
 
-@pytest.mark.parametrize("name", ["Status", "Verb"])
-def test_each_name_of_a_state_or_verb_is_known_to_the_front_end(name: str) -> None:
-    [text] = re.findall(rf"export type {name} =([^;]*);", MODEL_TS)
-    assert tuple(re.findall(r"'(\w+)'", text)) == get_args(getattr(model, name))
+@pytest.mark.parametrize("named", NAMED, ids=NAMED.values())
+def test_each_name_of_a_state_or_verb_is_known_to_the_front_end(named: Any) -> None:
+    [text] = re.findall(rf"export type {NAMED[named]} =([^;]*);", MODEL_TS)
+    assert tuple(re.findall(r"'(\w+)'", text)) == get_args(named)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))

@@ -23,6 +23,7 @@ from det_jupyter.notebook.view import (
     show,
 )
 from det_jupyter.notebook.view.model import Row
+from tests.unit.view_cluster_samples import waiting
 from tests.unit.view_samples import CREATED_AT, experiment, search_experiment, trial
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -123,6 +124,22 @@ def test_only_rows_that_changed_are_sent_again() -> None:
     assert 0 < len(widget.changed_rows) <= 16
     assert merged(widget) == rows_of(second)
     assert widget.state == second
+
+
+@pytest.mark.usefixtures("_built")
+def test_slots_are_sent_again_only_when_they_have_changed() -> None:
+    view, known = waiting()
+    before = build_view_state(view, [], [], CREATED_AT, cluster=known)
+    widget = Front(before, lambda verb: None).widget
+    assert widget.shown["cluster"] is None
+    assert widget.cluster == before["cluster"]
+    sent: set[str] = set()
+    widget.observe(lambda change: sent.add(change["name"]))
+    widget.state = build_view_state(view, [], [], CREATED_AT + 1, cluster=known)
+    assert sent == {"shown"}
+    widget.state = build_view_state(view, [], [], CREATED_AT + 1)
+    assert sent == {"shown", "cluster"}
+    assert widget.cluster is None
 
 
 @pytest.mark.usefixtures("_built")

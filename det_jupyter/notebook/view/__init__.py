@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from det_jupyter.notebook.view.card import render_html
 from det_jupyter.notebook.view.model import Verb, ViewState
+from det_jupyter.notebook.view.news import WaitingNews
 from det_jupyter.notebook.view.plain import render_plain
 from det_jupyter.notebook.view.show import Shown, bundle, live_widget, metadata
 from det_jupyter.notebook.view.state import build_view_state
@@ -12,6 +13,7 @@ __all__ = [
     "Shown",
     "Verb",
     "ViewState",
+    "WaitingNews",
     "build_view_state",
     "bundle",
     "live_widget",

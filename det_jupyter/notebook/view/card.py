@@ -9,6 +9,7 @@ from __future__ import annotations
 from html import escape
 
 from det_jupyter.notebook.view import lines
+from det_jupyter.notebook.view.clustermodel import Wait
 from det_jupyter.notebook.view.model import (
     Chart,
     Failure,
@@ -42,6 +43,7 @@ _PRE = (
     f"overflow-x:auto;border:1px solid {_LINE};border-radius:3px;padding:8px;margin:6px 0;"
     "font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit;white-space:pre"
 )
+_CODE = "font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit"
 _ALARM = "border-left:3px solid #d9534f;padding:2px 10px;margin:8px 0"
 _REMARK = f"border-left:3px solid {COLORS[1]};padding:2px 10px;margin:6px 0"
 _CHIP = (
@@ -70,10 +72,12 @@ def render_html(state: ViewState) -> str:
         _header(state),
         _block("p", state["message"], "margin:6px 0") if state["message"] else "",
         *(_failure(trial["failure"]) for trial in state["trials"] if trial["failure"]),
+        _wait(lines.wait_of_search(state)),
         _search(state["search"]) if state["search"] is not None else "",
         _charts(state),
         _metrics(state),
-        *(_trial(trial) for trial in state["trials"]),
+        *(_trial(trial, lines.wait_of(state, trial)) for trial in state["trials"]),
+        _block("div", lines.slots_line(state), _QUIET),
         _block("div", lines.checkpoints_line(state["checkpoints"]), _QUIET),
         *(_block("div", sentence, _QUIET) for sentence in lines.left_out(state)),
         _captured(state),
@@ -183,11 +187,27 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def _trial(trial: Trial) -> str:
+def _wait(wait: Wait | None) -> str:
+    if wait is None:
+        return ""
+    remedies = "".join(
+        f"<li>{_text(remedy['sentence'])} {_block('code', remedy['command'], _CODE)}</li>"
+        for remedy in wait["remedies"]
+    )
+    return (
+        f'<div style="{_REMARK}">{_text(wait["sentence"])}'
+        + _block("div", wait["expected"], _QUIET)
+        + (f'<ul style="margin:2px 0;padding-left:20px">{remedies}</ul>' if remedies else "")
+        + "</div>"
+    )
+
+
+def _trial(trial: Trial, wait: Wait | None) -> str:
     ranks = "".join(map(_rank, trial["ranks"]))
     return (
         f'<div style="margin:6px 0">{_text(lines.trial_title(trial))}'
-        + _block("div", trial["waiting_for"], _REMARK)
+        + _block("div", trial["makes_room"], _REMARK)
+        + _wait(wait)
         + (f"<div>{ranks}</div>" if ranks else "")
         + "</div>"
     )

@@ -6,8 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from det_jupyter.notebook.view.model import Status
-from det_jupyter.wire import AllocationState, AllocationView, ExperimentView, State, TrialView
+from det_jupyter.notebook.view.model import STATUS_WORDS, Status
+from det_jupyter.wire import (
+    AllocationState,
+    AllocationView,
+    ExperimentView,
+    SlotView,
+    State,
+    TrialView,
+)
 
 _ENDED: dict[State, Status] = {
     State.COMPLETED: "completed",
@@ -37,6 +44,19 @@ def trial_status(trial: TrialView, experiment_state: State) -> Status:
     is_active = trial.state is State.ACTIVE and not experiment_state.is_terminal
     status = _status(experiment_state if is_active else trial.state, [trial.allocation])
     return "resting" if trial.is_resting and status in ("queued", "paused") else status
+
+
+def makes_room_for(trial: TrialView) -> int | None:
+    """Return the experiment for which a trial was asked to leave, while it does."""
+    run = trial.allocation
+    is_leaving = run is not None and run.state is AllocationState.STOPPING
+    return run.preempted_by if run is not None and is_leaving else None
+
+
+def status_word(trial: TrialView, status: Status) -> str:
+    """Return what a reader sees of a trial's status."""
+    is_making_room = status == "pausing" and makes_room_for(trial) is not None
+    return "Making room" if is_making_room else STATUS_WORDS[status]
 
 
 def _status(state: State, allocations: Sequence[AllocationView | None]) -> Status:
@@ -74,3 +94,10 @@ def finite(metric: float | None) -> float | None:
 def fraction(progress: float) -> float:
     """Return progress within its bounds; NaN compares false and becomes 0."""
     return round(min(1.0, max(0.0, progress)), 4)
+
+
+def slot_label(slot: SlotView) -> str:
+    """Return a slot's name for people: `cpu 0`, `GPU 1 · NVIDIA H100`."""
+    if slot.kind == "cpu":
+        return f"cpu {slot.index}"
+    return f"GPU {slot.index} · {slot.name}" if slot.name else f"GPU {slot.index}"

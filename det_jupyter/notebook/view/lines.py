@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from det_jupyter.notebook.view.clustermodel import Wait
 from det_jupyter.notebook.view.model import (
     ENDED,
     Checkpoints,
@@ -96,8 +97,6 @@ def _rung(search: Search, row: Row) -> str:
 def remark_lines(search: Search) -> list[str]:
     """Return what a reader should know of some trials."""
     texts = [remark["text"] for remark in search["remarks"]]
-    if search["waiting_for"]:
-        texts.insert(0, f"waiting: {search['waiting_for']}")
     if more := search["num_more_remarks"]:
         texts.append(count(more, "more remark"))
     return texts
@@ -114,6 +113,35 @@ def trial_title(trial: Trial) -> str:
     if trial["restarts"]:
         parts.append(f"restarted {count(trial['restarts'], 'time')}")
     return " · ".join(parts)
+
+
+def wait_of(state: ViewState, trial: Trial) -> Wait | None:
+    """Return all that is known of why a trial waits, if it does."""
+    if trial["status"] == "queued" and state["cluster"] is not None:
+        for wait in state["cluster"]["waits"]:
+            if wait["trial_id"] == trial["id"]:
+                return wait
+    if not trial["waiting_for"]:
+        return None
+    return Wait(trial_id=trial["id"], sentence=trial["waiting_for"], expected="", remedies=[])
+
+
+def wait_of_search(state: ViewState) -> Wait | None:
+    """Return why no trial of a search runs: what is known of the first one that waits."""
+    search, cluster = state["search"], state["cluster"]
+    if search is None or any(row["num_slots"] for row in search["rows"]):
+        return None
+    if cluster is not None and cluster["waits"]:
+        return cluster["waits"][0]
+    if not search["waiting_for"]:
+        return None
+    return Wait(trial_id=0, sentence=search["waiting_for"], expected="", remedies=[])
+
+
+def slots_line(state: ViewState) -> str:
+    """Return what all slots do, while a trial waits for some; else nothing."""
+    cluster = state["cluster"]
+    return cluster["summary"] if cluster is not None and cluster["is_waiting"] else ""
 
 
 def failure_title(failure: Failure) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from det_jupyter.notebook.view.clustermodel import Cluster
+
 Status = Literal[
     "queued",
     "starting",
@@ -104,7 +106,11 @@ class Failure(TypedDict):
 
 
 class Trial(TypedDict):
-    """One trial; `waiting_for` is a sentence, or empty. `first_step_s` counts from the start."""
+    """One trial; `first_step_s` counts from the start.
+
+    `waiting_for` and `makes_room` are sentences, or empty: why it does not run, and for whom it
+    was asked to leave.
+    """
 
     id: int
     status: Status
@@ -114,6 +120,7 @@ class Trial(TypedDict):
     restarts: int
     hparams: str
     waiting_for: str
+    makes_room: str
     backend: str
     launch_note: str
     first_step_s: float | None
@@ -261,7 +268,8 @@ class ViewState(TypedDict):
     `as_of` is when it was true. `eta_s` is None while it cannot be known. `steps_per_epoch` is
     None when the configuration does not say how long an epoch is. `num_trials`, `num_captured`
     and `more_metrics` tell what was left out of `trials`, `captured` and `charts`. `search` is
-    None for an experiment of one trial; else it has the trials, and `trials` is empty.
+    None for an experiment of one trial; else it has the trials, and `trials` is empty. `cluster`
+    is None for one that is over, and while nothing is known.
     """
 
     id: int
@@ -281,6 +289,7 @@ class ViewState(TypedDict):
     trials: list[Trial]
     num_trials: int
     search: Search | None
+    cluster: Cluster | None
     checkpoints: Checkpoints
     captured: list[Captured]
     num_captured: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from det_jupyter.notebook.view import lines
+from det_jupyter.notebook.view.clustermodel import Wait
 from det_jupyter.notebook.view.model import Failure, Search, Trial, ViewState
 from det_jupyter.notebook.view.rungs import rung_sentences
 from det_jupyter.notebook.view.words import number, one_line, percent, printable
@@ -21,7 +22,10 @@ def render_plain(state: ViewState) -> str:
     if state["message"]:
         text.append(one_line(state["message"]))
     for trial in state["trials"]:
-        text += _trial(trial)
+        text += _trial(trial, lines.wait_of(state, trial))
+    text += _wait(lines.wait_of_search(state), "")
+    if line := lines.slots_line(state):
+        text.append(one_line(line))
     text += _metrics(state) if state["search"] is None else _search(state["search"])
     text += [one_line(sentence) for sentence in lines.left_out(state)]
     if line := lines.checkpoints_line(state["checkpoints"]):
@@ -47,10 +51,23 @@ def _search(search: Search) -> list[str]:
     return [*text, note] if note else text
 
 
-def _trial(trial: Trial) -> list[str]:
+def _wait(wait: Wait | None, indent: str) -> list[str]:
+    if wait is None:
+        return []
+    text = [f"{indent}waiting: {one_line(wait['sentence'])}"]
+    if wait["expected"]:
+        text.append(f"{indent}{one_line(wait['expected'])}")
+    for remedy in wait["remedies"]:
+        command = f": {one_line(remedy['command'])}" if remedy["command"] else ""
+        text.append(f"{indent}- {one_line(remedy['sentence'])}{command}")
+    return text
+
+
+def _trial(trial: Trial, wait: Wait | None) -> list[str]:
     text = [lines.trial_title(trial)]
-    if trial["waiting_for"]:
-        text.append(f"  waiting: {one_line(trial['waiting_for'])}")
+    if trial["makes_room"]:
+        text.append(f"  {one_line(trial['makes_room'])}")
+    text += _wait(wait, "  ")
     for rank in trial["ranks"]:
         device = f", {rank['device']}" if rank["device"] else ""
         place = f"{rank['slot']}{device}, pid {rank['pid']}"

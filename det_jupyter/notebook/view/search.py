@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 
 from det_jupyter.notebook.view.facts import (
     finite,
+    makes_room_for,
     metric_of,
     searcher_of,
     sign_of,
+    status_word,
     trial_status,
 )
 from det_jupyter.notebook.view.model import (
     ENDED,
-    STATUS_WORDS,
     Bracket,
     Chosen,
     Counts,
@@ -117,7 +118,7 @@ def _row(
     return Row(
         id=trial.id,
         status=status,
-        status_word=STATUS_WORDS[status],
+        status_word=status_word(trial, status),
         bracket=trial.bracket if is_placed else None,
         rungs=[_short(metric) for metric in trial.rung_metrics],
         aim=_aim(trial, rungs, status),
@@ -209,17 +210,21 @@ def _remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
     metric = metric_of(experiment)
     brackets = experiment.search.brackets if experiment.search is not None else []
     failed: dict[str, list[int]] = {}
+    leaving: dict[str, list[int]] = {}
     worst: dict[str, list[int]] = {}
     for trial, row in zip(experiment.trials, rows, strict=True):
         if row["status"] == "failed" and trial.failure is not None:
             sentence = f"failed: {one_line(trial.failure.error)}"
             failed.setdefault(sentence, []).append(trial.id)
+        elif (taker := makes_room_for(trial)) is not None:
+            leaving.setdefault(f"must make room for experiment {taker}", []).append(trial.id)
         elif row["status"] not in ("failed", "canceled"):
             for where in _places_without_metric(row, brackets):
                 sentence = f"reported no {metric}{where}: counted as the worst"
                 worst.setdefault(sentence, []).append(trial.id)
+    others = [*leaving.items(), *worst.items()]
     return [_remark(*said, is_failure=True) for said in failed.items()] + [
-        _remark(*said, is_failure=False) for said in worst.items()
+        _remark(*said, is_failure=False) for said in others
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from det_jupyter.notebook.view.charts import build_charts
@@ -11,11 +11,15 @@ from det_jupyter.notebook.view.facts import (
     experiment_status,
     finite,
     fraction,
+    makes_room_for,
     metric_of,
     sign_of,
+    slot_label,
+    status_word,
     trial_status,
 )
 from det_jupyter.notebook.view.model import (
+    ENDED,
     STATUS_WORDS,
     VERBS,
     Action,
@@ -30,16 +34,19 @@ from det_jupyter.notebook.view.model import (
     ViewState,
 )
 from det_jupyter.notebook.view.search import build_search, is_search
+from det_jupyter.notebook.view.waits import build_cluster, name_in
+from det_jupyter.notebook.view.words import named
 from det_jupyter.wire import (
     AllocationState,
     AllocationView,
     CapturedName,
     CheckpointView,
+    ClusterView,
     Curve,
     ExperimentView,
     FailureView,
     RankView,
-    SlotView,
+    Reason,
     State,
     TrialView,
 )
@@ -47,6 +54,7 @@ from det_jupyter.wire import (
 MAX_CAPTURED = 100
 MAX_HPARAMS = 200
 MAX_TRACEBACK = 20_000
+_NO_REASONS: Mapping[int, Reason] = {}
 _PURPOSE: dict[Verb, str] = {
     "pause": "All ranks save a checkpoint at the same batch and give their slots back.",
     "activate": "Goes on from the last checkpoint.",
@@ -61,17 +69,23 @@ def build_view_state(
     now: float,
     *,
     chosen_id: int | None = None,
+    cluster: ClusterView | None = None,
+    reasons: Mapping[int, Reason] = _NO_REASONS,
 ) -> ViewState:
     """Return what the view of `experiment` shows at the time `now`.
 
     Args:
         chosen_id: The trial of a search that the reader has chosen.
+        cluster: Slots and queue, where known.
+        reasons: Why trials of the experiment wait, by trial, the next to start first.
     """
     status = experiment_status(experiment)
     captured = experiment.capsule.captured
     search = None
     if is_search(experiment):
-        search = build_search(experiment, checkpoints, _chosen(experiment, curves, chosen_id), now)
+        search = build_search(
+            experiment, checkpoints, _chosen(experiment, curves, chosen_id, cluster), now
+        )
         charts, more_metrics = compare_trials(curves, search, chosen_id)
     else:
         charts, more_metrics = build_charts(curves, metric_of(experiment))
@@ -79,7 +93,7 @@ def build_view_state(
         id=experiment.id,
         name=experiment.name,
         status=status,
-        status_word=STATUS_WORDS[status],
+        status_word=_status_word(experiment, status),
         as_of=now,
         created_at=experiment.created_at,
         ended_at=experiment.ended_at,
@@ -90,9 +104,14 @@ def build_view_state(
         actions=[_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
         more_metrics=more_metrics,
-        trials=[] if search else [_trial(t, experiment.state) for t in experiment.trials],
+        trials=[] if search else [_trial(t, experiment.state, cluster) for t in experiment.trials],
         num_trials=len(experiment.trials),
         search=search,
+        cluster=(
+            None
+            if cluster is None or status in ENDED
+            else build_cluster(cluster, reasons, experiment, now)
+        ),
         checkpoints=_checkpoints(experiment, checkpoints),
         captured=[_captured(name) for name in captured[:MAX_CAPTURED]],
         num_captured=len(captured),
@@ -100,15 +119,25 @@ def build_view_state(
     )
 
 
+def _status_word(experiment: ExperimentView, status: Status) -> str:
+    is_alone = len(experiment.trials) == 1
+    return status_word(experiment.trials[0], status) if is_alone else STATUS_WORDS[status]
+
+
 def _chosen(
-    experiment: ExperimentView, curves: Sequence[Curve], trial_id: int | None
+    experiment: ExperimentView,
+    curves: Sequence[Curve],
+    trial_id: int | None,
+    cluster: ClusterView | None,
 ) -> Chosen | None:
     trial = next((trial for trial in experiment.trials if trial.id == trial_id), None)
     if trial is None:
         return None
     own = [curve for curve in curves if curve.trial_id == trial_id]
     charts, more_metrics = build_charts(own, metric_of(experiment))
-    return Chosen(trial=_trial(trial, experiment.state), charts=charts, more_metrics=more_metrics)
+    return Chosen(
+        trial=_trial(trial, experiment.state, cluster), charts=charts, more_metrics=more_metrics
+    )
 
 
 def _action(verb: Verb, state: State) -> Action:
@@ -131,25 +160,34 @@ def _obstacle(verb: Verb, state: State) -> str:
     return ""
 
 
-def _trial(trial: TrialView, experiment_state: State) -> Trial:
+def _trial(trial: TrialView, experiment_state: State, cluster: ClusterView | None) -> Trial:
     allocation = trial.allocation
     status = trial_status(trial, experiment_state)
     ranks = [] if allocation is None else allocation.ranks
     return Trial(
         id=trial.id,
         status=status,
-        status_word=STATUS_WORDS[status],
+        status_word=status_word(trial, status),
         progress=fraction(trial.progress),
         steps_completed=trial.steps_completed,
         restarts=trial.restarts,
         hparams=_hparams(trial.hparams),
         waiting_for=trial.waiting_for or "",
+        makes_room=_makes_room(trial, cluster),
         backend=next((rank.backend for rank in ranks if rank.backend), ""),
         launch_note="" if allocation is None else allocation.launch_note,
         first_step_s=_first_step_s(allocation) if ranks else None,
         ranks=[_rank(rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "failed"),
     )
+
+
+def _makes_room(trial: TrialView, cluster: ClusterView | None) -> str:
+    taker = makes_room_for(trial)
+    if taker is None:
+        return ""
+    name = "" if cluster is None else name_in(cluster, taker)
+    return f"makes room for {named(taker, name)}: saves a checkpoint, then queues at its place"
 
 
 def _hparams(hparams: dict[str, Any]) -> str:
@@ -175,13 +213,6 @@ def _rank(rank: RankView, trial_status: Status) -> Rank:
         device=rank.device,
         status=trial_status if is_up else "starting",
     )
-
-
-def slot_label(slot: SlotView) -> str:
-    """Return a slot's name for people: `cpu 0`, `GPU 1 · NVIDIA H100`."""
-    if slot.kind == "cpu":
-        return f"cpu {slot.index}"
-    return f"GPU {slot.index} · {slot.name}" if slot.name else f"GPU {slot.index}"
 
 
 def _first_step_s(allocation: AllocationView | None) -> float | None:

@@ -1,9 +1,11 @@
 """The live view as an anywidget; imported only when one is shown, as ipywidgets takes its time.
 
-A search has a row for each of its trials, and few of a thousand change between two states. So the
-state travels in three parts, of which the front end makes it whole again:
+A search has a row for each of its trials, and few of a thousand change between two states. The
+slots of a large cluster change seldom, too. So the state travels in parts, of which the front end
+makes it whole again:
 
-    shown          all but the rows, each time
+    shown          all but the rest, each time
+    cluster        slots and queue
     rows           all rows, as they were some time ago
     changed_rows   those that have become different since, instead of those
 
@@ -42,6 +44,7 @@ class LiveWidget(AnyWidget):
     """
 
     shown = traitlets.Dict().tag(sync=True)
+    cluster: traitlets.Dict[str, Any] = traitlets.Dict(None, allow_none=True).tag(sync=True)
     rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
     changed_rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
     chosen = traitlets.Int(None, allow_none=True).tag(sync=True)
@@ -104,13 +107,15 @@ class LiveWidget(AnyWidget):
 
 def _parts(state: ViewState, sent: list[Row]) -> dict[str, Any]:
     """Return the traits that make up `state`, for a front end that has the rows `sent`."""
-    search = state["search"]
+    search, cluster = state["search"], state["cluster"]
+    shown = {**state, "cluster": None}
     if search is None:
-        return {"shown": state, "rows": [], "changed_rows": []}
+        return {"shown": shown, "cluster": cluster, "rows": [], "changed_rows": []}
     rows = search["rows"]
     known = {row["id"]: row for row in sent}
     changed = [row for row in rows if known.get(row["id"]) != row]
-    shown = {**state, "search": {**search, "rows": []}}
+    shown["search"] = {**search, "rows": []}
+    parts = {"shown": shown, "cluster": cluster}
     if len(changed) > max(_MIN_CHANGED, len(sent) // 8):
-        return {"shown": shown, "rows": rows, "changed_rows": []}
-    return {"shown": shown, "rows": sent, "changed_rows": changed}
+        return {**parts, "rows": rows, "changed_rows": []}
+    return {**parts, "rows": sent, "changed_rows": changed}

@@ -91,6 +91,25 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
+def moment(at: float, now: float) -> str:
+    """Return the time of day to the minute, with the date if it is not that of `now`."""
+    there, here = datetime.fromtimestamp(at), datetime.fromtimestamp(now)
+    return there.strftime("%H:%M" if there.date() == here.date() else "%b %d %H:%M")
+
+
+def named(experiment_id: int, name: str) -> str:
+    """Return an experiment's number and name.
+
+    >>> named(3, "resnet"), named(4, "")
+    ('experiment 3 “resnet”', 'experiment 4')
+    """
+    return (
+        f"experiment {experiment_id} “{shortened(name)}”"
+        if name
+        else (f"experiment {experiment_id}")
+    )
+
+
 def printable(text: str) -> str:
     """Return `text` without anything that a terminal would obey."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _ESCAPES.sub("", text))
@@ -99,3 +118,13 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return `text` printable and on one line."""
     return printable(" ".join(text.split()))
+
+
+def shortened(text: str, limit: int = 40) -> str:
+    """Return `text` on one line, no longer than `limit`.
+
+    >>> shortened("a very long name", 7), shortened("two\\nlines")
+    ('a very…', 'two lines')
+    """
+    text = one_line(text)
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"

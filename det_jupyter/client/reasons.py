@@ -1,0 +1,85 @@
+"""Why a trial does not run, as something that shows itself: a sentence, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+
+from det_jupyter.wire import AllocationState, Reason, TrialView
+
+
+class ShownReason(Reason):
+    """A reason that prints itself; what it says is there as data too."""
+
+    def __repr__(self) -> str:
+        return reason_text(self)
+
+    def __str__(self) -> str:
+        return reason_text(self)
+
+    def _repr_html_(self) -> str:
+        return reason_page(self)
+
+
+def reason_text(reason: Reason) -> str:
+    """Return a reason as lines of text, its remedies below it with what to type."""
+    lines = [f"Trial {reason.trial_id}: {reason.sentence}"]
+    if expected := _expected(reason):
+        lines.append(f"  {expected}")
+    if reason.remedies:
+        lines.append("  What would start it:")
+    for remedy in reason.remedies:
+        lines.append(f"    • {remedy.sentence}")
+        if remedy.command:
+            lines.append(f"        {remedy.command}")
+    return "\n".join(lines)
+
+
+def reason_page(reason: Reason) -> str:
+    """Return a reason as HTML that needs neither script nor style sheet."""
+    parts = [f"<p><b>Trial {reason.trial_id}</b>: {escape(reason.sentence)}</p>"]
+    if expected := _expected(reason):
+        parts.append(f"<p>{escape(expected)}</p>")
+    if reason.remedies:
+        items = "".join(
+            f"<li>{escape(remedy.sentence)}"
+            + (f"<br><code>{escape(remedy.command)}</code>" if remedy.command else "")
+            + "</li>"
+            for remedy in reason.remedies
+        )
+        parts.append(f"<p>What would start it:</p><ul>{items}</ul>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _expected(reason: Reason) -> str:
+    """Return how the time in the sentence is known, or why there is none."""
+    if reason.expected is not None:
+        return f"The time is estimated {reason.expected.basis}."
+    return f"When it starts is not known: {reason.why_unknown}." if reason.why_unknown else ""
+
+
+def clock(at: float) -> str:
+    """Return a time of day, with the date unless it is today."""
+    moment = datetime.fromtimestamp(at)
+    is_today = moment.date() == datetime.now().date()
+    return f"{moment:%H:%M}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def telling(trials: Sequence[TrialView]) -> TrialView:
+    """Return the trial that tells why an experiment does not run: the first that waits.
+
+    If none waits, one that is not over; if all are over, the last.
+    """
+    open_trials = [trial for trial in trials if not trial.state.is_terminal]
+    waiting = (t for t in open_trials if is_queued(t))
+    return next(waiting, next(iter(_not_resting(open_trials)), trials[-1]))
+
+
+def is_queued(trial: TrialView) -> bool:
+    """Whether a trial waits for slots."""
+    return trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
+
+
+def _not_resting(trials: Iterable[TrialView]) -> list[TrialView]:
+    return sorted(trials, key=lambda trial: trial.is_resting)

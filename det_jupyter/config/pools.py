@@ -1,0 +1,144 @@
+"""Resource pools: how the agents of a master are shared out, from a small file or by the API.
+
+    pools:
+      - pool_name: default
+        scheduler: {type: priority, preemption: true}
+      - pool_name: night
+        agents: ["gpu-*"]
+        scheduler: {type: fair_share}
+    agents:                          # instead of this computer's own: to try things out
+      - {id: left, slots: "cpu:8"}
+
+An agent belongs to the first pool that names it, else to the pool `default`, which always exists.
+The keys are Determined's where it has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from det_jupyter.config.fields import Bool, Count, Int, Section, Text, Title
+from det_jupyter.config.parsing import without_nulls
+from det_jupyter.config.paths import in_order
+from det_jupyter.config.problems import describe
+from det_jupyter.errors import ConfigError
+
+DEFAULT_POOL = "default"
+DEFAULT_PRIORITY = 42
+
+
+def _agent_name(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"[\w.-]{1,64}", value):
+        return value
+    raise PydanticCustomError("name", "expected letters, digits, '.', '_' or '-', at most 64")
+
+
+def _places(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"cpu:[1-9]\d{0,3}", value):
+        return value
+    raise PydanticCustomError("places", "expected so many CPU places, such as cpu:8")
+
+
+class SchedulerConfig(Section):
+    """Who of a pool's waiting trials is next, and which agent it gets."""
+
+    type: Literal["priority", "fair_share", "round_robin"] = "priority"
+    """By priority, by shares, or each experiment in turn."""
+    preemption: Bool = False
+    """Whether running trials may be asked to save their state and make room."""
+    default_priority: Annotated[Int, Field(ge=1, le=99)] = DEFAULT_PRIORITY
+    """The priority of experiments that give none."""
+    fitting_policy: Literal["best", "worst"] = "best"
+    """Fill the fullest agent first, or the emptiest."""
+    allow_heterogeneous_fits: Bool = False
+    """Whether a trial may span agents with different numbers of slots."""
+
+
+class PoolConfig(Section):
+    """A pool."""
+
+    pool_name: Title
+    """Its name."""
+    description: Text = ""
+    """What it is for."""
+    agents: list[Text] = []
+    """Names of its agents; * stands for anything."""
+    scheduler: SchedulerConfig = SchedulerConfig.model_construct()
+    """Who is next."""
+    max_aux_containers_per_agent: Count = 100
+    """How many trials without slots an agent carries."""
+    share_devices: Bool = False
+    """Whether devices are given out that other people's processes use."""
+
+    def has(self, agent_id: str) -> bool:
+        """Return whether it names this agent."""
+        return any(fnmatchcase(agent_id, pattern) for pattern in self.agents)
+
+
+class SimulatedAgent(Section):
+    """An agent of CPU places that stands for a computer with GPUs."""
+
+    id: Annotated[str, BeforeValidator(_agent_name)]
+    """Its name."""
+    slots: Annotated[str, BeforeValidator(_places)]
+    """How many places, such as cpu:8."""
+
+
+class PoolsFile(Section):
+    """The whole file."""
+
+    pools: list[PoolConfig] = []
+    """The pools."""
+    agents: list[SimulatedAgent] = []
+    """Simulated agents, in place of this computer's own slots."""
+
+
+def parse_pools(document: Mapping[str, Any]) -> PoolsFile:
+    """Return the pools that a document describes, the default one among them.
+
+    Raises:
+        ConfigError: One line for every problem.
+    """
+    filled = without_nulls(document)
+    try:
+        parsed = PoolsFile.model_validate(filled)
+    except ValidationError as error:
+        problems = [_with_own_keys(problem) for problem in describe(error, filled)]
+        raise ConfigError(in_order(problems)) from None
+    if problems := _doubles(parsed):
+        raise ConfigError(problems)
+    if all(pool.pool_name != DEFAULT_POOL for pool in parsed.pools):
+        default = PoolConfig(pool_name=DEFAULT_POOL)
+        parsed = parsed.model_copy(update={"pools": [*parsed.pools, default]})
+    return parsed
+
+
+def _with_own_keys(problem: str) -> str:
+    """Return a problem with the keys that may be here, not those of an experiment."""
+    path, is_unknown, _ = problem.partition(": unknown key")
+    if not is_unknown:
+        return problem
+    parent = path.rpartition(".")[0]
+    section: type[Section] = PoolsFile
+    if parent.endswith(".scheduler"):
+        section = SchedulerConfig
+    elif parent:
+        section = SimulatedAgent if parent.startswith("agents") else PoolConfig
+    return f"{path}: unknown key; there are {', '.join(section.model_fields)}"
+
+
+def _doubles(parsed: PoolsFile) -> list[str]:
+    pools = [(f"pools[{i}].pool_name", p.pool_name) for i, p in enumerate(parsed.pools)]
+    agents = [(f"agents[{i}].id", agent.id) for i, agent in enumerate(parsed.agents)]
+    return [
+        f"{path}: got {name!r} once more; every one needs a name of its own"
+        for named in (pools, agents)
+        for place, (path, name) in enumerate(named)
+        if name in [other for _, other in named[:place]]
+    ]

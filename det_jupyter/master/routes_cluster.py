@@ -1,0 +1,98 @@
+"""Routes for pools, slots and queues: who has what, why others wait, and how to change it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from det_jupyter.config.pools import parse_pools
+from det_jupyter.master.cluster import agent_status
+from det_jupyter.master.door import JsonResponse
+from det_jupyter.master.events import (
+    MoveRequested,
+    PoolsSet,
+    ResourcesChangeRequested,
+    SlotsSwitched,
+)
+from det_jupyter.master.pools_file import read_pools, write_pools
+from det_jupyter.master.service import Service
+from det_jupyter.wire import (
+    AgentStatus,
+    ChangeResources,
+    ClusterView,
+    ExperimentView,
+    JobEntry,
+    MoveInQueue,
+    PoolStatus,
+    Reason,
+    SetPools,
+    SwitchSlots,
+    TaskEntry,
+)
+
+_FRONT = 50  # waiting trials of each pool, unless asked for more
+_MOST = 1000
+Limit = Annotated[int, Query(ge=0, le=_MOST)]
+
+
+def cluster_routes(service: Service) -> APIRouter:
+    """Return the routes; to be asked before those for experiments, whose verbs are any word."""
+    routes = APIRouter()
+
+    @routes.get("/cluster", response_model=ClusterView)
+    async def cluster(limit: Limit = _FRONT, experiment_id: int | None = None) -> Response:
+        """Return all pools, who has which slots, and the fronts of the queues."""
+        return JsonResponse(service.cluster(limit=limit, experiment_id=experiment_id))
+
+    @routes.get("/jobs", response_model=list[JobEntry])
+    async def jobs() -> Response:
+        """Return the experiments that are not over, in the order in which they are served."""
+        return JsonResponse(service.jobs())
+
+    @routes.get("/tasks", response_model=list[TaskEntry])
+    async def tasks(limit: Limit = _FRONT) -> Response:
+        """Return the trials that hold slots, and the first of those that wait."""
+        return JsonResponse(service.tasks(limit=limit))
+
+    @routes.get("/trials/{trial_id}/reason", response_model=Reason)
+    async def reason(trial_id: int) -> Response:
+        """Return why a trial does not run, and what would start it."""
+        return JsonResponse(service.why(service.find_trial(trial_id)))
+
+    @routes.get("/pools", response_model=list[PoolStatus])
+    async def pools() -> Response:
+        """Return the pools with their agents and slots."""
+        return JsonResponse(service.pools())
+
+    @routes.put("/pools", response_model=list[PoolStatus])
+    async def set_pools(request: SetPools) -> Response:
+        """Have these pools instead of those that there were."""
+        parsed = parse_pools({"pools": request.pools})
+        before = read_pools()  # if somebody is editing it, nothing changes
+        pools = [pool.model_dump(mode="json") for pool in parsed.pools]
+        service.apply(PoolsSet(pools=pools))
+        write_pools(pools, before)
+        service.problems = []
+        return JsonResponse(service.pools())
+
+    @routes.post("/experiments/{experiment_id}/resources", response_model=ExperimentView)
+    async def resources(experiment_id: int, change: ChangeResources) -> Response:
+        """Give an experiment another priority, weight, limit or pool."""
+        service.apply(ResourcesChangeRequested(experiment_id=experiment_id, change=change))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/move", response_model=ExperimentView)
+    async def move(experiment_id: int, move: MoveInQueue) -> Response:
+        """Put an experiment ahead of or behind another one."""
+        service.apply(MoveRequested(experiment_id=experiment_id, move=move))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/agents/{agent_id}/slots", response_model=AgentStatus)
+    async def slots(agent_id: str, switch: SwitchSlots) -> Response:
+        """Give slots of an agent out no more, or again."""
+        service.apply(SlotsSwitched(agent_id=agent_id, switch=switch))
+        agent = service.machine.state.agents[agent_id]
+        return JsonResponse(agent_status(service.machine, agent, service.links.is_connected))
+
+    return routes

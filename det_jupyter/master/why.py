@@ -1,0 +1,191 @@
+"""Why a trial does not run, whatever state it is in. Pure.
+
+waits for slots     the scheduler says why (scheduler/reasons/); the facts for that are here
+starts, leaves      that
+rests               the search has not promoted it; searching.py wrote down why
+is paused or over   that, and what would change it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from det_jupyter.master.machine import Machine
+from det_jupyter.master.state import Agent, Allocation, Trial
+from det_jupyter.master.views import Progress
+from det_jupyter.scheduler.estimate import estimate_end
+from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
+from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
+
+_IN_LINE = "waits for its turn; `%det why {}` says more"
+
+
+class Whys:
+    """Says why trials do not run, of one moment: to be asked while nothing changes.
+
+    Args:
+        machine: Knows the trials.
+        progress: How far they are.
+        is_connected: Says whether an agent listens now.
+        now: UTC seconds.
+        most: So many waiting trials get a reason of their own by `sentence`, as each costs time.
+        zone: That times of day are told in; None: this computer's.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        progress: Progress,
+        is_connected: Callable[[str], bool],
+        now: float,
+        most: int,
+        zone: tzinfo | None = None,
+    ) -> None:
+        self._machine = machine
+        self.progress = progress
+        self._is_connected = is_connected
+        self.now = now
+        self._left = most
+        self._zone = zone
+        self._surveys: dict[str, tuple[int, Survey]] = {}  # by pool, with its version
+
+    def sentence(self, trial: Trial) -> str | None:
+        """Return why a trial does not run, in a sentence; None if it runs, starts or is over."""
+        allocation = trial.allocation
+        if allocation is None or allocation.state is not AllocationState.QUEUED:
+            return trial.waiting_for
+        if self._left == 0:
+            return _IN_LINE.format(trial.id)
+        self._left -= 1
+        return self.of(trial).sentence
+
+    def of(self, trial: Trial) -> Reason:
+        """Return why a trial does not run."""
+        allocation = trial.allocation
+        if trial.state.is_terminal:
+            return _over(trial)
+        if allocation is None or allocation.state is AllocationState.ENDED:
+            return _resting(trial) if trial.state is State.ACTIVE else _paused(trial)
+        match allocation.state:
+            case AllocationState.QUEUED:
+                return self._waiting(trial, allocation)
+            case AllocationState.STARTING:
+                where = " and ".join(dict.fromkeys(allocation.agent_ids))
+                return _said(trial, "starting", f"its ranks are starting on {where}")
+            case AllocationState.STOPPING:
+                return _leaving(trial, allocation)
+            case _:
+                return _said(trial, "running", "runs")
+
+    def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
+        pools = self._machine.pools
+        name = pools.pool_of(self._machine.state.experiments[trial.experiment_id])
+        version, found = self._surveys.get(name, (-1, None))
+        if found is None or version != pools[name].version:
+            found = survey(pools[name], self._facts(name))
+            self._surveys[name] = (pools[name].version, found)
+        return why_waiting(pools[name], allocation.id, found.facts, found)
+
+    def _facts(self, pool: str) -> _Facts:
+        return _Facts(
+            machine=self._machine,
+            progress=self.progress,
+            is_connected=self._is_connected,
+            now=self.now,
+            zone=self._zone,
+            pool_name=pool,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the scheduler wants to know of a pool's surroundings (scheduler/reasons/situation.py)."""
+
+    machine: Machine
+    progress: Progress
+    is_connected: Callable[[str], bool]
+    now: float
+    zone: tzinfo | None
+    pool_name: str
+
+    def trial_of(self, request_id: str) -> int:
+        return self.machine.pools.trial_of(request_id).id
+
+    def title_of(self, experiment_id: int) -> Title:
+        experiment = self.machine.state.experiments[experiment_id]
+        return Title(experiment.name, experiment.notebook)
+
+    def end_of(self, request_id: str) -> Estimate | None:
+        """Return when a gang is expected to give its slots back, by its trial's progress."""
+        trial = self.machine.pools.trial_of(request_id)
+        allocation = trial.allocation
+        if allocation is None or allocation.first_step_at is None:
+            return None
+        steps, fraction = self.progress.get(trial.id, (0, 0.0))
+        before = allocation.starts_from.steps_completed if allocation.starts_from else 0
+        search = self.machine.state.experiments[trial.experiment_id].search_view
+        return estimate_end(
+            self.now - allocation.first_step_at,
+            fraction,
+            now=self.now,
+            first_fraction=fraction * before / steps if steps else 0.0,
+            may_stop_early=search is not None and bool(search.brackets),
+            basis=f"by the progress of trial {trial.id}",
+        )
+
+    def withheld(self) -> Mapping[str, Withheld]:
+        shares = self.machine.pools.configs[self.pool_name].share_devices
+        return {
+            agent.id: Withheld(
+                disabled=tuple(agent.disabled), occupied={} if shares else agent.occupied
+            )
+            for agent in self._agents()
+            if agent.disabled or agent.occupied
+        }
+
+    def gone(self) -> Sequence[AgentSlots]:
+        agents = self.machine.pools[self.pool_name].agents
+        return [known for name, known in agents.items() if not self.is_connected(name)]
+
+    def _agents(self) -> list[Agent]:
+        agents = self.machine.pools[self.pool_name].agents
+        return [self.machine.state.agents[agent_id] for agent_id in agents]
+
+
+def _said(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:
+    return Reason.model_validate(
+        {"trial_id": trial.id, "cause": cause, "sentence": sentence, "remedies": list(remedies)}
+    )
+
+
+def _over(trial: Trial) -> Reason:
+    why = f": {trial.message}" if trial.message else ""
+    return _said(trial, "over", f"is over, {trial.state}{why}")
+
+
+def _resting(trial: Trial) -> Reason:
+    return _said(trial, "resting", trial.waiting_for or "rests until its search says how far")
+
+
+def _paused(trial: Trial) -> Reason:
+    command = f"%det_experiment activate {trial.experiment_id}"
+    remedy = Remedy(
+        kind="activate",
+        sentence="activate its experiment",
+        command=command,
+        experiment_id=trial.experiment_id,
+    )
+    return _said(trial, "paused", f"is paused; `{command}` lets it go on", remedy)
+
+
+def _leaving(trial: Trial, allocation: Allocation) -> Reason:
+    for_whom = ""
+    if allocation.preempted_by is not None:
+        for_whom = f", to make room for experiment {allocation.preempted_by}"
+    goes_on = trial.state is State.ACTIVE and not trial.is_resting
+    after = "; then it queues again" if goes_on else ""
+    return _said(trial, "leaving", f"saves its state and gives its slots back{for_whom}{after}")

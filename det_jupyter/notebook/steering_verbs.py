@@ -1,0 +1,120 @@
+"""What `%det_experiment set`, `archive`, `delete`, `continue`, `fork` and `why` do."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from IPython.core.error import StdinNotImplementedError, UsageError
+
+from det_jupyter.client.asking import ask_for
+from det_jupyter.client.reasons import is_queued, reason_text
+from det_jupyter.errors import ConfigError
+from det_jupyter.notebook import handles
+from det_jupyter.notebook.handles import NotebookExperiment
+from det_jupyter.notebook.overrides import read_overrides
+from det_jupyter.notebook.tables import counted
+from det_jupyter.wire import ChangeResources, ExperimentView
+
+_DONE = {"archive": "hidden from lists", "unarchive": "shown in lists again"}
+
+
+def archive(options: argparse.Namespace) -> None:
+    """Hide an experiment from lists, or show it again."""
+    view = handles.client().order(options.id, options.verb)
+    print(f"{_title(view)}: {_DONE[options.verb]}.")
+
+
+def set_resources(options: argparse.Namespace) -> None:
+    """Change what an experiment may have."""
+    change = ask_for(
+        ChangeResources,
+        priority=options.priority,
+        weight=options.weight,
+        max_slots=options.max_slots,
+        resource_pool=options.pool,
+    )
+    if change == ChangeResources():
+        raise UsageError(
+            "%det_experiment set: nothing to change; give --priority, --weight, --max-slots "
+            "or --pool"
+        )
+    print(describe_place(handles.client().change_resources(options.id, change)))
+
+
+def describe_place(view: ExperimentView) -> str:
+    """Return where an experiment waits or runs, and how urgent it is."""
+    most = "no limit of slots" if view.max_slots is None else f"at most {view.max_slots} slots"
+    weight = "" if view.weight == 1 else f", weight {view.weight:g}"
+    pool = f", pool {view.pool}" if view.pool else ""
+    return f"{_title(view)}: priority {view.priority}{weight}, {most}{pool}."
+
+
+def delete(options: argparse.Namespace) -> None:
+    """Delete an experiment, after asking."""
+    client = handles.client()
+    view = client.experiment(options.id)
+    checkpoints = [c for c in client.checkpoints(options.id) if c.state == "COMPLETED"]
+    size_mb = sum(checkpoint.size_bytes for checkpoint in checkpoints) / 1e6
+    what = (
+        f"{_title(view)}, with {counted(len(view.trials), 'trial')}, "
+        f"{counted(len(checkpoints), 'checkpoint')} ({size_mb:.1f} MB), all metrics and logs"
+    )
+    if not options.yes and not _is_sure(f"Delete {what}? It cannot be undone. [y/N] "):
+        print(f"Nothing is deleted; {_title(view)} stays.")
+        return
+    client.order(options.id, "delete")
+    print(f"Deleting {what}.")
+
+
+def _is_sure(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except (StdinNotImplementedError, EOFError):
+        raise UsageError(
+            "%det_experiment delete: there is nobody to ask here; add --yes if you are sure"
+        ) from None
+
+
+def go_on(options: argparse.Namespace, cell: str | None) -> NotebookExperiment:
+    """Go on with an experiment that is over, under its own number."""
+    experiment = handles.experiment(options.id)
+    with_cell = read_overrides(options.overrides, cell)
+    experiment.continue_(with_cell)
+    return experiment
+
+
+def fork(options: argparse.Namespace, cell: str | None) -> NotebookExperiment:
+    """Submit an experiment anew, with changes."""
+    config = read_overrides(options.overrides, cell)
+    parent = handles.experiment(options.id)
+    child = parent.fork(config, trial=options.trial, checkpoint=options.checkpoint)
+    print(f"Experiment {child.id} is a fork of experiment {options.id}.")
+    return child
+
+
+def print_why(*, experiment_id: int | None = None, trial_id: int | None = None) -> None:
+    """Print why a trial, or the next trial of an experiment, does not run."""
+    if trial_id is not None:
+        print(reason_text(handles.client().reason(trial_id)))
+        return
+    if experiment_id is None:
+        raise ConfigError(["why: give the number of a trial or of an experiment"])
+    experiment = handles.experiment(experiment_id)
+    print(experiment.why())
+    waiting = sum(is_queued(trial) for trial in experiment.view.trials)
+    if waiting > 1:
+        others = counted(waiting - 1, "more trial")
+        print(f"Of experiment {experiment_id}, {others} waiting; %det queue lists who waits.")
+
+
+def _title(view: ExperimentView) -> str:
+    return f"Experiment {view.id} “{view.name}”"
+
+
+VERBS: dict[str, Any] = {
+    "archive": archive,
+    "unarchive": archive,
+    "set": set_resources,
+    "delete": delete,
+}

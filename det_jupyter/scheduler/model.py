@@ -1,0 +1,157 @@
+"""What the scheduler is told and what it answers: plain values.
+
+    Group       an experiment: how urgent it is, its share, its place in the queue
+    Request     a gang that wants slots, or holds them: one run of one trial
+    AgentSlots  an agent: which of its slots may be given out
+    PoolRules   how a pool shares its slots
+    Decisions   who starts where, and who is asked to leave for whom
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Policy(StrEnum):
+    """Who is next."""
+
+    PRIORITY = "priority"
+    FAIR_SHARE = "fair_share"
+    ROUND_ROBIN = "round_robin"
+
+
+class Fitting(StrEnum):
+    """Which of the agents where a gang fits gets it: the fullest, or the emptiest."""
+
+    BEST = "best"
+    WORST = "worst"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRules:
+    """How a pool shares its slots.
+
+    Args:
+        policy: Who is next.
+        preemption: Whether a more urgent gang may have less urgent ones asked to leave (priority),
+            or one with less than its share those with more (fair share).
+        fitting: Which agent gets a gang that fits on several.
+        allow_heterogeneous_fits: Whether a gang may span agents with different numbers of slots.
+        max_aux_per_agent: How many gangs without slots an agent carries.
+    """
+
+    policy: Policy = Policy.PRIORITY
+    preemption: bool = False
+    fitting: Fitting = Fitting.BEST
+    allow_heterogeneous_fits: bool = False
+    max_aux_per_agent: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """An experiment.
+
+    Args:
+        id: Its number.
+        priority: 1 to 99, lower is more urgent.
+        weight: Its share beside the others', above 0.
+        max_slots: The most slots that its gangs hold together.
+        position: Its place among those of its priority, lower first: its number, unless moved.
+    """
+
+    id: int
+    priority: int = 42
+    weight: float = 1.0
+    max_slots: int | None = None
+    position: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A gang that wants slots, or holds them.
+
+    Args:
+        id: The allocation's.
+        group: Whose it is.
+        slots: How many ranks; 0: one rank that needs no slot.
+        number: Of its trial; among a group's, the lower one goes first.
+        is_single_agent: Whether it must not span agents.
+        blocked: Agents that it must not run on.
+    """
+
+    id: str
+    group: int
+    slots: int
+    number: int = 0
+    is_single_agent: bool = False
+    blocked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSlots:
+    """An agent.
+
+    Args:
+        id: Its name.
+        kind: Of its devices; a gang never mixes kinds.
+        slots: Ids of the slots that may be given out, whether they are held now or not. What is
+            disabled, draining or used by strangers is not among them; a gang that is there stays.
+        is_open: Whether gangs without slots may start here.
+    """
+
+    id: str
+    kind: str = "cpu"
+    slots: tuple[int, ...] = ()
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The slots of one agent that a gang gets; none for a gang without slots."""
+
+    agent_id: str
+    slot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """This gang gets these slots, in rank order."""
+
+    request_id: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """This gang is asked to save its state and leave, because another one needs its slots."""
+
+    request_id: str
+    for_request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A gang that holds slots.
+
+    Args:
+        request: What it asked for.
+        parts: What it got.
+        since: When it got them, UTC seconds.
+        is_leaving: Whether it was asked to leave, or has been told that it may.
+        is_backfill: Whether it stands in slots that a more urgent one waits for.
+    """
+
+    request: Request
+    parts: tuple[Part, ...]
+    since: float
+    is_leaving: bool = False
+    is_backfill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What a pass has decided; the pool has carried it out in itself already."""
+
+    starts: tuple[Placement, ...] = field(default=())
+    preemptions: tuple[Preemption, ...] = field(default=())

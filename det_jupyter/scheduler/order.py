@@ -1,0 +1,196 @@
+"""Who waits, in order.
+
+A key is a place in the order; it ends in group, number and id of the request, which make it
+unique. What stands before that is the policy's:
+
+    priority     priority, position
+    fair_share   share, position         share = (slots the group holds + those its requests
+                                                  ahead of this one want) / weight
+    round_robin  turn, slots, position   turn = how many of its group are ahead of it
+
+So fair share lists a group's second request where it stands once the first has started, and the
+order needs no sorting anew while requests start.
+
+Requests of one shape fit, or do not, on the same agents: only the first of a shape need be tried.
+Each shape therefore has a list of heads: the first of every group that may start one now. The rest
+of a group is looked at only when a walk has passed its head.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from det_jupyter.scheduler.model import Group, Policy, Request
+
+Key = tuple[float | str, ...]
+Entry = tuple[int, str]  # number and id: the order within a group
+
+
+class Shape(NamedTuple):
+    """What makes requests alike for fitting."""
+
+    slots: int
+    is_single_agent: bool
+    blocked: frozenset[str]
+
+
+def shape_of(request: Request) -> Shape:
+    """Return the shape of a request."""
+    return Shape(request.slots, request.is_single_agent and request.slots > 1, request.blocked)
+
+
+class Queue:
+    """The requests that wait."""
+
+    def __init__(self, policy: Policy, groups: dict[int, Group]) -> None:
+        self.requests: dict[str, Request] = {}
+        self.heads: dict[Shape, list[Key]] = {}
+        self._policy = policy
+        self._groups = groups
+        self._held: dict[int, int] = {}
+        self._lines: dict[int, dict[Shape, list[Entry]]] = {}
+        self._head_of: dict[tuple[int, Shape], Key] = {}
+        self._sorted: list[Key] = []  # all of them; by priority only, where a key stays the same
+        self._merged: Iterator[str] | None = None  # by the others: gone on with when asked for
+        self._ids: list[str] = []
+        self._ahead: dict[str, int] = {}
+
+    # -- facts
+
+    def add(self, request: Request) -> None:
+        """Let a request wait."""
+        self.requests[request.id] = request
+        line = self._lines.setdefault(request.group, {})
+        insort(line.setdefault(shape_of(request), []), (request.number, request.id))
+        if self._policy is Policy.PRIORITY:
+            insort(self._sorted, self._key(request))
+        self._refresh(request.group)
+
+    def remove(self, request_id: str) -> None:
+        """Let a request wait no more."""
+        request = self.requests.pop(request_id)
+        line, shape = self._lines[request.group], shape_of(request)
+        entries = line[shape]
+        del entries[bisect_left(entries, (request.number, request.id))]
+        if self._policy is Policy.PRIORITY:
+            del self._sorted[bisect_left(self._sorted, self._key(request))]
+        if not entries:
+            del line[shape]
+            self._set_head(request.group, shape, None)
+        self._refresh(request.group)
+        if not line:
+            del self._lines[request.group]
+
+    def set_held(self, group: int, slots: int) -> None:
+        """Note how many slots a group holds now."""
+        if slots:
+            self._held[group] = slots
+        else:
+            self._held.pop(group, None)
+        self._refresh(group)
+
+    def set_group(self, group: Group) -> None:
+        """Take a group in, or what it is now; its requests move together."""
+        mine: list[Key] = []
+        if self._policy is Policy.PRIORITY and self._lines.get(group.id):
+            first, last = self._span(group.id)
+            mine = self._sorted[first:last]
+            del self._sorted[first:last]
+        self._groups[group.id] = group
+        if mine:
+            moved = [self._key(self.requests[str(key[-1])]) for key in mine]
+            place = bisect_left(self._sorted, moved[0])
+            self._sorted[place:place] = moved
+        self._refresh(group.id)
+
+    def _span(self, group: int) -> tuple[int, int]:
+        facts = self._groups[group]
+        before = (facts.priority, facts.position, group)
+        return (
+            bisect_left(self._sorted, before),
+            bisect_left(self._sorted, (*before[:2], group + 1)),
+        )
+
+    def _refresh(self, group: int) -> None:
+        self._merged = None
+        for shape, entries in self._lines.get(group, {}).items():
+            is_capped = self._is_capped(group, shape.slots)
+            head = None if is_capped else self._key(self.requests[entries[0][1]])
+            self._set_head(group, shape, head)
+
+    def _set_head(self, group: int, shape: Shape, head: Key | None) -> None:
+        old = self._head_of.get((group, shape))
+        if old == head:
+            return
+        if old is not None:
+            heads = self.heads[shape]
+            del heads[bisect_left(heads, old)]
+            if not heads:
+                del self.heads[shape]
+            del self._head_of[group, shape]
+        if head is not None:
+            insort(self.heads.setdefault(shape, []), head)
+            self._head_of[group, shape] = head
+
+    # -- questions
+
+    def _is_capped(self, group: int, slots: int) -> bool:
+        most = self._groups[group].max_slots
+        return most is not None and slots > 0 and self._held.get(group, 0) + slots > most
+
+    def is_capped(self, request_id: str) -> bool:
+        """Return whether its group holds too many slots to start it."""
+        request = self.requests[request_id]
+        return self._is_capped(request.group, request.slots)
+
+    def _key(self, request: Request) -> Key:
+        group = self._groups[request.group]
+        last = (group.position, group.id, request.number, request.id)
+        if self._policy is Policy.PRIORITY:
+            return (group.priority, *last)
+        entry, turn, slots = (request.number, request.id), 0, self._held.get(group.id, 0)
+        for shape, entries in self._lines[group.id].items():
+            ahead = bisect_left(entries, entry)
+            turn += ahead
+            slots += ahead * shape.slots
+        if self._policy is Policy.FAIR_SHARE:
+            return (slots / group.weight, *last)
+        return (turn, slots, *last)
+
+    def after(self, request: Request) -> Key | None:
+        """Return the key of the next one of its group that has its shape."""
+        entries = self._lines[request.group][shape_of(request)]
+        place = bisect_right(entries, (request.number, request.id))
+        return self._key(self.requests[entries[place][1]]) if place < len(entries) else None
+
+    def position(self, request_id: str) -> int:
+        """Return how many are ahead of a request, those included that are capped."""
+        if self._policy is Policy.PRIORITY:
+            return bisect_left(self._sorted, self._key(self.requests[request_id]))
+        self._merge(lambda: request_id in self._ahead)
+        return self._ahead[request_id]
+
+    def first(self, limit: int | None = None) -> list[Request]:
+        """Return the first `limit` requests in order, those included that are capped."""
+        if self._policy is Policy.PRIORITY:
+            return [self.requests[str(key[-1])] for key in self._sorted[:limit]]
+        self._merge(lambda: limit is not None and len(self._ids) >= limit)
+        return [self.requests[request_id] for request_id in self._ids[:limit]]
+
+    def _merge(self, is_enough: Callable[[], bool]) -> None:
+        """Go on with the order of all groups together until it is enough."""
+        if self._merged is None:
+            keys = heapq.merge(*(self._keys_of(group) for group in self._lines))
+            self._merged, self._ids, self._ahead = (str(key[-1]) for key in keys), [], {}
+        while not is_enough() and (request_id := next(self._merged, None)) is not None:
+            self._ahead[request_id] = len(self._ids)
+            self._ids.append(request_id)
+
+    def _keys_of(self, group: int) -> Iterator[Key]:
+        return (
+            self._key(self.requests[request_id])
+            for _, request_id in heapq.merge(*self._lines[group].values())
+        )

@@ -1,0 +1,162 @@
+"""Slots that exist and are not given out: which of them to enable, or whom to ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from math import inf
+
+from det_jupyter.scheduler.reasons.situation import Situation, Withheld, slots_on
+from det_jupyter.scheduler.reasons.whatif import with_slots
+from det_jupyter.scheduler.reasons_words import (
+    count,
+    file_of,
+    lasting,
+    listed,
+    shown,
+    size,
+)
+from det_jupyter.wire import DeviceProcess, Remedy
+
+_AGENTS = 16  # that are looked at
+
+Test = Callable[[Situation], bool]
+
+
+def device_remedies(situation: Situation, test: Test = Situation.starts) -> Iterator[Remedy]:
+    """Yield what would give the request slots that are withheld now: at most one of each kind.
+
+    Args:
+        situation: As it is.
+        test: Whether a situation is good enough.
+    """
+    agents = [
+        (agent_id, withheld)
+        for agent_id, withheld in situation.survey.withheld.items()
+        if agent_id in situation.rooms and agent_id not in situation.request.blocked
+    ]
+    for maker in (_enable, _free):
+        for agent_id, withheld in agents[:_AGENTS]:
+            if (remedy := maker(situation, agent_id, withheld, test)) is not None:
+                yield remedy
+                break
+
+
+def disabled_only(withheld: Withheld) -> tuple[int, ...]:
+    """Return the slots that enabling would make usable."""
+    return tuple(slot for slot in withheld.disabled if slot not in withheld.occupied)
+
+
+def occupied_only(withheld: Withheld) -> tuple[int, ...]:
+    """Return the slots that only strangers keep from use."""
+    return tuple(slot for slot in sorted(withheld.occupied) if slot not in withheld.disabled)
+
+
+def _enable(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -> Remedy | None:
+    if situation.request.slots == 0:
+        if situation.rooms[agent_id].agent.is_open or not withheld.disabled:
+            return None
+        slots: Sequence[int] = withheld.disabled
+        return _enabled(agent_id, slots) if test(with_slots(situation, agent_id, ())) else None
+    found = _fewest(
+        situation, agent_id, _unheld(situation, agent_id, disabled_only(withheld)), test
+    )
+    return None if found is None else _enabled(agent_id, found)
+
+
+def _enabled(agent_id: str, slots: Sequence[int]) -> Remedy:
+    ids = " ".join(str(slot) for slot in slots)
+    return Remedy(
+        kind="enable_slots",
+        sentence=f"enable {count(len(slots), 'slot')} of agent {agent_id} again",
+        command=f"%det slot enable {agent_id} {ids}",
+        agent_id=agent_id,
+        slot_ids=list(slots),
+    )
+
+
+def _unheld(situation: Situation, agent_id: str, slots: Sequence[int]) -> list[int]:
+    """Return the slots that are free as soon as they are given out; the others stay held."""
+    gangs = situation.survey.pool.on_agent(agent_id)
+    held = {slot for gang in gangs for slot in slots_on(gang, agent_id)}
+    return [slot for slot in slots if slot not in held]
+
+
+def _fewest(
+    situation: Situation, agent_id: str, slots: Sequence[int], test: Test
+) -> Sequence[int] | None:
+    """Return the fewest first slots that are enough; None if all of them are not."""
+    if not slots or not test(with_slots(situation, agent_id, slots)):
+        return None
+    low, high = 1, len(slots)
+    while low < high:  # more slots are never worse, but for whole agents: checked at the end
+        middle = (low + high) // 2
+        if test(with_slots(situation, agent_id, slots[:middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return slots[:high]
+
+
+def _free(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -> Remedy | None:
+    if situation.request.slots == 0:
+        return None
+    slots = _unheld(situation, agent_id, occupied_only(withheld))
+    slots.sort(key=lambda slot: (_busy(withheld.occupied[slot]), slot))
+    found = _fewest(situation, agent_id, slots, test)
+    if found is None:
+        return None
+    users = {process.pid: process for slot in found for process in withheld.occupied[slot]}
+    return _freed(agent_id, found, list(users.values()), situation.survey.facts.now)
+
+
+def _busy(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
+    """Rank devices by whose loss hurts least: few processes, idle for long."""
+    since = [inf if p.idle_since is None else p.idle_since for p in processes]
+    return (len(processes), max(since, default=0.0))
+
+
+def _freed(
+    agent_id: str, slots: Collection[int], users: Sequence[DeviceProcess], now: float
+) -> Remedy:
+    kernels = [user for user in users if user.notebook]
+    others = [user for user in users if not user.notebook]
+    steps = []
+    if kernels:
+        names = [f"{file_of(user.notebook or '')} ({facts_of(user, now)})" for user in kernels]
+        noun = "kernel" if len(kernels) == 1 else "kernels"
+        steps.append(f"shut down the {noun} of {listed(names)}")
+    if others:
+        names = [f"{command_of(user)} ({facts_of(user, now)})" for user in others]
+        steps.append(f"end {listed(names)}")
+    return Remedy(
+        kind="free_device",
+        sentence=f"{' and '.join(steps)} on agent {agent_id}",
+        command="" if kernels else f"kill {' '.join(str(user.pid) for user in others)}",
+        agent_id=agent_id,
+        slot_ids=list(slots),
+        pid=users[0].pid if len(users) == 1 else None,
+    )
+
+
+def stranger(process: DeviceProcess, now: float) -> str:
+    """Return who uses a device, in words: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
+    if process.notebook:
+        return f"the kernel of {file_of(process.notebook)} ({facts_of(process, now)})"
+    return f"{command_of(process)} ({facts_of(process, now)})"
+
+
+def command_of(process: DeviceProcess) -> str:
+    """Return what a process runs, shortened."""
+    return shown(process.command, 40) or "a process"
+
+
+def facts_of(process: DeviceProcess, now: float) -> str:
+    """Return a process's number, its memory and how long it has been idle."""
+    facts = [f"pid {process.pid}"]
+    if process.user:
+        facts.append(shown(process.user))
+    if process.memory_bytes:
+        facts.append(size(process.memory_bytes))
+    if process.idle_since is not None:
+        facts.append(f"idle for {lasting(now - process.idle_since)}")
+    return ", ".join(facts)

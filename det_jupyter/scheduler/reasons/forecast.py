@@ -1,0 +1,118 @@
+"""When a waiting trial starts if nobody does anything: from the ends of those in its way.
+
+The first in turn starts when enough of the gangs on one of its agents have ended. One further
+behind starts at the latest when there is room for all that are ahead of it and for itself; if
+there never is, somebody ahead has to end first, and nobody knows when a trial that waits will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from det_jupyter.scheduler.estimate import both_of, end_of_enough, first_of
+from det_jupyter.scheduler.model import Running
+from det_jupyter.scheduler.reasons.situation import Room, Situation, slots_on
+from det_jupyter.scheduler.reasons.whatif import gangs_on
+from det_jupyter.scheduler.reasons_words import about
+from det_jupyter.wire import Estimate
+
+
+def expect_start(situation: Situation, rooms: Sequence[Room]) -> tuple[Estimate | None, str]:
+    """Return when the request starts, and if nobody can tell, why.
+
+    Args:
+        situation: As it is.
+        rooms: The agents where the request is nearest to fitting.
+    """
+    facts = situation.survey.facts
+    alone = replace(situation, ahead=(), is_complete=True)
+    own = _allowance_end(situation)
+    soonest = both_of(own, _room_end(alone, rooms))
+    if soonest is None:
+        return None, _why_unknown(situation, rooms)
+    if not situation.is_complete:
+        return None, f"it is far behind in the queue; {_not_before(situation, soonest)}"
+    if not situation.ahead:
+        return soonest, ""
+    latest = both_of(own, _room_end(situation, rooms))
+    if latest is None:
+        why = "others go first, and how long they will run is not known yet"
+        return None, f"{why}; {_not_before(situation, soonest)}"
+    return latest.model_copy(update={"earliest": max(facts.now, soonest.earliest)}), ""
+
+
+def _not_before(situation: Situation, soonest: Estimate) -> str:
+    facts = situation.survey.facts
+    first = soonest.model_copy(update={"at": soonest.earliest, "latest": soonest.earliest})
+    return f"not before {about(first, facts.now, facts.zone).removeprefix('about ')}"
+
+
+def _at_once(now: float) -> Estimate:
+    return Estimate(at=now, earliest=now, latest=now, basis="there is room")
+
+
+def _allowance_end(situation: Situation) -> Estimate | None:
+    """Return when its experiment holds few enough slots."""
+    facts, pool = situation.survey.facts, situation.survey.pool
+    mates = sum(other.slots for other in situation.ahead if other.group == situation.request.group)
+    allowance = situation.allowance
+    if allowance is None or allowance >= mates + situation.request.slots:
+        return _at_once(facts.now)
+    missing = mates + situation.request.slots - allowance
+    own = [g for g in pool.running.values() if g.request.group == situation.request.group]
+    ends = [(facts.end_of(gang.request.id), gang.request.slots) for gang in own]
+    return end_of_enough(ends, missing, facts.now)
+
+
+def _room_end(situation: Situation, rooms: Sequence[Room]) -> Estimate | None:
+    """Return when there is room for the request and all ahead of it."""
+    now = situation.survey.facts.now
+    if situation.starts():
+        return _at_once(now)
+    if situation.request.slots == 0:
+        return _enough_on(situation, rooms, 1)
+    rivals = situation.rivals()
+    if situation.spans_agents:
+        if any(situation.claims(room, rivals) for room in rooms):
+            return None
+        missing = sum(room.used for room in rooms)
+        return _enough_on(situation, rooms, missing) if missing else None
+    ways = []
+    for room in rooms:
+        needed = situation.request.slots + situation.claims(room, rivals)
+        if needed <= room.size:
+            ways.append(_enough_on(situation, [room], needed - room.free))
+    return first_of(ways, now)
+
+
+def _enough_on(situation: Situation, rooms: Sequence[Room], missing: int) -> Estimate | None:
+    facts = situation.survey.facts
+    if missing <= 0:
+        return _at_once(facts.now)
+    ends = [
+        (facts.end_of(gang.request.id), _given_back(gang, rooms))
+        for gang in gangs_on(situation, rooms)
+    ]
+    return end_of_enough(ends, missing, facts.now)
+
+
+def _given_back(gang: Running, rooms: Sequence[Room]) -> int:
+    if gang.request.slots == 0:
+        return 1
+    return sum(len(slots_on(gang, room.agent.id)) for room in rooms)
+
+
+def _why_unknown(situation: Situation, rooms: Sequence[Room]) -> str:
+    facts = situation.survey.facts
+    unknown = [
+        gang
+        for gang in gangs_on(situation, rooms)
+        if facts.end_of(gang.request.id) is None and not gang.is_leaving
+    ]
+    if len(unknown) == 1:
+        trial = facts.trial_of(unknown[0].request.id)
+        return f"how long trial {trial} will run is not known yet"
+    if unknown:
+        return f"how long {len(unknown)} of the trials in its way will run is not known yet"
+    return "it depends on what those in its way do"

@@ -1,0 +1,275 @@
+"""The pool as one waiting gang meets it, and as it would be if somebody changed something.
+
+    Facts       what a pool does not know: names, notebooks, ends, slots that are withheld
+    Survey      a pool at one moment: gathered once for all reasons that are given then
+    Situation   a survey seen by one request: the rooms of agents, and who goes ahead of it
+
+`Situation.starts()` says that the request would certainly start in the next pass. It rests on
+this: whoever is ahead and could use an agent at all either starts elsewhere or takes at most its
+own slots there; if the agent has room for all of those *and* the request, all of them start.
+Whoever could not use the agent neither takes nor keeps it. Where it says no, nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+from typing import Protocol
+
+from det_jupyter.scheduler.model import AgentSlots, Group, Policy, Request, Running
+from det_jupyter.scheduler.order import Shape, shape_of
+from det_jupyter.scheduler.pool import Pool
+from det_jupyter.scheduler.possible import Capacity, fits_on_wholes, wholes_of
+from det_jupyter.wire import DeviceProcess, Estimate
+
+LOOK_AHEAD = 256  # of the queue; who stands further behind is told less
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """What an experiment is called, and the notebook it came from."""
+
+    name: str
+    notebook: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """Slots of a connected agent that are not given out, though they exist.
+
+    Args:
+        disabled: By hand; those that a gang still holds (draining) too.
+        occupied: By strangers: who, by slot. A slot may be both.
+    """
+
+    disabled: tuple[int, ...] = ()
+    occupied: Mapping[int, Sequence[DeviceProcess]] = field(default_factory=dict)
+
+
+class Facts(Protocol):
+    """What the master knows and a pool does not. Asked while the pool stands still."""
+
+    @property
+    def now(self) -> float:
+        """UTC seconds."""
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """That times of day are told in; None: this computer's."""
+
+    @property
+    def pool_name(self) -> str:
+        """Of the pool that is asked about."""
+
+    def trial_of(self, request_id: str) -> int:
+        """Return the trial that an allocation is a run of."""
+
+    def title_of(self, experiment_id: int) -> Title:
+        """Return what an experiment is called."""
+
+    def end_of(self, request_id: str) -> Estimate | None:
+        """Return when a running gang is expected to give its slots back, if anybody can tell."""
+
+    def withheld(self) -> Mapping[str, Withheld]:
+        """Return the slots that are not given out, by connected agent of the pool."""
+
+    def gone(self) -> Sequence[AgentSlots]:
+        """Return the pool's agents that are registered but not connected, as they would be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """An agent as a waiting gang meets it.
+
+    Args:
+        agent: The agent.
+        free: How many of its slots nobody holds.
+        used: How many slots gangs hold here, those that are given out no more too.
+        aux_left: So many more gangs without slots may start here.
+    """
+
+    agent: AgentSlots
+    free: int
+    used: int
+    aux_left: int
+
+    @property
+    def size(self) -> int:
+        """How many slots may be given out, held or not."""
+        return len(self.agent.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A pool at one moment."""
+
+    pool: Pool
+    facts: Facts
+    rooms: Mapping[str, Room]
+    queue: Sequence[Request]  # the front of it, in order
+    withheld: Mapping[str, Withheld]
+    gone: Sequence[AgentSlots]
+    capacity: Capacity
+
+    @property
+    def is_whole_queue(self) -> bool:
+        """Whether nobody waits behind the front."""
+        return self.pool.num_waiting <= len(self.queue)
+
+
+def survey(pool: Pool, facts: Facts) -> Survey:
+    """Gather what reasons are made of; as long as the pool's version stays, so does this."""
+    return Survey(
+        pool=pool,
+        facts=facts,
+        rooms={agent.id: room_of(pool, agent) for agent in pool.agents.values()},
+        queue=pool.waiting(LOOK_AHEAD),
+        withheld=facts.withheld(),
+        gone=facts.gone(),
+        capacity=Capacity(pool.agents.values(), pool.rules),
+    )
+
+
+def room_of(pool: Pool, agent: AgentSlots) -> Room:
+    """Return the agent with what is free on it, were its slots these."""
+    gangs = pool.on_agent(agent.id) if agent.id in pool.agents else []
+    taken = {slot for gang in gangs for slot in slots_on(gang, agent.id)}
+    num_aux = sum(1 for gang in gangs if not gang.request.slots)
+    return Room(
+        agent=agent,
+        free=sum(1 for slot in agent.slots if slot not in taken),
+        used=len(taken),
+        aux_left=max(0, pool.rules.max_aux_per_agent - num_aux) if agent.is_open else 0,
+    )
+
+
+def slots_on(gang: Running, agent_id: str) -> tuple[int, ...]:
+    """Return the slots that a gang holds on an agent."""
+    return tuple(s for part in gang.parts if part.agent_id == agent_id for s in part.slot_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """A pool seen by one waiting request, or as it would be after a change.
+
+    Args:
+        survey: What is.
+        request: Who waits.
+        rooms: The agents.
+        capacity: What they could run if nobody were there.
+        ahead: Who may go first, others' and its own experiment's; those that max_slots of another
+            experiment holds back are not among them.
+        is_complete: Whether `ahead` names all of those.
+        allowance: How many more slots its experiment may hold; None: any number.
+    """
+
+    survey: Survey
+    request: Request
+    rooms: Mapping[str, Room]
+    capacity: Capacity
+    ahead: tuple[Request, ...]
+    is_complete: bool
+    allowance: int | None
+
+    @property
+    def group(self) -> Group:
+        """The request's experiment."""
+        return self.survey.pool.groups[self.request.group]
+
+    @property
+    def spans_agents(self) -> bool:
+        """Whether the request gets whole agents, because none is large enough for it."""
+        return self.capacity.spans_agents(shape_of(self.request))
+
+    def allowed(self) -> list[Room]:
+        """Return the agents that the request may run on."""
+        return [r for r in self.rooms.values() if r.agent.id not in self.request.blocked]
+
+    def is_possible(self) -> bool:
+        """Whether the pool could run the request if nobody else were there."""
+        return self.capacity.can_run(shape_of(self.request))
+
+    def fits_alone(self) -> bool:
+        """Whether the request fits into what is free, were nobody ahead of it."""
+        return replace(self, ahead=(), is_complete=True, allowance=None).starts()
+
+    def starts(self) -> bool:
+        """Whether the request certainly starts in the next pass."""
+        need = self.request.slots
+        own = sum(other.slots for other in self.ahead if other.group == self.request.group)
+        if not self.is_complete or (need and not self._may_hold(own + need)):
+            return False
+        if need == 0:
+            num_ahead = sum(1 for other in self.ahead if other.slots == 0)
+            return any(room.aux_left > num_ahead for room in self.allowed())
+        rivals = self.rivals()
+        if self.spans_agents:
+            return self._gets_whole_agents(rivals)
+        return any(
+            room.free >= need and room.free >= need + self.claims(room, rivals)
+            for room in self.allowed()
+        )
+
+    def _may_hold(self, slots: int) -> bool:
+        return self.allowance is None or self.allowance >= slots
+
+    def rivals(self) -> dict[Shape, int]:
+        """Return how many of each shape are ahead and could use an agent at all."""
+        shapes = Counter(shape_of(other) for other in self.ahead)
+        return {
+            shape: n for shape, n in shapes.items() if shape.slots and self.capacity.can_run(shape)
+        }
+
+    def claims(self, room: Room, rivals: Mapping[Shape, int]) -> int:
+        """Return how many slots of an agent those ahead may take or keep at most."""
+        return sum(n * self._claim(room, shape) for shape, n in rivals.items())
+
+    def is_in_the_way(self, other: Request, rooms: Iterable[Room]) -> bool:
+        """Whether somebody ahead could use one of these agents."""
+        shape = shape_of(other)
+        if shape.slots == 0 or not self.capacity.can_run(shape):
+            return shape.slots == self.request.slots == 0
+        return any(self._claim(room, shape) for room in rooms)
+
+    def _claim(self, room: Room, shape: Shape) -> int:
+        if room.agent.id in shape.blocked:
+            return 0
+        if self.capacity.spans_agents(shape):
+            return room.size
+        return shape.slots if shape.slots <= room.size else 0
+
+    def _gets_whole_agents(self, rivals: Mapping[Shape, int]) -> bool:
+        rules = self.survey.pool.rules
+        idle = [room for room in self.allowed() if room.free == room.size > room.used == 0]
+        if rivals and rules.allow_heterogeneous_fits:
+            return False  # one agent more can spoil a mixed fit, so nobody can tell
+        idle = [room for room in idle if not self.claims(room, rivals)]
+        return fits_on_wholes(self.request.slots, wholes_of(room.agent for room in idle), rules)
+
+
+def situation_of(survey: Survey, request_id: str) -> Situation:
+    """Return the pool as a waiting request meets it."""
+    pool = survey.pool
+    position = pool.position(request_id)
+    is_in_front = position < len(survey.queue)
+    request = (survey.queue if is_in_front else pool.waiting(position + 1))[position]
+    # Sharing ranks groups anew after each start, so those behind may overtake the second in line.
+    is_in_order = pool.rules.policy is Policy.PRIORITY or position == 0
+    ahead = survey.queue[:position] if is_in_order else survey.queue
+    group = pool.groups[request.group]
+    return Situation(
+        survey=survey,
+        request=request,
+        rooms=survey.rooms,
+        capacity=survey.capacity,
+        ahead=tuple(
+            other
+            for other in ahead
+            if other.id != request.id
+            and (other.group == request.group or not pool.is_capped(other.id))
+        ),
+        is_complete=position <= len(survey.queue) if is_in_order else survey.is_whole_queue,
+        allowance=None if group.max_slots is None else group.max_slots - pool.held(group.id),
+    )

@@ -1,0 +1,78 @@
+"""Why a trial waits for slots: as data, and in one sentence that people are glad to read.
+
+    needs 4 slots                                              what it asks for
+    2 of 8 are free                                            what is there
+    experiment 3 “resnet” (trial 7, priority 42, since 14:02,
+        notebook eda.ipynb) holds 6                            who has it
+    starts when it ends or is paused, about 14:20
+        (14:10 to 14:40)                                       what would start it, and when
+
+The sentence names the nearest way out; the data has all of it.
+"""
+
+from __future__ import annotations
+
+from det_jupyter.scheduler.pool import Pool
+from det_jupyter.scheduler.reasons.causes import cause_of, who_is_in_the_way
+from det_jupyter.scheduler.reasons.clauses import Story
+from det_jupyter.scheduler.reasons.forecast import expect_start
+from det_jupyter.scheduler.reasons.holders import holders_on, strangers
+from det_jupyter.scheduler.reasons.never import make_possible
+from det_jupyter.scheduler.reasons.remedies import find_remedies, reliefs
+from det_jupyter.scheduler.reasons.sentences import tell
+from det_jupyter.scheduler.reasons.situation import Facts, Survey, situation_of, survey
+from det_jupyter.scheduler.reasons.whatif import nearest_rooms
+from det_jupyter.wire import Reason
+
+_NAMED = 20  # experiments ahead, processes
+
+
+def why_waiting(
+    pool: Pool, request_id: str, facts: Facts, gathered: Survey | None = None
+) -> Reason:
+    """Return why a request waits; it must be waiting in the pool.
+
+    Args:
+        pool: After a pass.
+        request_id: Who waits.
+        facts: What the pool does not know.
+        gathered: `survey(pool, facts)`, if that was made for this version of the pool already.
+    """
+    gathered = gathered or survey(pool, facts)
+    situation = situation_of(gathered, request_id)
+    rooms = nearest_rooms(situation)
+    in_the_way = who_is_in_the_way(situation, rooms)
+    cause = cause_of(situation, in_the_way)
+    is_never = not situation.is_possible()
+    found = [] if is_never else reliefs(situation, rooms)
+    expected, why_unknown = None, "it cannot run as things are"
+    if not is_never:
+        expected, why_unknown = expect_start(situation, rooms)
+    story = Story(
+        situation=situation,
+        cause=cause,
+        rooms=tuple(rooms),
+        in_the_way=tuple(in_the_way),
+        reliefs=tuple(found),
+        holders=tuple(holders_on(situation, rooms, found)),
+        expected=expected,
+    )
+    remedies = (
+        make_possible(situation, cause) if is_never else find_remedies(situation, rooms, found)
+    )
+    return Reason(
+        trial_id=facts.trial_of(request_id),
+        cause=cause,
+        sentence=tell(story),
+        pool=facts.pool_name,
+        slots=situation.request.slots,
+        free=sum(room.free for room in situation.allowed()),
+        total=sum(room.size for room in situation.allowed()),
+        holders=list(story.holders),
+        processes=strangers(situation)[:_NAMED],
+        position=pool.position(request_id),
+        ahead=list(dict.fromkeys(other.group for other in in_the_way))[:_NAMED],
+        remedies=remedies,
+        expected=expected,
+        why_unknown=why_unknown,
+    )

@@ -1,0 +1,300 @@
+"""Pools, slots and queues: what is told of them, why a trial waits, and how to change that."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, StrictBool, StrictInt
+
+from det_jupyter.wire.states import State, Wire
+from det_jupyter.wire.views import SlotView
+
+
+class DeviceProcess(Wire):
+    """A process that is not ours and uses a device.
+
+    Args:
+        pid: Its number on the agent's computer.
+        command: What it runs, shortened.
+        user: Whose it is.
+        memory_bytes: Of the device's memory.
+        kernel_id: If it is a Jupyter kernel.
+        notebook: The notebook of that kernel, where known.
+        idle_since: Since when it has not used the device, UTC seconds; None: busy, or not known.
+    """
+
+    pid: int
+    command: str
+    user: str = ""
+    memory_bytes: int = 0
+    kernel_id: str | None = None
+    notebook: str | None = None
+    idle_since: float | None = None
+
+
+class SlotStatus(Wire):
+    """A slot in the ledger: what it is, and who has it.
+
+    `used`: by a gang of ours. `leaving`: the same, and the gang was asked to leave. `occupied`: a
+    process that is not ours uses the device, so it is not given out. `disabled`: by hand.
+    """
+
+    slot: SlotView
+    state: Literal["free", "used", "leaving", "occupied", "disabled"]
+    is_draining: bool = False  # disabled as soon as the gang on it is over
+    allocation_id: str | None = None
+    experiment_id: int | None = None
+    experiment_name: str = ""
+    trial_id: int | None = None
+    rank: int | None = None
+    priority: int | None = None
+    since: float | None = None
+    processes: list[DeviceProcess] = []
+
+
+class AgentStatus(Wire):
+    """An agent in the ledger."""
+
+    id: str
+    hostname: str
+    pool: str
+    connected: bool
+    slots: list[SlotStatus]
+    num_aux: int = 0  # trials without slots that run here
+
+
+class PoolStatus(Wire):
+    """A pool: its rules, its agents and how many wait."""
+
+    name: str
+    description: str = ""
+    policy: Literal["priority", "fair_share", "round_robin"]
+    preemption: bool
+    default_priority: int = 42
+    share_devices: bool = False
+    agents: list[AgentStatus]
+    num_slots: int  # that may be given out, held or not
+    num_free: int
+    num_waiting: int  # trials
+
+
+class HolderView(Wire):
+    """An experiment that holds slots which a waiting trial could use."""
+
+    experiment_id: int
+    experiment_name: str
+    trial_ids: list[int]
+    slots: int
+    priority: int
+    since: float
+    notebook: str | None = None
+    is_leaving: bool = False
+
+
+class Estimate(Wire):
+    """When something is expected, UTC seconds, and how sure that is."""
+
+    at: float
+    earliest: float
+    latest: float | None = None  # None: nobody knows
+    basis: str  # in words, such as "by the progress of trial 3"
+
+
+Remedy_ = Literal[
+    "wait",  # for `experiment_id` (or `trial_id`) to end or leave
+    "pause",  # experiment `experiment_id`
+    "kill_trial",  # `trial_id`
+    "set_priority",  # of experiment `experiment_id` to `value`
+    "set_max_slots",  # of its own experiment to `value` (None: no limit)
+    "move_ahead",  # its experiment ahead of experiment `experiment_id`
+    "ask_slots",  # submit it again with slots_per_trial `value`
+    "free_device",  # end process `pid` on agent `agent_id`
+    "enable_slots",  # `slot_ids` of agent `agent_id`
+    "activate",  # its own experiment
+    "add_agent",  # start or reconnect agent `agent_id`, or add slots
+]
+
+
+class Remedy(Wire):
+    """Something that would start the trial, as data, in words, and as what to type."""
+
+    kind: Remedy_
+    sentence: str
+    command: str = ""
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    agent_id: str | None = None
+    slot_ids: list[int] = []
+    pid: int | None = None
+    value: int | None = None
+
+
+class Reason(Wire):
+    """Why a trial does not run.
+
+    Args:
+        trial_id: The trial.
+        cause: What kind of reason it is.
+        sentence: All of it, in one sentence.
+        pool: The pool it waits in.
+        slots: How many it asks for.
+        free: How many are free there that it may have.
+        total: How many there are that may be given out.
+        holders: Who has the rest; those first that could make room.
+        processes: Strangers on devices that it could use otherwise, by agent and slot.
+        position: Its place in the queue: so many are ahead of it; None when it does not queue.
+        ahead: The experiments ahead of it that are in its way.
+        remedies: What would start it, the mildest first.
+        expected: When it starts, if nobody does anything.
+        why_unknown: Why that cannot be said, if it cannot.
+    """
+
+    trial_id: int
+    cause: Literal[
+        "slots",  # too few are free
+        "turn",  # others are ahead of it
+        "max_slots",  # its experiment holds as many as it may
+        "occupied",  # strangers use the devices
+        "disabled",  # slots were disabled by hand
+        "no_agent",  # none is connected
+        "agent_gone",  # the agents that could run it are not connected
+        "impossible",  # the pool can never run it as it is
+        "starting",
+        "resting",  # until the search promotes it
+        "paused",
+        "leaving",
+        "over",
+        "running",
+    ]
+    sentence: str
+    pool: str = ""
+    slots: int = 0
+    free: int = 0
+    total: int = 0
+    holders: list[HolderView] = []
+    processes: list[DeviceProcess] = []
+    position: int | None = None
+    ahead: list[int] = []
+    remedies: list[Remedy] = []
+    expected: Estimate | None = None
+    why_unknown: str = ""
+
+
+class QueueEntry(Wire):
+    """A trial that waits for slots."""
+
+    trial_id: int
+    experiment_id: int
+    experiment_name: str
+    allocation_id: str
+    pool: str
+    slots: int
+    priority: int
+    weight: float
+    queued_at: float
+    position: int  # so many are ahead of it in its pool
+    reason: Reason
+
+
+class JobEntry(Wire):
+    """An experiment that is not over, as the queue sees it."""
+
+    experiment_id: int
+    name: str
+    state: State
+    pool: str
+    priority: int
+    weight: float
+    max_slots: int | None = None
+    created_at: float
+    slots_held: int
+    slots_wanted: int  # held and waited for
+    num_running: int
+    num_waiting: int
+    jobs_ahead: int | None = None  # that wait and go first; None under fair share
+    notebook: str | None = None
+
+
+class TaskEntry(Wire):
+    """A trial that holds slots or waits for them."""
+
+    trial_id: int
+    experiment_id: int
+    experiment_name: str
+    allocation_id: str
+    state: str  # of the allocation
+    pool: str
+    agent_ids: list[str]
+    slots: int
+    priority: int
+    registered_at: float
+    waiting_for: str | None = None
+
+
+class ClusterView(Wire):
+    """All pools and their queues. Of a long queue, only its front; the numbers say the rest."""
+
+    pools: list[PoolStatus]
+    queue: list[QueueEntry]  # in order, pool by pool
+    num_waiting: int
+    at: float
+
+
+# ---- requests ----
+
+
+class ChangeResources(Wire):
+    """A request to change what an experiment may have, while it runs; None: as it is.
+
+    `max_slots`: "none" lifts the limit.
+    """
+
+    priority: StrictInt | None = None
+    weight: float | None = Field(default=None, allow_inf_nan=False)
+    max_slots: StrictInt | Literal["none"] | None = None
+    resource_pool: str | None = None
+
+
+class MoveInQueue(Wire):
+    """A request to have an experiment right ahead of, or right behind, another one."""
+
+    ahead_of: StrictInt | None = None
+    behind: StrictInt | None = None
+
+
+class SwitchSlots(Wire):
+    """A request to give slots of an agent out no more, or again.
+
+    Args:
+        slots: Their ids; None: all of the agent.
+        enabled: Whether they may be given out.
+        drain: Let the gangs that are there finish; else they are asked to leave at once.
+    """
+
+    slots: list[StrictInt] | None = None
+    enabled: StrictBool
+    drain: StrictBool = False
+
+
+class SetPools(Wire):
+    """A request to have these pools, instead of all that there were: the file's `pools` key."""
+
+    pools: list[dict[str, Any]]
+
+
+class ContinueExperiment(Wire):
+    """A request to go on with an experiment that is over, under its own number."""
+
+    config: dict[str, Any] = {}  # laid over its configuration; only for `single`
+
+
+class SetRetention(Wire):
+    """A request to keep these checkpoints of an experiment, and to delete the others.
+
+    With `dry_run` nothing is deleted; the answer lists what would be.
+    """
+
+    save_experiment_best: StrictInt = Field(ge=0)
+    save_trial_best: StrictInt = Field(ge=0)
+    save_trial_latest: StrictInt = Field(ge=0)
+    dry_run: StrictBool = False

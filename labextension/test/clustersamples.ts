@@ -1,0 +1,80 @@
+import type {
+  IAgentBars,
+  ICluster,
+  IPoolBars,
+  IQueueRow,
+  ISlotBar,
+  IWait
+} from '../src/clustermodel.js';
+
+export function slot(id: number, changes: Partial<ISlotBar> = {}): ISlotBar {
+  return {
+    id,
+    state: 'used',
+    is_own: false,
+    who: 'resnet',
+    facts: [`slot ${id}`, 'in use', 'experiment 3 “resnet”'],
+    ...changes
+  };
+}
+
+export function agent(
+  id: string,
+  slots: ISlotBar[],
+  changes: Partial<IAgentBars> = {}
+): IAgentBars {
+  return { id, is_connected: true, note: '', slots, more: '', ...changes };
+}
+
+export function pool(agents: IAgentBars[], changes: Partial<IPoolBars> = {}): IPoolBars {
+  return {
+    name: 'default',
+    rules: 'by priority',
+    counts: '8 slots: 6 used, 2 free',
+    agents,
+    more: '',
+    ...changes
+  };
+}
+
+export function wait(changes: Partial<IWait> = {}): IWait {
+  return {
+    trial_id: 1,
+    sentence: 'needs 4 slots; 2 of 8 are free',
+    expected: 'expected to start at 14:34 (14:24 to 14:54)',
+    remedies: [
+      { sentence: 'wait until experiment 3 ends', command: '' },
+      { sentence: 'pause experiment 3', command: '%det_experiment pause 3' }
+    ],
+    ...changes
+  };
+}
+
+export function queued(place: number, changes: Partial<IQueueRow> = {}): IQueueRow {
+  return {
+    place,
+    trial_id: 19 + place,
+    experiment: 'experiment 5 “bert”',
+    is_own: false,
+    pool: 'default',
+    slots: '4 slots',
+    since: '14:11',
+    sentence: 'needs 4 slots; 2 are free',
+    ...changes
+  };
+}
+
+/** Eight slots of one agent, of which the last is free; nobody waits. */
+export function cluster(changes: Partial<ICluster> = {}): ICluster {
+  const slots = Array.from({ length: 7 }, (_, i) => slot(i));
+  slots.push(slot(7, { state: 'free', who: 'free', facts: ['slot 7', 'free'] }));
+  return {
+    summary: '8 slots: 7 used, 1 free',
+    is_waiting: false,
+    pools: [pool([agent('local', slots)])],
+    queue: [],
+    num_waiting: 0,
+    waits: [],
+    ...changes
+  };
+}

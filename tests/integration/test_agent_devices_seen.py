@@ -1,0 +1,276 @@
+"""An agent tells its master who else uses the devices; and a real notebook's kernel is known."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from det_jupyter.agent.device_watch import Outlook, is_own, watch
+from det_jupyter.agent.fake_devices import FakeDevices
+from det_jupyter.agent.notebooks import Notebooks
+from det_jupyter.agent.occupancy import Processes
+from det_jupyter.agent.offers import Offer
+from det_jupyter.agent.strangers import identify
+from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
+from tests.integration.agent_support import FakeMaster, agent_with_master
+from tests.processes import wait_until
+
+ADA = {"pid": 4711, "command": "python train.py", "user": "ada", "memory_bytes": 5_000_000_000}
+SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
+
+
+def seen_by(master: FakeMaster, agent_id: str, number: int) -> dict[int, list[DeviceProcess]]:
+    """Wait for that report of an agent, counted from 0, and return what it says."""
+    told = master.devices.setdefault(agent_id, [])
+    wait_until(lambda: len(told) > number, f"report {number} of {agent_id}")
+    return told[number].processes
+
+
+def test_master_hears_of_strangers_when_they_come_and_go_and_when_it_is_new(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "devices.json"
+    variables = {"DET_JUPYTER_FAKE_DEVICES": str(file), "DET_JUPYTER_CPU_SLOTS": "2"}
+    here = socket.gethostname()
+    with agent_with_master(tmp_path / "home", variables) as (agent, master):
+        assert seen_by(master, here, 0) == {}
+        file.write_text(json.dumps({"1": [ADA], "7": [ADA]}))
+        assert seen_by(master, here, 1) == {1: [DeviceProcess.model_validate(ADA)]}
+        file.write_text(json.dumps({"1": [ADA | {"memory_bytes": 5_400_000_000}]}))
+        file_was_read = time.monotonic() + 0.6
+        wait_until(lambda: time.monotonic() > file_was_read, "the file was looked at")
+        assert len(master.devices[here]) == 2
+        master.stop()
+        master.start()
+        assert seen_by(master, here, 2) == {1: [DeviceProcess.model_validate(ADA)]}
+        file.write_text("{")
+        wait_until(
+            lambda: "DET_JUPYTER_FAKE_DEVICES: " in agent.log.read_text(), "the mistake is told"
+        )
+        file.write_text("{}")
+        assert seen_by(master, here, 3) == {}
+
+
+def test_each_simulated_agent_has_strangers_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "devices.json"
+    file.write_text(json.dumps({"0": [ADA], "right:1": [ADA | {"pid": 4712, "kernel_id": "a"}]}))
+    options = ["--agent", "left=cpu:2", "--agent", "right=cpu:2"]
+    variables = {"DET_JUPYTER_FAKE_DEVICES": str(file)}
+    with agent_with_master(tmp_path / "home", variables, options, num_agents=2) as (_, master):
+        left, right = seen_by(master, "left", 0), seen_by(master, "right", 0)
+    assert {slot: [who.pid for who in seen] for slot, seen in left.items()} == {0: [4711]}
+    assert {slot: [who.pid for who in seen] for slot, seen in right.items()} == {1: [4712]}
+    assert right[1][0].kernel_id == "a"
+
+
+def test_agent_without_devices_says_nothing_of_them(tmp_path: Path) -> None:
+    with agent_with_master(tmp_path / "home", {"DET_JUPYTER_CPU_SLOTS": "1"}) as (_, master):
+        assert master.devices == {}
+
+
+def test_file_that_says_nothing_sensible_leaves_things_as_they_were(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "devices.json"
+    offer = Offer(agent_id="here", slots=[SlotView(id=0, kind="cpu", index=0, name="CPU")])
+    fakes = FakeDevices(file, offer, is_first=True)
+    assert fakes.look(0.0, []) == {}
+    file.write_text(json.dumps({"here:0": [ADA], "there:0": [ADA]}))
+    before = fakes.look(1.0, [])
+    assert [who.user for who in before[0]] == ["ada"]
+    file.write_text(json.dumps({"0": [{"pid": "many"}]}))
+    assert fakes.look(2.0, []) == fakes.look(3.0, []) == before
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+    file.unlink()
+    assert fakes.look(4.0, []) == {}
+
+
+def test_ours_is_what_we_and_our_children_have_started() -> None:
+    child = subprocess.Popen(["sh", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    grandchild = int(child.stdout.readline())
+    try:
+        assert is_own(child.pid)
+        assert is_own(grandchild)
+        assert not is_own(os.getppid())
+        assert not is_own(0)
+    finally:
+        os.kill(grandchild, 9)
+        child.kill()
+        child.communicate()
+
+
+class Source:
+    """Says what it is given to say: strangers, or what goes wrong."""
+
+    def __init__(self, *answers: Processes | Exception | threading.Event) -> None:
+        self.answers = iter(answers)
+
+    def look(self, now: float, held: Collection[SlotView]) -> Processes:
+        answer = next(self.answers, None)
+        match answer:
+            case None:
+                return {}
+            case Exception():
+                raise answer
+            case threading.Event():
+                answer.wait()
+                return {}
+            case _:
+                return answer
+
+
+def watched(source: Source, *, until: Callable[[list[DevicesSeen]], bool]) -> list[DevicesSeen]:
+    """Watch until there was told what is awaited; return all that was."""
+    told: list[DevicesSeen] = []
+
+    async def run() -> None:
+        outlook = Outlook(every_s=0.0, open_source=lambda: source)
+        task = asyncio.create_task(
+            watch(outlook, clock=lambda: 1.0, held=lambda: [], tell=told.append)
+        )
+        async with asyncio.timeout(20):
+            while not until(told):
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    return told
+
+
+def test_first_sight_and_news_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    somebody = {0: [DeviceProcess.model_validate(ADA)]}
+    trouble = OSError("no descriptor is free")
+    source = Source({}, somebody, trouble, trouble, somebody, {})
+    told = watched(source, until=lambda told: len(told) == 3)
+    assert [seen.processes for seen in told] == [{}, somebody, {}]
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.exc_info is not None
+
+
+def test_driver_that_hangs_keeps_nobody_from_leaving() -> None:
+    hang = threading.Event()
+    try:
+        assert len(watched(Source({}, hang), until=lambda told: len(told) == 1)) == 1
+    finally:
+        hang.set()
+
+
+@contextmanager
+def jupyter_server(folder: Path, token: str) -> Iterator[httpx.Client]:
+    """Run a real Jupyter server whose runtime folder is `folder/runtime`; give a client of it."""
+    root, runtime = folder / "notebooks", folder / "runtime"
+    root.mkdir()
+    environ = {
+        **os.environ,
+        "JUPYTER_RUNTIME_DIR": str(runtime),
+        "JUPYTER_CONFIG_DIR": str(folder),
+    }
+    options = ["--no-browser", "--port=0", f"--ServerApp.root_dir={root}", "--allow-root"]
+    options += [f"--IdentityProvider.token={token}", "--ServerApp.jpserver_extensions={}"]
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_server", *options],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ,
+        )  # fmt: skip
+    try:
+        path = runtime / f"jpserver-{server.pid}.json"
+        info = wait_until(lambda: _read_json(path), "the server is there")
+        header = {"Authorization": f"token {token}"}
+        with httpx.Client(base_url=info["url"], headers=header, timeout=30) as client:
+            wait_until(lambda: _answers(client), "the server answers")
+            yield client
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    with suppress(FileNotFoundError, ValueError):
+        info: dict[str, Any] = json.loads(path.read_text())
+        return info
+    return None
+
+
+def _answers(client: httpx.Client) -> bool:
+    with suppress(httpx.HTTPError):
+        return client.get("api/sessions").is_success
+    return False
+
+
+def kernel_process(kernel_id: str) -> psutil.Process | None:
+    for process in psutil.process_iter(["cmdline"]):
+        if any(f"kernel-{kernel_id}.json" in word for word in process.info["cmdline"] or ()):
+            return process
+    return None
+
+
+def test_kernel_of_a_real_jupyter_server_is_known_with_its_notebook(tmp_path: Path) -> None:
+    with jupyter_server(tmp_path, token="sesame") as client:
+        session = client.post(
+            "api/sessions",
+            json={
+                "path": "deep.ipynb",
+                "name": "deep.ipynb",
+                "type": "notebook",
+                "kernel": {"name": "python3"},
+            },
+        ).json()
+        kernel_id = session["kernel"]["id"]
+        process = wait_until(lambda: kernel_process(kernel_id), "the kernel runs")
+        notebooks = Notebooks(tmp_path / "runtime")
+
+        def seen(now: float) -> DeviceProcess | None:
+            return identify(
+                process.pid,
+                memory_bytes=7,
+                notebook_of=lambda kernel, pid: notebooks.notebook_of(kernel, pid, now),
+            )
+
+        who = seen(now=0.0)
+        assert who is not None
+        assert who.notebook == str(tmp_path / "notebooks" / "deep.ipynb")
+        assert (who.kernel_id, who.user) == (kernel_id, psutil.Process().username())
+        assert "ipykernel" in who.command
+        assert "sesame" not in who.model_dump_json()
+        client.patch(f"api/sessions/{session['id']}", json={"path": "renamed.ipynb"})
+        later = [seen(now) for now in (29.0, 30.0)]
+        assert [Path(who.notebook or "").name for who in later if who] == [
+            "deep.ipynb",
+            "renamed.ipynb",
+        ]
+
+
+def test_notebook_is_not_known_where_no_server_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "jpserver-1.json").write_text("not JSON")
+    (tmp_path / "jpserver-2.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        info = {"url": url, "token": "t", "pid": os.getpid(), "root_dir": "/"}
+        (tmp_path / "jpserver-3.json").write_text(json.dumps(info))
+        began = time.monotonic()
+        assert Notebooks(tmp_path).notebook_of("a-kernel", os.getpid(), 0.0) is None
+        assert time.monotonic() - began < 5
+
+
+def test_process_that_is_gone_is_nobody() -> None:
+    process = subprocess.Popen(SLEEP)
+    process.kill()
+    process.wait()
+    assert identify(process.pid, memory_bytes=0, notebook_of=lambda kernel, pid: None) is None

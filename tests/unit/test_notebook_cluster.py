@@ -1,0 +1,495 @@
+"""What a person types about slots, queues and life cycles, and what is said to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from IPython.core.error import StdinNotImplementedError, UsageError
+
+import det_jupyter
+from det_jupyter.client import Client, LiveExperiment
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.notebook import cluster_verbs, handles, verbs, waiting
+from det_jupyter.notebook.arguments import line_parser, parse
+from det_jupyter.notebook.det_arguments import det_parser
+from det_jupyter.notebook.magics import DetMagics
+from det_jupyter.notebook.overrides import read_overrides
+from det_jupyter.notebook.waiting import WaitReasons
+from det_jupyter.wire import (
+    AgentStatus,
+    AllocationState,
+    ChangeResources,
+    CheckpointView,
+    ClusterView,
+    ContinueExperiment,
+    CreateExperiment,
+    ExperimentView,
+    JobEntry,
+    MoveInQueue,
+    PoolStatus,
+    Reason,
+    SetPools,
+    State,
+    SwitchSlots,
+    TaskEntry,
+)
+from tests.unit.cluster_samples import (
+    SENTENCE,
+    agent,
+    busy_agent,
+    cluster,
+    entry,
+    held,
+    job,
+    pool,
+    reason,
+    slot,
+    task,
+)
+from tests.unit.view_samples import allocation, checkpoint, experiment, trial
+
+
+class Master:
+    """Answers as the master does, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.view = experiment(trial(), priority=42, pool="default")
+        self.agent = busy_agent()
+        self.pool = pool(self.agent, agent(slot(0), name="right"), num_waiting=1)
+        self.asked: list[Any] = []
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        return self.view.model_copy(update={"id": experiment_id})
+
+    def experiments(self) -> list[ExperimentView]:
+        return [self.view]
+
+    def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
+        return [checkpoint(10, 0.5), checkpoint(20, 0.4, state="DELETED")]
+
+    def order(self, experiment_id: int, verb: str) -> ExperimentView:
+        self.asked.append((experiment_id, verb))
+        return self.view
+
+    def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
+        self.asked.append((experiment_id, change.model_dump(exclude_none=True)))
+        if change.priority == 100:
+            raise ConfigError(["priority must be between 1 and 99"])
+        return self.view.model_copy(update={"id": experiment_id})
+
+    def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
+        self.asked.append((experiment_id, request.model_dump(exclude_none=True)))
+        return self.view.model_copy(update={"id": experiment_id})
+
+    def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
+        self.asked.append((experiment_id, request.config))
+        return self.view
+
+    def create(self, request: CreateExperiment) -> ExperimentView:
+        self.asked.append((request.parent_id, request.config["searcher"]))
+        return self.view.model_copy(update={"id": 8})
+
+    def cluster(self, *, limit: int | None = None) -> ClusterView:
+        return cluster(self.pool, queue=(entry(),))
+
+    def jobs(self) -> list[JobEntry]:
+        return [job()]
+
+    def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
+        return [task()]
+
+    def pools(self) -> list[PoolStatus]:
+        return [self.pool]
+
+    def set_pools(self, request: SetPools) -> list[PoolStatus]:
+        self.asked.append(request.pools)
+        return [self.pool]
+
+    def switch_slots(self, agent_id: str, request: SwitchSlots) -> AgentStatus:
+        self.asked.append((agent_id, request.slots, request.enabled, request.drain))
+        return self.agent
+
+    def reason(self, trial_id: int) -> Reason:
+        if trial_id == 99:
+            raise NotFound("there is no trial 99")
+        return reason(trial_id=trial_id)
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> Master:
+    found = Master()
+    monkeypatch.setattr(handles, "client", lambda: cast("Client", found))
+    return found
+
+
+def det(line: str, cell: str | None = None) -> None:
+    cluster_verbs.run(parse(det_parser(), line), cell)
+
+
+def det_experiment(line: str, cell: str | None = None) -> Any:
+    return verbs.run(parse(line_parser(), line), cell)
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("slot enable left 0 1", ("left", [0, 1], True, False)),
+        ("slot disable left 3 --drain", ("left", [3], False, True)),
+        ("s disable left", ("left", None, False, False)),
+        ("agent disable left --drain", ("left", None, False, True)),
+        ("a enable left", ("left", None, True, False)),
+        ("job move 5 --ahead-of 3", (5, {"ahead_of": 3})),
+        ("j move 5 --behind 3", (5, {"behind": 3})),
+        ("job update 5 --behind-of 3", (5, {"behind": 3})),
+        ("job update 5 --priority 10", (5, {"priority": 10})),
+        ("job update 5 --weight 2.5", (5, {"weight": 2.5})),
+        ("job update 5 --resource-pool night", (5, {"resource_pool": "night"})),
+    ],
+)
+def test_a_line_is_one_request(master: Master, line: str, asked: Any) -> None:
+    det(line)
+    assert master.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("set 5 --priority 10", (5, {"priority": 10})),
+        ("set 5 --max-slots 8", (5, {"max_slots": 8})),
+        ("set 5 --max-slots none", (5, {"max_slots": "none"})),
+        ("set 5 --weight 2 --pool night", (5, {"weight": 2.0, "resource_pool": "night"})),
+        ("archive 5", (5, "archive")),
+        ("unarchive 5", (5, "unarchive")),
+        ("delete 5 --yes", (5, "delete")),
+    ],
+)
+def test_an_experiment_is_steered_by_one_request(master: Master, line: str, asked: Any) -> None:
+    det_experiment(line)
+    assert master.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [
+        ("slots", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("slot", "Agent left  ██▓▞x···  8 slots: 2 used"),
+        ("agent", "Agent ID  Hostname"),
+        ("task ls", "Task ID  Allocation ID"),
+        ("job", "#  ID  Type"),
+        ("j list -p default", "#  ID  Type"),
+        ("rp", "Name     Scheduler"),
+        ("queue", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("why 9", f"Trial 9: {SENTENCE}"),
+        ("why --experiment 5", f"Trial 1: {SENTENCE}"),
+        ("task list --csv", "Task ID,Allocation ID,Name"),
+        ("slot --json", '[\n  {\n    "Agent ID": "left"'),
+    ],
+)
+def test_what_there_is_is_listed(
+    master: Master, capsys: pytest.CaptureFixture[str], line: str, start: str
+) -> None:
+    det(line)
+    assert capsys.readouterr().out.startswith(start)
+    assert not master.asked
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("slt", "invalid choice: 'slt'; did you mean slot?"),
+        ("job moev 5", "invalid choice: 'moev'; did you mean move?"),
+        ("job move x --ahead-of 3", "got 'x', expected the number of an experiment"),
+        ("job move 5", "one of the arguments --ahead-of --behind/--behind-of is required"),
+        ("job update 5", "%det job update: nothing to change; give --priority"),
+        ("why seven", "got 'seven', expected the number of a trial, or --experiment ID"),
+        ("agent disable", "%det agent disable: give the name of an agent, or --all"),
+        ("agent enable left --all", "give the name of an agent, or --all"),
+        ("pool set", "give either a file, or %%det pool set above YAML"),
+    ],
+)
+def test_a_wrong_line_is_told_in_one(master: Master, line: str, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        det(line)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not master.asked
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("set 5", "%det_experiment set: nothing to change; give --priority"),
+        ("set 5 --max-slots some", "got 'some', expected a whole number, or none"),
+        ("arhive 5", "invalid choice: 'arhive'; did you mean archive?"),
+    ],
+)
+def test_a_wrong_line_about_an_experiment_is_told_in_one(
+    master: Master, line: str, problem: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        det_experiment(line)
+    assert problem in str(caught.value)
+
+
+def test_an_unknown_pool_or_trial_is_told_with_those_that_there_are(master: Master) -> None:
+    with pytest.raises(NotFound, match="there is no pool 'nigth'; there are: default"):
+        det("job list -p nigth")
+    with pytest.raises(NotFound, match="there is no trial 99"):
+        det("why 99")
+
+
+def test_all_agents_are_switched_one_by_one(master: Master) -> None:
+    det("agent disable --all")
+    assert [name for name, *_ in master.asked] == ["left", "right"]
+
+
+def test_what_becomes_of_the_trials_on_a_slot_is_told(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.agent = agent(held(0, 0, "leaving"), slot(1, "disabled"))
+    det("slot disable left 0 1")
+    assert capsys.readouterr().out == (
+        "Agent left: 2 slots: 1 leaving, 1 disabled. The trials on 1 of them are asked to save "
+        "their state and leave.\n"
+    )
+    det("slot disable left 0 1 --drain")
+    assert "on 1 of them may finish" in capsys.readouterr().out
+    det("slot enable left")
+    assert capsys.readouterr().out == "Agent left: 2 slots: 1 leaving, 1 disabled.\n"
+
+
+def test_several_jobs_are_changed_and_what_fails_is_told_at_the_end(master: Master) -> None:
+    det("job update-batch 3.priority=10 5.ahead-of=3 6.weight=1.5 7.resource-pool=night")
+    assert master.asked == [
+        (3, {"priority": 10}), (5, {"ahead_of": 3}), (6, {"weight": 1.5}),
+        (7, {"resource_pool": "night"}),
+    ]  # fmt: skip
+    master.asked.clear()
+    with pytest.raises(ConfigError) as caught:
+        det("job update-batch 3.priority=100 5.priority=7")
+    assert caught.value.problems == ["3.priority: priority must be between 1 and 99"]
+    assert len(master.asked) == 2
+
+
+def test_operations_are_read_before_the_first_is_carried_out(master: Master) -> None:
+    with pytest.raises(ConfigError) as caught:
+        det("job update-batch 3.priority=10 5.prio=3 x 6.weight=")
+    assert caught.value.problems == [
+        "got '5.prio=3', expected ID.OPERATION=VALUE with one of priority, weight, "
+        "resource-pool, ahead-of, behind-of",
+        "got 'x', expected ID.OPERATION=VALUE with one of priority, weight, resource-pool, "
+        "ahead-of, behind-of",
+        "6.weight=: expected a value after the =",
+    ]
+    assert not master.asked
+
+
+POOLS = """pools:
+  - pool_name: default
+  - pool_name: night
+    agents: ["gpu-*"]
+    scheduler: {type: fair_share}
+"""
+
+
+def test_pools_are_set_from_a_cell_or_a_file(
+    master: Master, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    det("pool set", POOLS)
+    file = tmp_path / "pools.yaml"
+    file.write_text(f"{POOLS}agents: [{{id: left, slots: 'cpu:8'}}]\n")
+    det(f"pool set {file}")
+    night = {"pool_name": "night", "agents": ["gpu-*"], "scheduler": {"type": "fair_share"}}
+    assert master.asked == [[{"pool_name": "default"}, night]] * 2
+    assert capsys.readouterr().out.count("Pool default (priority, preemption): 9 slots") == 2
+
+
+def test_what_is_wrong_with_pools_is_told_with_its_line(master: Master, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        det("pool set", POOLS.replace("fair_share", "fare_share").replace("agents", "agnets"))
+    first, second = caught.value.problems
+    assert first.startswith("line 5: pools[1].agnets: unknown key")
+    assert second.startswith("line 6: pools[1].scheduler.type: got 'fare_share'")
+    file = tmp_path / "pools.yaml"
+    file.write_text("polls: []\n")
+    with pytest.raises(ConfigError, match=r"pools.yaml: expected the key pools with a list"):
+        det(f"pool set {file}")
+    assert not master.asked
+
+
+def test_only_pools_are_set_from_a_cell(master: Master) -> None:
+    with pytest.raises(UsageError, match="%%det slots: takes no cell; write %det"):
+        det("slots", "x")
+
+
+def test_archived_experiments_are_listed_on_demand(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.view.config["resources"] = {"slots_per_trial": 1}
+    det_experiment("")
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["7", "digits", "ACTIVE"]
+    master.view = master.view.model_copy(update={"is_archived": True})
+    det_experiment("list")
+    assert capsys.readouterr().out == (
+        "Not listed: 1 archived; %det_experiment list -a lists all.\n"
+    )
+    det_experiment("-a")
+    assert "ACTIVE (archived)" in capsys.readouterr().out
+
+
+def test_of_many_experiments_the_newest_are_listed(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.view.config["resources"] = {"slots_per_trial": 1}
+    views = [master.view.model_copy(update={"id": i}) for i in range(1, 1001)]
+    monkeypatch.setattr(master, "experiments", lambda: views)
+    det_experiment("list")
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[1].split()[0], lines[-2].split()[0], len(lines)) == ("951", "1000", 52)
+    assert lines[-1] == "Not listed: 950 older; %det_experiment list -a lists all."
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("y", [(5, "delete")]), ("", []), ("no", [])])
+def test_deleting_asks_first_and_says_what_is_lost(
+    master: Master,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    asked: list[Any],
+) -> None:
+    questions: list[str] = []
+
+    def reply(question: str) -> str:
+        questions.append(question)
+        return answer
+
+    monkeypatch.setattr("builtins.input", reply)
+    det_experiment("delete 5")
+    assert master.asked == asked
+    what = "Experiment 5 “digits”, with 1 trial, 1 checkpoint (0.6 MB), all metrics and logs"
+    assert questions == [f"Delete {what}? It cannot be undone. [y/N] "]
+    out = capsys.readouterr().out
+    kept = "Nothing is deleted; Experiment 5 “digits” stays.\n"
+    assert out == (f"Deleting {what}.\n" if asked else kept)
+
+
+def test_where_nobody_can_be_asked_nothing_is_deleted(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(question: str) -> str:
+        raise StdinNotImplementedError("no stdin")
+
+    monkeypatch.setattr("builtins.input", refuse)
+    with pytest.raises(UsageError, match="nobody to ask here; add --yes"):
+        det_experiment("delete 5")
+    assert not master.asked
+
+
+def test_a_cells_yaml_and_the_lines_changes_go_to_a_fork(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = "searcher: {metric: error}\n"
+    child = det_experiment("fork 7 --config searcher.max_length.epochs=3 --trial 2", cell)
+    assert child.id == 8
+    searcher = {"name": "single", "metric": "error", "smaller_is_better": False,
+                "max_length": {"epochs": 3}, "source_trial_id": 2}  # fmt: skip
+    assert master.asked == [(7, searcher)]
+    assert capsys.readouterr().out == "Experiment 8 is a fork of experiment 7.\n"
+
+
+def test_a_cells_yaml_goes_to_what_is_continued(master: Master) -> None:
+    assert det_experiment("continue 7", "max_restarts: 2\n").id == 7
+    assert master.asked == [(7, {"max_restarts": 2})]
+
+
+def test_the_cell_magic_knows_fork_and_continue(master: Master) -> None:
+    magics: Any = DetMagics(shell=None)
+    child = magics.det_experiment("fork 7", "max_restarts: 2\n")
+    assert child.id == 8
+    magics.det_experiment("continue 7", "")
+    assert master.asked[1] == (7, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a.b=1", {"a": {"b": 1}}),
+        ("a=x=y", {"a": "x=y"}),
+        ("a=1,2", {"a": [1, 2]}),
+        ("a=[1, {b: 2}]", {"a": [1, {"b": 2}]}),
+        ("a={b: 1, c: 2}", {"a": {"b": 1, "c": 2}}),
+        ("a='x,y'", {"a": "x,y"}),
+    ],
+)
+def test_changes_are_read_from_a_line(text: str, value: dict[str, Any]) -> None:
+    assert read_overrides([text], None) == value
+
+
+def test_changes_that_cannot_be_read_are_told_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_overrides(["a", "b.=1", "c=[1"], None)
+    assert caught.value.problems == [
+        "--config: got 'a', expected KEY=VALUE, such as searcher.max_length.epochs=12",
+        "--config: got 'b.=1', expected KEY=VALUE, such as searcher.max_length.epochs=12",
+        "--config: got 'c=[1', expected YAML after the =",
+    ]
+
+
+def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
+    slots, queue, jobs = det_jupyter.slots(), det_jupyter.queue(), det_jupyter.jobs()
+    assert repr(slots).startswith("Pool default (priority, preemption)")
+    assert slots.view.pools[0].num_free == 4
+    assert SENTENCE in repr(queue)
+    assert queue.view.queue[0].trial_id == 9
+    assert repr(jobs).splitlines()[1].split()[1] == "3"
+    assert jobs.view[0].name == "resnet"
+    for shown in (slots, queue, jobs):
+        assert shown._repr_html_().startswith("<div>")
+
+
+def waits(*states: AllocationState) -> LiveExperiment:
+    trials = [trial(id=i, allocation=allocation(state)) for i, state in enumerate(states, 1)]
+    return LiveExperiment(experiment(*trials), [], [], 1)
+
+
+def test_waiting_says_why_once_for_each_reason(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(waiting, "_AGAIN_AFTER_S", 0.0)
+    says = WaitReasons(cast("Client", master))
+    says.tick(waits(AllocationState.QUEUED, AllocationState.RUNNING))
+    assert capsys.readouterr().out == ""  # something runs
+    queued = waits(AllocationState.QUEUED)
+    says.tick(queued)
+    says.tick(queued)
+    assert capsys.readouterr().out.count(SENTENCE) == 1
+    later = reason(cause="turn", sentence="waits for its turn", ahead=[4])
+    monkeypatch.setattr(master, "reason", lambda trial_id: later)
+    says.tick(queued)
+    assert "Trial 9: waits for its turn" in capsys.readouterr().out
+    monkeypatch.setattr(master, "reason", lambda trial_id: reason(cause="starting"))
+    says.tick(queued)
+    assert capsys.readouterr().out == ""
+
+
+def test_waiting_survives_a_trial_that_is_gone(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(trial_id: int) -> Reason:
+        raise Conflict("it runs")
+
+    monkeypatch.setattr(waiting, "_FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(master, "reason", refuse)
+    WaitReasons(cast("Client", master)).tick(waits(AllocationState.QUEUED))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_trial_that_has_just_been_queued_is_not_asked_about(master: Master) -> None:
+    says = WaitReasons(cast("Client", master))
+    says.tick(waits(AllocationState.QUEUED))
+    assert says._said is None
+    paused = trial(state=State.PAUSED, allocation=None)
+    assert waiting.first_waiting(experiment(paused)) is None
