@@ -101,19 +101,18 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.leave_ordered.set)
         session = uuid.uuid4().hex
-        services = [Service(offer=offer, session=session, runner=runner) for offer in offers]
-        watches = [
-            loop.create_task(
-                watch(
-                    outlook,
-                    clock=time.time,
-                    held=runner.held_slots,
-                    tell=service.note_devices,
-                )
+        services, watches = [], []
+        for offer in offers:
+            outlook = outlook_of(offer, os.environ, is_first=offer is offers[0])
+            service = Service(
+                offer=offer, session=session, runner=runner, is_watched=outlook is not None
             )
-            for offer, service in zip(offers, services, strict=True)
-            if (outlook := outlook_of(offer, os.environ, is_first=offer is offers[0]))
-        ]
+            services.append(service)
+            if outlook is not None:
+                look = watch(
+                    outlook, clock=time.time, held=runner.held_slots, tell=service.note_devices
+                )
+                watches.append(loop.create_task(look))
         try:
             await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:

@@ -18,6 +18,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from det_jupyter._version import __version__
 from det_jupyter.agent.link import Link, open_link
@@ -34,6 +35,7 @@ _REST_S = 0.1  # pause after a batch, so that a chatty gang costs ten requests a
 _WAIT_S = 1.0  # when no gang lives, or the master does not take what we send
 _PAUSES_S = (0.1, 1.0)  # first and longest pause between two tries to link
 _IDLE_LOOK_S = 0.2  # how often it is seen whether anybody needs us
+_FIRST_LOOK_S = 2.0  # how long a slow driver may hold up the first registration
 _STEADY_S = 5.0  # a link that held this long was a good one
 _LAST_WORDS_S = 1.0  # for ending gangs, and again for telling so
 
@@ -45,14 +47,21 @@ class Service:
         offer: Its name at the master and what it offers.
         session: New for each agent process.
         runner: What carries its runs.
+        is_watched: Whether somebody looks who else uses its devices, and will tell.
     """
 
-    def __init__(self, *, offer: Offer, session: str, runner: Runner) -> None:
+    def __init__(
+        self, *, offer: Offer, session: str, runner: Runner, is_watched: bool = False
+    ) -> None:
         self._offer = offer
         self._session = session
         self._runner = runner
         self._runs = runner.runs_of(offer.agent_id)
         self._outbox = Outbox(self._runs)
+        self._seen: DevicesSeen | None = None
+        self._have_looked = asyncio.Event()
+        if not is_watched:
+            self._have_looked.set()
         self._is_linked = False
         self._linked_until = time.monotonic()
 
@@ -63,6 +72,8 @@ class Service:
 
     def note_devices(self, seen: DevicesSeen) -> None:
         """Let the master know who else uses the devices: now, and whenever it registers."""
+        self._seen = seen
+        self._have_looked.set()
         self._outbox.note_devices(seen)
         self._runner.news.set()
 
@@ -76,6 +87,9 @@ class Service:
 
     async def keep_linked(self) -> None:
         """Find the master and serve it, again and again, for ever."""
+        with suppress(TimeoutError):  # a GPU that others use should not be given out before
+            async with asyncio.timeout(_FIRST_LOOK_S):
+                await self._have_looked.wait()
         pause_s, longest_s = _PAUSES_S
         complaint = ""
         while True:
@@ -115,6 +129,7 @@ class Service:
             pid=os.getpid(),
             slots=self._offer.slots,
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
+            devices=self._seen.processes if self._seen is not None else {},
         )
 
     async def _obey(self, link: Link) -> None:

@@ -21,14 +21,12 @@ from det_jupyter.client.client import Client
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.records import to_finite
 from det_jupyter.wire import (
-    AllocationState,
     CheckpointView,
     ClusterView,
     Curve,
     ExperimentView,
     FeedItem,
     Reason,
-    State,
     TrialView,
 )
 
@@ -36,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 CurveKey = tuple[int, str, str]  # trial, group, metric
 BATCHES = "batches"  # the group of per-batch training metrics
-QUEUE_FRONT = 50  # entries of the queue that are fetched
+QUEUE_FRONT = 8  # entries of each pool's queue that are fetched, and of the experiment's own
 _CLUSTER_PERIOD_S = 0.35
 _CLUSTER_SHARE = 10  # of the time, fetching slots and queue may take one part in so many
 _CLOCK_STEP_S = 5.0  # an item so much older than the copy comes after the clock was set back
@@ -136,6 +134,12 @@ def fetch(client: Client, experiment_id: int) -> LiveExperiment:
     )
 
 
+def fetch_cluster(client: Client, experiment_id: int) -> ClusterView:
+    """Return slots, the front of the queue, and what of the experiment is further back in it."""
+    answer = client.session.get("/cluster", limit=QUEUE_FRONT, experiment_id=experiment_id)
+    return ClusterView.model_validate(answer)
+
+
 class ClusterWatch:
     """Keeps slots and queue of a copy current, no oftener than all concerned can bear.
 
@@ -173,32 +177,17 @@ class ClusterWatch:
 
     def _fetch(self) -> None:
         try:
-            cluster = self._client.cluster(limit=QUEUE_FRONT)
-            reasons = self._reasons(cluster)
+            cluster = fetch_cluster(self._client, self._live.experiment.id)
         except MasterUnreachable:
             raise
         except DetError:
             logger.debug("slots and queue are not known", exc_info=True)
             return
+        own = [e for e in cluster.queue if e.experiment_id == self._live.experiment.id]
+        own.sort(key=lambda entry: entry.position)
         with self._live.lock:
-            self._live.cluster, self._live.reasons = cluster, reasons
-
-    def _reasons(self, cluster: ClusterView) -> dict[int, Reason]:
-        """Return why trials wait; of those too far back to be listed, the first is asked for."""
-        experiment = self._live.experiment
-        own = [entry for entry in cluster.queue if entry.experiment_id == experiment.id]
-        if own:
-            return {entry.trial_id: entry.reason for entry in own}
-        waiting = next((trial.id for trial in experiment.trials if _waits(trial)), None)
-        if waiting is None or experiment.state is not State.ACTIVE:
-            return {}
-        return {waiting: self._client.reason(waiting)}
-
-
-def _waits(trial: TrialView) -> bool:
-    run = trial.allocation
-    is_going = run is not None and run.state not in (AllocationState.QUEUED, AllocationState.ENDED)
-    return trial.state is State.ACTIVE and not trial.is_resting and not is_going
+            self._live.cluster = cluster
+            self._live.reasons = {entry.trial_id: entry.reason for entry in own}
 
 
 class Follower:

@@ -13,6 +13,7 @@ nothing             alive               nobody wants it: kill
 from __future__ import annotations
 
 from det_jupyter.master.events import AgentRegistered
+from det_jupyter.master.lifecycle import move_allocation
 from det_jupyter.master.placing import order_extend, order_leave, order_start
 from det_jupyter.master.run_events import on_gang_exited
 from det_jupyter.master.state import Agent, Allocation, Trial
@@ -31,9 +32,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         pid=event.pid,
         slots=event.slots,
         disabled=[id for id in before.disabled if id in offered] if before else [],
-        occupied={id: who for id, who in before.occupied.items() if id in offered}
-        if before
-        else {},
+        occupied={id: who for id, who in event.devices.items() if who},
     )
     turn.pools.note_agent(event.agent_id)
     lives = {run.allocation_id: run.alive for run in event.runs}
@@ -72,13 +71,22 @@ def _are_offered(turn: Turn, allocation: Allocation) -> bool:
 
 
 def on_agent_lost(turn: Turn, agent_id: str) -> None:
-    """Forget an agent; whatever ran there is dead."""
+    """Forget an agent; whatever ran there is dead, or shall be."""
     turn.state.agents.pop(agent_id, None)
-    for _, allocation in _held_by(turn, agent_id):
-        if allocation.agent_id not in (None, agent_id):
-            turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))
-        on_gang_exited(turn, _lost(allocation, turn.now))
+    for trial, allocation in _held_by(turn, agent_id):
+        if allocation.agent_id == agent_id:
+            on_gang_exited(turn, _lost(allocation, turn.now))
+        else:  # the agent of its chief carries it, and says when all of its ranks are gone
+            _break_up(turn, trial, allocation)
     turn.pools.note_agent(agent_id)
+
+
+def _break_up(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """End a gang that has lost some of its slots; its trial queues again, not charged for it."""
+    if allocation.state is not AllocationState.STOPPING:
+        move_allocation(trial, AllocationState.STOPPING)
+        turn.touch(trial, "lost some of its slots")
+    order_leave(turn, trial, allocation, at_once=True)
 
 
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:

@@ -97,7 +97,10 @@ def remove_files(command: Deletion, data_dir: Path) -> Removed:
     """
     root = Path(command.folder) if command.folder else data_dir / "checkpoints"
     removed = Removed()
-    _remove_checkpoints(root, command.paths, removed)
+    if command.folder and command.paths and not root.is_dir():
+        removed.problems.append(f"cannot find the storage folder {root}; is it mounted?")
+    else:
+        _remove_checkpoints(root, command.paths, removed)
     match command:
         case DeleteCheckpoints():
             pass
@@ -134,8 +137,6 @@ def _remove_checkpoint(root: Path, uuid: str, path: Path) -> str | None:
         if not _is_checkpoint(path, uuid):
             return f"left {path} alone: it is not the folder of a checkpoint of this name"
         path.rename(doomed)  # so that a reader never finds half of it
-    elif not root.is_dir():
-        return f"cannot find the storage folder {root}; is it mounted?"
     if doomed.is_dir() and not doomed.is_symlink():
         shutil.rmtree(doomed)
     return None

@@ -231,6 +231,7 @@ class AgentRegistered(Wire):
     pid: int
     slots: list[SlotView]
     runs: list[RunReport] = []
+    devices: dict[int, list[DeviceProcess]] = {}
 
 
 class AgentLost(Wire):

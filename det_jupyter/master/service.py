@@ -179,6 +179,7 @@ class Service:
                     pid=registration.pid,
                     slots=registration.slots,
                     runs=registration.runs,
+                    devices=registration.devices,
                 )
             )
         self.links.open(agent_id, registration.session)

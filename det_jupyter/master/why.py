@@ -103,7 +103,7 @@ class Whys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What the scheduler wants to know of a pool's surroundings (scheduler/reasons/situation.py)."""
+    """What the scheduler wants to know of a pool's surroundings (scheduler/reasons)."""
 
     machine: Machine
     progress: Progress

@@ -109,35 +109,39 @@ def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
 
 
 def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
-    told = [(_numbers(*ends), ends[0]) for ends in runs(agent.slots)]
-    width = max((len(numbers) for numbers, _ in told), default=0)
-    for numbers, slot in told:
-        yield f"    {numbers:<{width}} {BARS[slot.state]}  {slot_text(slot, at)}"
+    told = [(_numbers(*ends), *ends) for ends in runs(agent.slots)]
+    width = max((len(numbers) for numbers, *_ in told), default=0)
+    for numbers, first, last in told:
+        yield f"    {numbers:<{width}} {BARS[first.state]}  {slot_text(first, at, last.rank)}"
 
 
 def runs(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotStatus]]:
     """Yield first and last of the slots side by side of which the same is to be said."""
-    # Who holds a slot is told of each; of free and disabled ones there is nothing more to say.
-    for (_, _, told_alone), group in groupby(slots, key=_sameness):
+    for _, group in groupby(slots, key=_sameness):
         members = list(group)
-        if told_alone:
-            yield from ((slot, slot) for slot in members)
-        else:
-            yield members[0], members[-1]
+        yield members[0], members[-1]
 
 
-def _sameness(slot: SlotStatus) -> tuple[str, bool, bool]:
-    told_alone = slot.state in ("used", "leaving", "occupied") or bool(slot.processes)
-    return slot.state, slot.is_draining, told_alone
+def _sameness(slot: SlotStatus) -> tuple[object, ...]:
+    # The ranks of a gang are numbered on; of a stranger's processes each slot has its own.
+    offset = None if slot.rank is None else slot.slot.id - slot.rank
+    alone = slot.slot.id if slot.processes else None
+    return slot.state, slot.is_draining, slot.allocation_id, offset, alone
 
 
 def _numbers(first: SlotStatus, last: SlotStatus) -> str:
     return f"[{first.slot.id}]" if first is last else f"[{first.slot.id}-{last.slot.id}]"
 
 
-def slot_text(slot: SlotStatus, at: float) -> str:
-    """Return who is on a slot, since when, and what else uses its device."""
-    words = [_holder(slot)]
+def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
+    """Return who is on a slot, since when, and what else uses its device.
+
+    Args:
+        slot: The slot, or the first of several with ranks of the same gang.
+        at: The present time.
+        last_rank: The rank on the last of them.
+    """
+    words = [_holder(slot, last_rank)]
     if slot.priority is not None and slot.experiment_id is not None:
         words.append(f"priority {slot.priority}")
     if slot.since is not None:
@@ -148,12 +152,14 @@ def slot_text(slot: SlotStatus, at: float) -> str:
     return " · ".join(words)
 
 
-def _holder(slot: SlotStatus) -> str:
+def _holder(slot: SlotStatus, last_rank: int | None) -> str:
     if slot.experiment_id is None:
         return slot.state
     word = "leaving" if slot.state == "leaving" else "used"
     name = f" “{one_line(slot.experiment_name)}”" if slot.experiment_name else ""
     rank = "" if slot.rank is None else f" rank {slot.rank}"
+    if last_rank not in (None, slot.rank):
+        rank = f" ranks {slot.rank}-{last_rank}"
     return f"{word}: experiment {slot.experiment_id}{name} trial {slot.trial_id}{rank}"
 
 

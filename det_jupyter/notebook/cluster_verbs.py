@@ -176,7 +176,8 @@ def _update_several(texts: Sequence[str]) -> None:
         try:
             print(describe_place(_carry_out(experiment_id, name, value)))
         except DetError as error:
-            problems.append(f"{experiment_id}.{name}: {error}")
+            field = name.replace("-", "_")
+            problems.append(f"{experiment_id}.{name}: {str(error).removeprefix(f'{field}: ')}")
     if problems:
         raise ConfigError(problems)
 

@@ -17,16 +17,17 @@ def telling_what_there_is() -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        raise NotFound(f"{error}{_hint(str(error))}") from None
+        hint = _hint(str(error))
+        raise NotFound(f"{str(error).partition(';')[0]}; {hint}" if hint else str(error)) from None
 
 
 def _hint(problem: str) -> str:
     if problem.startswith("there is no trial"):
-        return "; %det task list shows those that run or wait, %det_experiment trials ID all"
+        return "%det task list shows those that run or wait, %det_experiment trials ID all"
     if not problem.startswith("there is no experiment"):
         return ""
     numbers = [str(view.id) for view in handles.client().experiments()]
     if not numbers:
-        return "; there are none yet"
-    front = "; there are: " if len(numbers) <= _MOST else "; the newest are: "
+        return "there are none yet"
+    front = "there are: " if len(numbers) <= _MOST else "the newest are: "
     return front + ", ".join(numbers[-_MOST:])

@@ -14,6 +14,7 @@ from det_jupyter.notebook import handles
 from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.notebook.overrides import read_overrides
 from det_jupyter.notebook.tables import counted
+from det_jupyter.notebook.view.words import size
 from det_jupyter.wire import ChangeResources, ExperimentView
 
 _DONE = {"archive": "hidden from lists", "unarchive": "shown in lists again"}
@@ -55,10 +56,10 @@ def delete(options: argparse.Namespace) -> None:
     client = handles.client()
     view = client.experiment(options.id)
     checkpoints = [c for c in client.checkpoints(options.id) if c.state == "COMPLETED"]
-    size_mb = sum(checkpoint.size_bytes for checkpoint in checkpoints) / 1e6
+    size_text = size(sum(checkpoint.size_bytes for checkpoint in checkpoints))
     what = (
-        f"{_title(view)}, with {counted(len(view.trials), 'trial')}, "
-        f"{counted(len(checkpoints), 'checkpoint')} ({size_mb:.1f} MB), all metrics and logs"
+        f"experiment {view.id} “{view.name}” with {counted(len(view.trials), 'trial')}, "
+        f"{counted(len(checkpoints), 'checkpoint')} ({size_text}), all metrics and logs"
     )
     if not options.yes and not _is_sure(f"Delete {what}? It cannot be undone. [y/N] "):
         print(f"Nothing is deleted; {_title(view)} stays.")

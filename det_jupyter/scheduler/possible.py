@@ -170,8 +170,8 @@ def describe_agents(agents: Sequence[AgentSlots]) -> str:
         f"{' each' if n > 1 else ''}"
         for (kind, size), n in ordered
     ]
-    if len(parts) > 4:
+    if len(parts) > 2:
         return (
             f"{count(len(agents), 'agent')} with {ordered[-1][0][1]} to {ordered[0][0][1]} slots"
         )
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+    return " and ".join(parts)

@@ -113,6 +113,7 @@ class RegisterAgent(Wire):
     pid: int
     slots: list[SlotView]
     runs: list[RunReport]
+    devices: dict[int, list[DeviceProcess]] = {}  # who else uses them, by slot id
 
 
 class Offsets(Wire):

@@ -57,8 +57,7 @@ export class SlotBars {
       h(
         'div.det-line',
         {},
-        agent.is_connected ? null : icon('canceled'),
-        h('span', {}, agent.id),
+        h('span.det-agent-id', {}, agent.is_connected ? null : icon('disabled'), agent.id),
         h('span.det-quiet', {}, agent.note)
       ),
       bars.length > 0

@@ -33,7 +33,7 @@ class World:
     groups: Sequence[Group] = ()
     running: Sequence[Running] = ()
     queue: Sequence[Request] = ()
-    rules: PoolRules = PoolRules()
+    rules: PoolRules = field(default_factory=PoolRules)
     titles: Mapping[int, Title] = field(default_factory=dict)
     ends: Mapping[str, Estimate] = field(default_factory=dict)
     away: Mapping[str, Withheld] = field(default_factory=dict)
@@ -167,9 +167,7 @@ def _give_out(pool: Pool, world: World, remedy: Remedy) -> None:
     if remedy.kind == "enable_slots":
         assert set(remedy.slot_ids) <= set(withheld.disabled)
         more = set(remedy.slot_ids) - set(withheld.occupied)
-        pool.set_agent(
-            replace(old, slots=tuple(sorted({*old.slots, *more})), is_open=True)
-        )
+        pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more})), is_open=True))
         return
     named = {p.pid for s in remedy.slot_ids for p in withheld.occupied[s]}
     freed = {slot for slot, users in withheld.occupied.items() if {p.pid for p in users} <= named}

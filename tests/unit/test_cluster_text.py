@@ -74,13 +74,25 @@ def test_every_pool_and_agent_has_a_line() -> None:
     assert ledger_text(cluster()) == "There is no pool."
 
 
+def test_the_ranks_of_a_gang_side_by_side_are_one_line() -> None:
+    other = {"experiment_id": 4, "trial_id": 8, "allocation_id": "4.8.1"}
+    slots = [held(0, 2), held(1, 3), held(2, 0, **other), held(3, 1, processes=[kernel()])]
+    assert ledger_text(cluster(pool(agent(*slots)))).splitlines()[2:5] == [
+        "    [0-1] ████  used: experiment 3 “resnet” trial 7 ranks 2-3 · priority 42 "
+        "· since 14:02",
+        "    [2]   ████  used: experiment 4 “resnet” trial 8 rank 0 · priority 42 · since 14:02",
+        "    [3]   ████  used: experiment 3 “resnet” trial 7 rank 1 · priority 42 · since 14:02"
+        " · pid 4711 of ann: Jupyter kernel of eda.ipynb, 14.2 GB, idle for 2.5 hours",
+    ]
+
+
 def test_many_agents_are_a_line_each_and_then_a_number() -> None:
     agents = [agent(*(held(i, i) for i in range(8)), name=f"a{n}") for n in range(1000)]
     lines = ledger_text(cluster(pool(*agents))).splitlines()
     assert len(lines) == 42
     assert lines[1] == "  Agent a0  ████████  8 slots: 8 used"
     assert lines[-1] == "  … and 960 more agents: 7,680 slots: 7,680 used"
-    assert len(ledger_text(cluster(pool(*agents)), with_all=True).splitlines()) == 9001
+    assert len(ledger_text(cluster(pool(*agents)), with_all=True).splitlines()) == 2001
 
 
 def test_an_agent_with_many_slots_is_one_line_of_signs() -> None:

@@ -23,7 +23,6 @@ from det_jupyter.wire import (
     QueueEntry,
     Reason,
     State,
-    TrialView,
 )
 
 
@@ -106,6 +105,7 @@ def test_what_was_fetched_with_a_curve_is_not_added_again() -> None:
 
 
 NOT_STOPPED = threading.Event()
+ASKED = {"limit": 8, "experiment_id": 1}
 
 
 class FakeClient:
@@ -115,7 +115,8 @@ class FakeClient:
         self.queue = list(queue)
         self.error = error
         self.now = 100.0
-        self.asked: list[str] = []
+        self.asked: list[dict[str, Any]] = []
+        self.session = self
         self.items: list[FeedItem | None] = []
 
     def experiment(self, experiment_id: int) -> ExperimentView:
@@ -127,33 +128,24 @@ class FakeClient:
     def checkpoints(self, experiment_id: int) -> list[Any]:
         return []
 
-    def cluster(self, *, limit: int | None = None) -> ClusterView:
-        self.asked.append(f"cluster {limit}")
+    def get(self, path: str, **params: Any) -> Any:
+        assert path == "/cluster"
+        self.asked.append(params)
         if self.error is not None:
             raise self.error
-        return ClusterView(pools=[], queue=self.queue, num_waiting=len(self.queue), at=self.now)
-
-    def reason(self, trial_id: int) -> Reason:
-        self.asked.append(f"reason {trial_id}")
-        return Reason(trial_id=trial_id, cause="turn", sentence="far back")
+        view = ClusterView(pools=[], queue=self.queue, num_waiting=len(self.queue), at=self.now)
+        return view.model_dump(mode="json")
 
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         yield from self.items
 
 
-def waiting(trial_id: int, experiment_id: int = 1) -> QueueEntry:
+def waiting(trial_id: int, experiment_id: int = 1, position: int = 0) -> QueueEntry:
     return QueueEntry(
         trial_id=trial_id, experiment_id=experiment_id, experiment_name="", allocation_id="",
-        pool="default", slots=1, priority=42, weight=1.0, queued_at=0.0, position=0,
+        pool="default", slots=1, priority=42, weight=1.0, queued_at=0.0, position=position,
         reason=Reason(trial_id=trial_id, cause="slots", sentence=f"trial {trial_id} waits"),
     )  # fmt: skip
-
-
-def trial_view(trial_id: int, **changes: Any) -> TrialView:
-    fields = {
-        "experiment_id": 1, "state": State.ACTIVE, "hparams": {}, "seed": 0, "created_at": 0.0,
-    }  # fmt: skip
-    return TrialView(id=trial_id, **{**fields, **changes})
 
 
 def changed(at: float) -> FeedItem:
@@ -180,7 +172,7 @@ def test_slots_and_queue_are_fetched_at_first_and_when_they_have_changed() -> No
     assert not watch.refresh(NOT_STOPPED)
     watch.hear(changed(at=101.0))
     assert watch.refresh(NOT_STOPPED)
-    assert client.asked == ["cluster 50", "cluster 50"]
+    assert client.asked == [ASKED, ASKED]
 
 
 @pytest.mark.usefixtures("_fast")
@@ -214,7 +206,7 @@ def test_slots_that_were_fetched_just_now_wait_for_their_turn(
     stopped = threading.Event()
     stopped.set()
     assert not watch.refresh(stopped)
-    assert client.asked == ["cluster 50"]
+    assert client.asked == [ASKED]
 
 
 def test_what_takes_long_to_fetch_is_fetched_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,30 +217,15 @@ def test_what_takes_long_to_fetch_is_fetched_seldom(monkeypatch: pytest.MonkeyPa
     watch.refresh(NOT_STOPPED)
     watch.hear(changed(at=101.0))
     assert not watch.refresh(NOT_STOPPED)
-    assert client.asked == ["cluster 50"]
+    assert client.asked == [ASKED]
 
 
 @pytest.mark.usefixtures("_fast")
-def test_trial_too_far_back_in_the_queue_is_asked_for() -> None:
-    client, copy = FakeClient(waiting(9, experiment_id=2)), live()
-    copy.experiment.trials = [
-        trial_view(3, state=State.COMPLETED),
-        trial_view(4, is_resting=True),
-        trial_view(5),
-        trial_view(6),
-    ]
+def test_reasons_of_the_experiment_come_in_the_order_of_the_queue() -> None:
+    far, near = waiting(4, position=70), waiting(5, position=60)
+    client, copy = FakeClient(waiting(9, experiment_id=2), far, near), live()
     watching(client, copy).refresh(NOT_STOPPED)
-    assert client.asked == ["cluster 50", "reason 5"]
-    assert {id: reason.sentence for id, reason in copy.reasons.items()} == {5: "far back"}
-
-
-@pytest.mark.usefixtures("_fast")
-def test_paused_experiment_is_not_asked_why_it_waits() -> None:
-    client, copy = FakeClient(), live()
-    copy.experiment.state = State.PAUSED
-    copy.experiment.trials = [trial_view(5)]
-    watching(client, copy).refresh(NOT_STOPPED)
-    assert client.asked == ["cluster 50"]
+    assert list(copy.reasons) == [5, 4]
 
 
 def test_experiment_that_is_over_fetches_no_slots() -> None:
@@ -281,5 +258,5 @@ def test_follower_shows_slots_and_queue() -> None:
     ).start()
     follower.thread.join(5)
     assert follower.error is None
-    assert client.asked == ["cluster 50", "cluster 50"]
+    assert client.asked == [ASKED, ASKED]
     assert seen == [0, 1, 1, 1, 0]

@@ -249,8 +249,11 @@ def test_a_gang_over_agents_ends_when_one_of_them_is_lost(world: World) -> None:
     world.tell(submitted(slots=4), *running("1.1.1", 4))
     from det_jupyter.master.events import AgentLost
 
-    orders = world.tell(AgentLost(agent_id="other"))
-    assert world.order(KillGang(allocation_id="1.1.1")) in orders
+    assert world.tell(AgentLost(agent_id="other")) == [
+        world.order(KillGang(allocation_id="1.1.1"))
+    ]
+    assert world.allocation_state(1) is STOPPING
+    world.tell(exited("1.1.1", killed=True))
     assert world.allocation_state(1) is QUEUED
     assert world.trial(1).restarts == 0
 

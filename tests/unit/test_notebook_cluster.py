@@ -76,7 +76,7 @@ class Master:
     def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
         self.asked.append((experiment_id, change.model_dump(exclude_none=True)))
         if change.priority == 100:
-            raise ConfigError(["priority must be between 1 and 99"])
+            raise ConfigError(["priority: got 100, expected a number from 1 to 99"])
         return self.view.model_copy(update={"id": experiment_id})
 
     def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
@@ -269,7 +269,7 @@ def test_several_jobs_are_changed_and_what_fails_is_told_at_the_end(master: Mast
     master.asked.clear()
     with pytest.raises(ConfigError) as caught:
         det("job update-batch 3.priority=100 5.priority=7")
-    assert caught.value.problems == ["3.priority: priority must be between 1 and 99"]
+    assert caught.value.problems == ["3.priority: got 100, expected a number from 1 to 99"]
     assert len(master.asked) == 2
 
 
@@ -368,7 +368,7 @@ def test_deleting_asks_first_and_says_what_is_lost(
     monkeypatch.setattr("builtins.input", reply)
     det_experiment("delete 5")
     assert master.asked == asked
-    what = "Experiment 5 “digits”, with 1 trial, 1 checkpoint (0.6 MB), all metrics and logs"
+    what = "experiment 5 “digits” with 1 trial, 1 checkpoint (620 kB), all metrics and logs"
     assert questions == [f"Delete {what}? It cannot be undone. [y/N] "]
     out = capsys.readouterr().out
     kept = "Nothing is deleted; Experiment 5 “digits” stays.\n"

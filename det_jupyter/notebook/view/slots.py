@@ -87,7 +87,7 @@ def _pool(pool: PoolStatus, drawn: set[str], own_id: int, now: float) -> PoolBar
 
 def _rules(pool: PoolStatus) -> str:
     parts = [_POLICIES[pool.policy]]
-    if pool.preemption:
+    if pool.preemption and pool.policy != "round_robin":
         parts.append("with preemption")
     if pool.share_devices:
         parts.append("shares devices with others")

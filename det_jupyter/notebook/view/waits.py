@@ -12,7 +12,8 @@ from det_jupyter.notebook.view.slots import build_pools, counts_line
 from det_jupyter.notebook.view.words import clock, count, moment, named, shortened
 from det_jupyter.wire import ClusterView, Estimate, ExperimentView, QueueEntry, Reason
 
-MAX_FRONT = 8
+MAX_FRONT = 8  # of each pool
+MAX_ROWS = 24
 MAX_OWN = 8  # further back
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400
@@ -59,9 +60,13 @@ def name_in(cluster: ClusterView, experiment_id: int) -> str:
 
 
 def _shown(cluster: ClusterView, own_id: int) -> list[QueueEntry]:
-    """Return the front of the queue, and entries of the experiment that are further back."""
-    front, rest = cluster.queue[:MAX_FRONT], cluster.queue[MAX_FRONT:]
-    return front + [entry for entry in rest if entry.experiment_id == own_id][:MAX_OWN]
+    """Return the front of each pool's queue, and entries of the experiment further back."""
+    front = [e.trial_id for e in cluster.queue if e.position < MAX_FRONT]
+    own = [
+        e.trial_id for e in cluster.queue if e.experiment_id == own_id and e.position >= MAX_FRONT
+    ]
+    kept = {*front[:MAX_ROWS], *own[:MAX_OWN]}
+    return [entry for entry in cluster.queue if entry.trial_id in kept]
 
 
 def _row(entry: QueueEntry, own_id: int, now: float) -> QueueRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from det_jupyter.scheduler.model import Policy, Request
@@ -46,6 +47,7 @@ class Story:
 
 
 def what_is_free(story: Story) -> str:
+    """Say how many slots are free where the request could run."""
     situation = story.situation
     if situation.request.slots == 0:
         most = situation.survey.pool.rules.max_aux_per_agent
@@ -64,27 +66,31 @@ def what_is_free(story: Story) -> str:
 
 
 def number_is(number: int) -> str:
+    """Return `none is`, `1 is`, `2 are`."""
     return "none is" if number == 0 else f"{number} {be(number)}"
 
 
 def be(number: int) -> str:
+    """Return the verb for so many."""
     return "is" if number < 2 else "are"
 
 
 def who_holds(story: Story) -> str:
+    """Say who has the rest: one holder with all that is known, of many the first."""
     holders = story.holders
     if not holders:
         return ""
     if len(holders) == 1:
         return _holder(story, holders[0])
-    verb, parts = "holds", []
+    parts: list[str] = []
     for holder in holders[: _HOLDERS if len(holders) > _HOLDERS + 1 else len(holders)]:
         leaving = " and is leaving" if holder.is_leaving else ""
-        amount = "" if story.situation.request.slots == 0 else f" {holder.slots}"
-        parts.append(f"{_who(story, holder)} {verb}{amount}{leaving}".replace("  ", " "))
+        amount = holder.slots if story.situation.request.slots else len(holder.trial_ids)
+        verb = "" if parts else "holds "
+        parts.append(f"{_who(story, holder)} {verb}{amount}{leaving}")
     if len(holders) > len(parts):
         rest = holders[len(parts) :]
-        parts.append(f"{len(rest)} more experiments hold {sum(holder.slots for holder in rest)}")
+        parts.append(f"{count(len(rest), 'more experiment')} {sum(h.slots for h in rest)}")
     return listed(parts, most=len(parts))
 
 
@@ -96,9 +102,9 @@ def _holder(story: Story, holder: HolderView) -> str:
     details.append(f"since {clock(holder.since, facts.now, facts.zone)}")
     if holder.notebook:
         details.append(f"notebook {file_of(holder.notebook)}")
-    holds = f"holds {holder.slots}" if story.situation.request.slots else "has them"
+    amount = holder.slots if story.situation.request.slots else len(holder.trial_ids)
     leaving = " and is leaving" if holder.is_leaving else ""
-    return f"{_who(story, holder)} ({', '.join(details)}) {holds}{leaving}"
+    return f"{_who(story, holder)} ({', '.join(details)}) holds {amount}{leaving}"
 
 
 def _who(story: Story, holder: HolderView) -> str:
@@ -113,6 +119,7 @@ def _trials(holder: HolderView) -> str:
 
 
 def what_starts_it(story: Story) -> str:
+    """Say what has to happen, and when that is expected."""
     at = when(story)
     if story.reliefs:
         return f"starts when {_relief(story)}{at}"
@@ -122,6 +129,7 @@ def what_starts_it(story: Story) -> str:
 
 
 def when(story: Story) -> str:
+    """Return `, about 14:20`, or nothing if nobody can tell."""
     facts = story.situation.survey.facts
     return f", {about(story.expected, facts.now, facts.zone)}" if story.expected else ""
 
@@ -139,7 +147,7 @@ def _relief(story: Story) -> str:
     if len(groups) > 1:
         others = [group for group in groups if group != own]
         mine = "a trial of its own or " if len(others) < len(groups) else ""
-        return f"{mine}{experiments(others, last='or')} ends or is paused"
+        return f"{mine}{_either(others)} ends or is paused"
     holder = holders[groups[0]]
     name = "it" if len(holders) == 1 else f"experiment {groups[0]}"
     if not first.is_all and len(holder.trial_ids) > 1:
@@ -147,6 +155,10 @@ def _relief(story: Story) -> str:
     if groups[0] == own:
         return f"trial {holder.trial_ids[0]} ends"
     return f"{name} ends or is paused"
+
+
+def _either(groups: Sequence[int]) -> str:
+    return listed([f"experiment {group}" for group in groups], most=2, last="or")
 
 
 def _combination(story: Story) -> str:

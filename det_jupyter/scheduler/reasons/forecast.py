@@ -13,7 +13,7 @@ from dataclasses import replace
 from det_jupyter.scheduler.estimate import both_of, end_of_enough, first_of
 from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.situation import Room, Situation, slots_on
-from det_jupyter.scheduler.reasons.whatif import gangs_on
+from det_jupyter.scheduler.reasons.whatif import gangs_on, uncapped
 from det_jupyter.scheduler.reasons_words import about
 from det_jupyter.wire import Estimate
 
@@ -26,6 +26,8 @@ def expect_start(situation: Situation, rooms: Sequence[Room]) -> tuple[Estimate 
         rooms: The agents where the request is nearest to fitting.
     """
     facts = situation.survey.facts
+    # Whoever max_slots holds back now may go first as soon as those who run have ended.
+    situation = uncapped(situation, situation.survey.pool.groups)
     alone = replace(situation, ahead=(), is_complete=True)
     own = _allowance_end(situation)
     soonest = both_of(own, _room_end(alone, rooms))

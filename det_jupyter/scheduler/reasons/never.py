@@ -56,9 +56,11 @@ def _agents(situation: Situation) -> Iterator[Remedy]:
                 agent_id=agent.id,
             )
             return
-    if with_agents(situation, gone).is_possible():
+    then = with_agents(situation, gone)
+    if then.is_possible():
         names = listed([shown(agent.id) for agent in gone])
-        yield Remedy(kind="add_agent", sentence=f"reconnect agents {names}")
+        effect = "" if then.starts() else f"; {_THEN}"
+        yield Remedy(kind="add_agent", sentence=f"reconnect agents {names}{effect}")
 
 
 def _values(situation: Situation) -> Iterator[Remedy]:

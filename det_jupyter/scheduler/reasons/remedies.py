@@ -190,7 +190,7 @@ def _priorities(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]
             for other in situation.ahead
             if other.group == own.id or pool.groups[other.group].priority < level
         )
-        then = replace(without(situation, victims), ahead=ahead)
+        then = replace(without(situation, victims), ahead=ahead, looked_at=None)
         # Whoever else is ahead then might take others' places, or these.
         if not then.rivals() and then.starts():
             yield _priority(situation, level - 1)

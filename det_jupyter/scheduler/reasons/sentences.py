@@ -10,7 +10,6 @@ from det_jupyter.scheduler.reasons.causes import all_agents
 from det_jupyter.scheduler.reasons.clauses import (
     Story,
     be,
-    number_is,
     what_is_free,
     what_starts_it,
     when,
@@ -84,12 +83,7 @@ def _turn(story: Story) -> Sequence[str]:
     ahead = _ahead(story)
     if situation.fits_alone():
         return _fits_but(story), ahead, _after(story)
-    return (
-        what_is_free(story),
-        ahead,
-        who_holds(story),
-        _after(story),
-    )
+    return what_is_free(story), ahead, _who_else(story), _after(story)
 
 
 def _fits_but(story: Story) -> str:
@@ -127,7 +121,20 @@ def _one_ahead(story: Story, other: Request) -> str:
     )
 
 
+def _who_else(story: Story) -> str:
+    """Name who holds slots; a sentence about those ahead says no more of them."""
+    own = story.situation.request.group
+    others = [holder.experiment_id for holder in story.holders if holder.experiment_id != own]
+    parts = [experiments(others)] if others else []
+    if len(others) < len(story.holders):
+        parts.append("its own")
+    verb = "holds" if len(story.holders) == 1 else "hold"
+    return f"{' and '.join(parts)} {verb} the rest" if parts else ""
+
+
 def _after(story: Story) -> str:
+    if story.reliefs:
+        return what_starts_it(story)
     return f"starts after {_them(story)}{when(story)}"
 
 
@@ -139,6 +146,8 @@ def _max_slots(story: Story) -> Sequence[str]:
     group, pool = story.situation.group, story.situation.survey.pool
     held = pool.held(group.id)
     rule = f"its experiment holds {held} and may hold {group.max_slots} (max_slots)"
+    if story.situation.request.slots > (group.max_slots or 0):
+        return rule, "can run when max_slots is raised"
     own = [relief for relief in story.reliefs if relief.group_id == group.id]
     enough = "one of its trials ends" if own else "enough of its trials have ended"
     return rule, f"starts when {enough}{when(story)}"
@@ -156,20 +165,18 @@ def _occupied(story: Story) -> Sequence[str]:
         for processes in withheld.occupied.values():
             users.update((process.pid, process) for process in processes)
     num = sum(len(withheld.occupied) for _, withheld in agents)
+    total = sum(len(agent.slots) for agent in all_agents(story.situation))
     names = listed([stranger(user, now) for user in users.values()], most=2)
     verb = "uses" if len(users) == 1 else "use"
     where = f" of agent {shown(agents[0][0])}" if len(agents) == 1 else ""
     end = "it ends" if len(users) == 1 else "they end"
-    return (
-        _given_out(story),
-        f"{names} {verb} {count(num, 'device')}{where}",
-        f"can run when {end}",
-    )
+    return f"{names} {verb} {num} of {count(total, 'slot')}{where}", f"can run when {end}"
 
 
 def _given_out(story: Story) -> str:
-    total = sum(room.size for room in story.situation.allowed())
-    return f"{number_is(total)} given out now"
+    given = sum(room.size for room in story.situation.allowed())
+    total = sum(len(agent.slots) for agent in all_agents(story.situation))
+    return f"{given or 'none'} of {total} {be(given)} given out"
 
 
 def _disabled(story: Story) -> Sequence[str]:
@@ -181,7 +188,7 @@ def _disabled(story: Story) -> Sequence[str]:
     plural = len(parts) > 1 or parts[0].startswith("slots")
     return (
         _given_out(story),
-        f"{listed(parts)} {'are' if plural else 'is'} disabled",
+        f"{listed(parts, most=2)} {'are' if plural else 'is'} disabled",
         f"can run when {'enough of them are' if plural else 'it is'} enabled",
     )
 

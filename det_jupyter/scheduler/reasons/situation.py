@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, Request, Running
 from det_jupyter.scheduler.order import Shape, shape_of
@@ -79,21 +79,20 @@ class Facts(Protocol):
         """Return the pool's agents that are registered but not connected, as they would be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Room(NamedTuple):
     """An agent as a waiting gang meets it.
 
     Args:
         agent: The agent.
         free: How many of its slots nobody holds.
         used: How many slots gangs hold here, those that are given out no more too.
-        aux_left: So many more gangs without slots may start here.
+        num_aux_gone: So many gangs without slots are there now, but are taken to be gone.
     """
 
     agent: AgentSlots
     free: int
     used: int
-    aux_left: int
+    num_aux_gone: int = 0
 
     @property
     def size(self) -> int:
@@ -121,28 +120,31 @@ class Survey:
 
 def survey(pool: Pool, facts: Facts) -> Survey:
     """Gather what reasons are made of; as long as the pool's version stays, so does this."""
+    withheld = facts.withheld()
     return Survey(
         pool=pool,
         facts=facts,
-        rooms={agent.id: room_of(pool, agent) for agent in pool.agents.values()},
+        rooms={
+            agent_id: room_of(pool, agent) if agent_id in withheld else _usual_room(pool, agent)
+            for agent_id, agent in pool.agents.items()
+        },
         queue=pool.waiting(LOOK_AHEAD),
-        withheld=facts.withheld(),
+        withheld=withheld,
         gone=facts.gone(),
         capacity=Capacity(pool.agents.values(), pool.rules),
     )
+
+
+def _usual_room(pool: Pool, agent: AgentSlots) -> Room:
+    free = len(pool.free(agent.id))
+    return Room(agent, free, len(agent.slots) - free)
 
 
 def room_of(pool: Pool, agent: AgentSlots) -> Room:
     """Return the agent with what is free on it, were its slots these."""
     gangs = pool.on_agent(agent.id) if agent.id in pool.agents else []
     taken = {slot for gang in gangs for slot in slots_on(gang, agent.id)}
-    num_aux = sum(1 for gang in gangs if not gang.request.slots)
-    return Room(
-        agent=agent,
-        free=sum(1 for slot in agent.slots if slot not in taken),
-        used=len(taken),
-        aux_left=max(0, pool.rules.max_aux_per_agent - num_aux) if agent.is_open else 0,
-    )
+    return Room(agent, sum(1 for slot in agent.slots if slot not in taken), len(taken))
 
 
 def slots_on(gang: Running, agent_id: str) -> tuple[int, ...]:
@@ -163,6 +165,7 @@ class Situation:
             experiment holds back are not among them.
         is_complete: Whether `ahead` names all of those.
         allowance: How many more slots its experiment may hold; None: any number.
+        looked_at: The only agents where it can fit, if that is known; None: any of them.
     """
 
     survey: Survey
@@ -172,6 +175,7 @@ class Situation:
     ahead: tuple[Request, ...]
     is_complete: bool
     allowance: int | None
+    looked_at: tuple[Room, ...] | None = None
 
     @property
     def group(self) -> Group:
@@ -193,7 +197,7 @@ class Situation:
 
     def fits_alone(self) -> bool:
         """Whether the request fits into what is free, were nobody ahead of it."""
-        return replace(self, ahead=(), is_complete=True, allowance=None).starts()
+        return replace(self, ahead=(), is_complete=True, allowance=None, looked_at=None).starts()
 
     def starts(self) -> bool:
         """Whether the request certainly starts in the next pass."""
@@ -203,14 +207,26 @@ class Situation:
             return False
         if need == 0:
             num_ahead = sum(1 for other in self.ahead if other.slots == 0)
-            return any(room.aux_left > num_ahead for room in self.allowed())
+            return any(self._aux_left(room) > num_ahead for room in self.allowed())
         rivals = self.rivals()
         if self.spans_agents:
             return self._gets_whole_agents(rivals)
+        blocked = self.request.blocked
+        rooms = self.rooms.values() if self.looked_at is None else self.looked_at
         return any(
-            room.free >= need and room.free >= need + self.claims(room, rivals)
-            for room in self.allowed()
+            room.free >= need
+            and room.free >= need + self.claims(room, rivals)
+            and room.agent.id not in blocked
+            for room in rooms
         )
+
+    def _aux_left(self, room: Room) -> int:
+        if not room.agent.is_open:
+            return 0
+        pool = self.survey.pool
+        gangs = pool.on_agent(room.agent.id) if room.agent.id in pool.agents else []
+        num = sum(1 for gang in gangs if not gang.request.slots)
+        return pool.rules.max_aux_per_agent - num + room.num_aux_gone
 
     def _may_hold(self, slots: int) -> bool:
         return self.allowance is None or self.allowance >= slots

@@ -1,4 +1,7 @@
-"""Situations as they would be: somebody gone, moved, enabled, freed."""
+"""Situations as they would be: somebody gone, enabled, freed.
+
+All of these begin from a situation in which the request does not start.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +63,8 @@ def without(situation: Situation, gangs: Collection[Running]) -> Situation:
         gang.request.slots for gang in gangs if gang.request.group == situation.request.group
     )
     allowance = situation.allowance
-    ahead, is_complete = _with_capped(situation, groups)
     return replace(
-        freed,
-        ahead=ahead,
-        is_complete=is_complete,
-        allowance=None if allowance is None else allowance + own,
+        uncapped(freed, groups), allowance=None if allowance is None else allowance + own
     )
 
 
@@ -78,28 +77,32 @@ def paused(situation: Situation, group_id: int, gangs: Collection[Running]) -> S
         gangs: Those of its gangs that are counted as gone.
     """
     freed = _freed(situation, gangs)
-    return replace(freed, ahead=tuple(o for o in freed.ahead if o.group != group_id))
+    ahead = tuple(other for other in freed.ahead if other.group != group_id)
+    if len(ahead) == len(freed.ahead):
+        return freed
+    return replace(freed, ahead=ahead, looked_at=None)
 
 
 def _freed(situation: Situation, gangs: Iterable[Running]) -> Situation:
     rooms = dict(situation.rooms)
+    changed = set()
     for gang in gangs:
         for part in gang.parts:
             if (room := rooms.get(part.agent_id)) is not None:
-                is_aux = not gang.request.slots and room.agent.is_open
-                rooms[part.agent_id] = replace(
-                    room,
-                    free=room.free + len(set(part.slot_ids).intersection(room.agent.slots)),
-                    used=room.used - len(part.slot_ids),
-                    aux_left=room.aux_left + is_aux,
+                back = len(set(part.slot_ids).intersection(room.agent.slots))
+                rooms[part.agent_id] = Room(
+                    room.agent,
+                    room.free + back,
+                    room.used - len(part.slot_ids),
+                    room.num_aux_gone + (not gang.request.slots),
                 )
-    return replace(situation, rooms=rooms)
+                changed.add(part.agent_id)
+    # It does not start as it is, so only these can make the difference.
+    return replace(situation, rooms=rooms, looked_at=tuple(rooms[name] for name in changed))
 
 
-def _with_capped(
-    situation: Situation, groups: Collection[int]
-) -> tuple[tuple[Request, ...], bool]:
-    """Return who is ahead once gangs of these groups are gone: max_slots may let more of them."""
+def uncapped(situation: Situation, groups: Collection[int]) -> Situation:
+    """Return the situation where max_slots holds these groups back no more."""
     survey, request = situation.survey, situation.request
     known = {other.id for other in situation.ahead}
     front: Iterable[Request] = survey.queue
@@ -109,7 +112,7 @@ def _with_capped(
     elif groups:
         is_complete = is_complete and survey.is_whole_queue
     more = [o for o in front if o.group in groups and o.id not in known and o.id != request.id]
-    return (*situation.ahead, *more), is_complete
+    return replace(situation, ahead=(*situation.ahead, *more), is_complete=is_complete)
 
 
 def with_agents(situation: Situation, agents: Iterable[AgentSlots]) -> Situation:

@@ -1,0 +1,123 @@
+"""Life after the end, with real ranks: continued, thinned out, and deleted without a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import DetError, NotFound
+from tests.processes import DetHome, wait_until
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+KEEP_ALL = {"checkpoint_storage": {"save_trial_latest": 9}}
+PRINTING = TRIAL_SOURCE.replace(
+    "        time.sleep(self.pause_s)\n",
+    '        print("RuntimeError: CUDA out of memory (not really)")\n'
+    '        raise RuntimeError("this batch failed")\n',
+)
+
+
+def weights(experiment: Experiment, steps: int) -> dict[str, torch.Tensor]:
+    last = max(experiment.checkpoints(), key=lambda c: c.steps_completed)
+    assert last.steps_completed == steps
+    found: dict[str, torch.Tensor] = last.load().model.state_dict()
+    return found
+
+
+def folders(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+
+
+def losses(experiment: Experiment) -> list[Any]:
+    (found,) = [c for c in experiment.curves() if (c.group, c.name) == ("batches", "loss")]
+    assert found.steps == list(range(1, len(found.steps) + 1))
+    return found.values
+
+
+def test_training_that_was_continued_ends_as_if_it_had_never_stopped(client: Client) -> None:
+    whole = submit(client, small_config())
+    assert whole.wait(60) == "COMPLETED"
+    short = submit(
+        client,
+        small_config(searcher=small_config()["searcher"] | {"max_length": {"batches": 30}}),
+    )
+    assert short.wait(60) == "COMPLETED"
+    short.continue_({"searcher": {"max_length": {"batches": 60}}})
+    assert short.wait(60) == "COMPLETED"
+    assert losses(short) == losses(whole)
+    expected, found = weights(whole, 60), weights(short, 60)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_canceled_experiment_goes_on_under_its_number(client: Client) -> None:
+    experiment = submit(client, slow(0.02))
+    wait_for_steps(experiment, 10)
+    experiment.cancel()
+    assert experiment.wait(60) == "CANCELED"
+    (trial,) = experiment.view.trials
+    experiment.continue_()
+    assert experiment.wait(60) == "COMPLETED"
+    assert [t.id for t in experiment.view.trials] == [trial.id]
+    assert len(losses(experiment)) == 60
+
+
+def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
+    home: DetHome, client: Client
+) -> None:
+    storage = home.path / "data" / "checkpoints"
+    before = folders(storage)
+    experiment = submit(client, small_config(min_checkpoint_period={"batches": 10}, **KEEP_ALL))
+    assert experiment.wait(60) == "COMPLETED"
+    own = sorted(set(folders(storage)) - set(before))
+    assert len(own) == 6
+    (latest,) = [c.uuid for c in experiment.checkpoints() if c.steps_completed == 60]
+    numbers = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 1}
+    would_go = experiment.set_retention(**numbers, dry_run=True)
+    assert sorted(checkpoint.uuid for checkpoint in would_go) == sorted(set(own) - {latest})
+    assert folders(storage) == sorted([*before, *own])
+    experiment.set_retention(**numbers)
+    wait_until(lambda: folders(storage) == sorted([*before, latest]), "the others are removed")
+
+
+def test_a_deleted_experiment_leaves_nothing_on_the_disk(home: DetHome, client: Client) -> None:
+    data = home.path / "data"
+    before = folders(data / "checkpoints"), folders(data / "runs")
+    experiment = submit(client, small_config())
+    assert experiment.wait(60) == "COMPLETED"
+    assert (folders(data / "checkpoints"), folders(data / "runs")) != before
+    experiment.delete()
+    wait_until(lambda: _is_gone(client, experiment.id), "the experiment is deleted")
+    assert (folders(data / "checkpoints"), folders(data / "runs")) == before
+
+
+def _is_gone(client: Client, experiment_id: int) -> bool:
+    try:
+        client.experiment(experiment_id)
+    except NotFound:
+        return True
+    return False
+
+
+def test_a_rank_that_prints_what_a_policy_looks_for_is_not_tried_again(client: Client) -> None:
+    policy = {"name": "oom", "pattern": "CUDA out of memory", "action": "cancel_retries"}
+    experiment = submit(client, small_config(log_policies=[policy], max_restarts=5), PRINTING)
+    assert experiment.wait(60) == "ERROR"
+    view = client.experiment(experiment.id)
+    assert view.trials[0].restarts == 0
+    assert "log policy 'oom' (cancel_retries) fits what rank" in view.message
+    assert "RuntimeError: this batch failed" in view.message
+
+
+def test_a_running_experiment_is_neither_archived_nor_deleted(client: Client) -> None:
+    experiment = submit(client, slow(0.1))
+    for verb in (experiment.archive, experiment.delete, experiment.continue_):
+        with pytest.raises(DetError):
+            verb()
+    experiment.kill()
+    assert experiment.wait(60) == "CANCELED"

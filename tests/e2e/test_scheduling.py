@@ -1,0 +1,157 @@
+"""Several experiments on few slots, with real ranks: preemption, gangs over agents, reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.wire import AllocationState, ClusterView, Reason, State
+from tests.e2e.test_survival import final_weights
+from tests.processes import DetHome, det_home, wait_until
+from tests.trials import slow, small_config, submit, wait_for_steps
+
+pytestmark = pytest.mark.e2e
+
+PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    """Return a private det_jupyter with two simulated agents of 2 slots."""
+    path = tmp_path_factory.mktemp("home")
+    with det_home(path, {"DET_JUPYTER_AGENTS": "left=cpu:2 right=cpu:2"}) as running:
+        client = running.client()
+        wait_until(lambda: len(client.agents()) == 2, "both agents are there")
+        client.session.put("/pools", {"pools": PREEMPTING})
+        client.session.close()
+        yield running
+
+
+@pytest.fixture
+def one_agent(client: Client) -> Iterator[None]:
+    """Leave only the agent `left`."""
+    switch(client, "right", enabled=False)
+    yield
+    switch(client, "right", enabled=True)
+
+
+def switch(client: Client, agent_id: str, *, enabled: bool) -> None:
+    client.session.post(f"/agents/{agent_id}/slots", {"enabled": enabled})
+
+
+def cluster(client: Client) -> ClusterView:
+    return ClusterView.model_validate(client.session.get("/cluster"))
+
+
+def why(client: Client, experiment: Experiment) -> Reason:
+    return Reason.model_validate(client.session.get(f"/trials/{experiment.trial.id}/reason"))
+
+
+def set_priority(client: Client, experiment: Experiment, priority: int) -> None:
+    client.session.post(f"/experiments/{experiment.id}/resources", {"priority": priority})
+
+
+def state_of(experiment: Experiment) -> AllocationState | None:
+    allocation = experiment.view.trials[0].allocation
+    return allocation.state if allocation is not None else None
+
+
+def finished(experiment: Experiment) -> dict[str, torch.Tensor]:
+    assert experiment.wait(120) is State.COMPLETED, experiment.view.message
+    return final_weights(experiment)
+
+
+def prioritized(pause_s: float, priority: int, seed: int) -> dict[str, Any]:
+    return slow(
+        pause_s,
+        resources={"slots_per_trial": 2, "priority": priority},
+        reproducibility={"experiment_seed": seed},
+    )
+
+
+@pytest.mark.usefixtures("one_agent")
+def test_two_experiments_preempt_one_another_and_end_as_if_alone(client: Client) -> None:
+    alone = [finished(submit(client, prioritized(0.0, 42, seed))) for seed in (11, 12)]
+
+    first = submit(client, prioritized(0.05, 42, 11))
+    wait_for_steps(first, 10)
+    second = submit(client, prioritized(0.05, 20, 12))
+    wait_until(lambda: state_of(second) is AllocationState.RUNNING, "the urgent one runs")
+    assert state_of(first) is AllocationState.QUEUED
+    wait_for_steps(second, 10)
+    set_priority(client, first, 10)
+    wait_until(lambda: state_of(first) is AllocationState.RUNNING, "the other one is back")
+    assert state_of(second) is AllocationState.QUEUED
+
+    for experiment, undisturbed in zip((first, second), alone, strict=True):
+        weights = finished(experiment)
+        for name, tensor in undisturbed.items():
+            assert torch.equal(weights[name], tensor), f"{name} differs"
+        assert experiment.view.trials[0].restarts == 0
+
+
+@pytest.mark.usefixtures("one_agent")
+def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client) -> None:
+    holder = submit(client, prioritized(0.05, 42, 11))
+    wait_for_steps(holder, 5)
+    waiting = submit(client, prioritized(0.0, 42, 12))
+
+    reason = why(client, waiting)
+    assert reason.sentence.startswith(
+        f"needs 2 slots on one agent; none of 2 is free; experiment {holder.id} “small” (trial "
+    )
+    assert [h.experiment_id for h in reason.holders] == [holder.id]
+    assert [entry.trial_id for entry in cluster(client).queue] == [waiting.trial.id]
+    remedy = next(r for r in reason.remedies if r.kind == "set_priority")
+    assert remedy.value is not None
+    set_priority(client, waiting, remedy.value)
+    assert waiting.wait(60) is State.COMPLETED
+    assert holder.wait(60) is State.COMPLETED
+
+
+def test_a_gang_over_two_agents_trains_as_one_on_one(client: Client) -> None:
+    experiment = submit(client, small_config(resources={"slots_per_trial": 4}))
+    view = wait_until(
+        lambda: experiment.view.trials[0].allocation or experiment.state.is_terminal, "it starts"
+    )
+    assert getattr(view, "agent_ids", None) == ["left", "left", "right", "right"]
+    assert finished(experiment)
+
+
+def test_a_trial_without_slots_runs_while_all_slots_are_held(client: Client) -> None:
+    holder = submit(client, slow(0.05, resources={"slots_per_trial": 4}))
+    wait_for_steps(holder, 3)
+
+    light = submit(client, small_config(resources={"slots_per_trial": 0}))
+    assert light.wait(60) is State.COMPLETED
+    assert not holder.state.is_terminal
+    holder.kill()
+    wait_until(lambda: holder.state.is_terminal, "it is gone")
+
+
+def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(client: Client) -> None:
+    experiment = submit(client, slow(0.02, resources={"slots_per_trial": 2}))
+    wait_for_steps(experiment, 3)
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    agent_id = allocation.agent_ids[0]
+    path = f"/agents/{agent_id}/slots"
+    client.session.post(path, {"enabled": False, "drain": True})
+
+    other = submit(client, small_config())
+    assert other.wait(60) is State.COMPLETED
+    assert experiment.wait(60) is State.COMPLETED
+    drained = next(a for pool in cluster(client).pools for a in pool.agents if a.id == agent_id)
+    assert [slot.state for slot in drained.slots] == ["disabled", "disabled"]
+    switch(client, agent_id, enabled=True)
+
+
+def test_the_pools_are_kept_in_the_file(home: DetHome) -> None:
+    text = (home.path / "data" / "pools.yaml").read_text()
+
+    assert "pool_name: default" in text
+    assert "preemption: true" in text
