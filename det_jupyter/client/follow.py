@@ -153,9 +153,13 @@ class ClusterWatch:
         self._is_due = True
         self._not_before = 0.0  # on the monotonic clock
 
-    def hear(self, item: FeedItem) -> None:
-        """Note whether an item makes the copy out of date."""
+    def hear(self, item: FeedItem | None) -> None:
+        """Note whether an item, or a sign of life, makes the copy out of date."""
         known = self._live.cluster
+        if item is None:
+            # Estimates get better while nothing happens that would be told.
+            self._is_due |= bool(self._live.reasons)
+            return
         is_known = known is not None and 0 <= known.at - item.at < _CLOCK_STEP_S
         if item.kind == "cluster" and not is_known:
             self._is_due = True
@@ -248,7 +252,7 @@ class Follower:
                     return
                 if item is not None:
                     live.apply(item)
-                    watch.hear(item)
+                watch.hear(item)
                 if watch.refresh(self._stopped) or item is not None:
                     self._show(live)
                     if live.experiment.state.is_terminal:

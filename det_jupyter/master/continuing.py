@@ -42,6 +42,7 @@ _LASTING = {
     "checkpoint_storage.storage_path": "its checkpoints stay where they are",
     "checkpoint_storage.container_path": "its checkpoints stay where they are",
 }
+_ITS_TURN = "rests until its search continues it: so many train at once (max_concurrent_trials)"
 _LIVE = ("priority", "weight", "max_slots")  # what may have been changed while it ran
 
 
@@ -99,7 +100,7 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
         Conflict: It cannot go on.
         ConfigError: It cannot go on with this configuration.
     """
-    check_continuable(experiment, {} if config == experiment.config else config)
+    check_continuable(experiment, _changed(experiment.config, config))
     _must_be_alike(experiment.config, config)
     incomplete = [t for t in turn.trials_of(experiment) if _is_incomplete(experiment, t, config)]
     if not incomplete:
@@ -209,4 +210,5 @@ def _reopen_trial(turn: Turn, trial: Trial) -> None:
     trial.was_stopped = False
     trial.message = ""
     trial.avoids = []
+    trial.waiting_for = _ITS_TURN
     turn.touch(trial, "continued")

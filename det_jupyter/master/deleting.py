@@ -29,6 +29,7 @@ from det_jupyter.master.events import CheckpointsDeleted, ExperimentDeleted
 from det_jupyter.master.retention import pending_deletions
 from det_jupyter.master.service import Service
 from det_jupyter.rundir import runs_root
+from det_jupyter.wire import State
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ async def delete(service: Service) -> None:
 
 
 async def _carry_out(service: Service, command: Deletion) -> None:
+    if isinstance(command, DeleteExperiment) and not _is_wanted(service, command):
+        return
     removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
     experiment_id = command.experiment_id
     for problem in removed.problems:
@@ -80,6 +83,12 @@ async def _carry_out(service: Service, command: Deletion) -> None:
             await asyncio.sleep(0)  # others are served in between
     error = _in_short(removed.problems)
     service.apply(ExperimentDeleted(experiment_id=experiment_id, error=error))
+
+
+def _is_wanted(service: Service, command: DeleteExperiment) -> bool:
+    """Whether it is still to be done: a command may come twice, or have failed meanwhile."""
+    experiment = service.machine.state.experiments.get(command.experiment_id)
+    return experiment is not None and experiment.state is State.DELETING
 
 
 def _in_short(problems: list[str]) -> str:

@@ -106,7 +106,7 @@ def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
     changed = change.model_dump(exclude_none=True)
     resources = experiment.config["resources"] | changed
     if resources.get("max_slots") == "none":
-        del resources["max_slots"]
+        resources["max_slots"] = None
     experiment.config = experiment.config | {"resources": resources}
     experiment.origins |= {f"resources.{key}": "you" for key in changed}
 

@@ -21,6 +21,7 @@ from typing import assert_never
 
 from det_jupyter.config import Length
 from det_jupyter.master.commands import ConsultSampler
+from det_jupyter.master.continuing import take_up
 from det_jupyter.master.lifecycle import ENDS_AS, is_stopping, move
 from det_jupyter.master.placing import make_leave, order_extend, queue
 from det_jupyter.master.state import Experiment, Trial
@@ -154,13 +155,17 @@ def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> 
     """Do what the search says."""
     if experiment.state.is_terminal:
         return
+    known: list[Create] = []  # trials of a continued experiment, which were there before
     for action in actions:
         match action:
+            case Create(index=index) if index < len(experiment.trial_ids):
+                known.append(action)
             case Create():
                 _create_trial(turn, experiment, action)
             case TrainTo(index, length, is_last):
                 trial = turn.state.trial_at(experiment, index)
-                _train_to(turn, trial, length, is_last=is_last)
+                if not trial.state.is_terminal:
+                    _train_to(turn, trial, length, is_last=is_last)
             case Close(index):
                 _close(turn, turn.state.trial_at(experiment, index))
             case Shutdown():
@@ -171,6 +176,8 @@ def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> 
                 ask(turn, experiment, [action])
             case _:
                 assert_never(action)
+    for create in known:
+        carry_out(turn, experiment, take_up(turn, experiment, create))
     _note_search(turn, experiment)
     if is_stopping(experiment.state):
         conclude_if_drained(turn, experiment)

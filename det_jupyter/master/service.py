@@ -21,6 +21,7 @@ from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError, Conflict, NotFound, ProtocolMismatch
 from det_jupyter.master.cluster import cluster_view, job_entries, pool_statuses, task_entries
 from det_jupyter.master.commands import ConsultSampler, Deletion
+from det_jupyter.master.continuing import check_forkable
 from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
 from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
@@ -37,6 +38,7 @@ from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
     AgentView,
+    Capsule,
     ClusterView,
     CreateExperiment,
     ExperimentView,
@@ -135,7 +137,7 @@ class Service:
                 config=config,
                 template=request.template,
                 origins=origins,
-                capsule=request.capsule,
+                capsule=self._capsule_of(request),
                 python=request.python,
                 cwd=request.cwd,
                 notebook=request.notebook,
@@ -144,6 +146,14 @@ class Service:
             )
         )
         return self.experiment(self.machine.state.last_experiment_id)
+
+    def _capsule_of(self, request: CreateExperiment) -> Capsule:
+        """Return what a request's ranks run: what a fork has of its parent, views only outline."""
+        if request.parent_id is None:
+            return request.capsule
+        parent = self.find_experiment(request.parent_id)
+        check_forkable(parent)
+        return parent.capsule
 
     def find_template(self, name: str) -> TemplateView:
         """Return a template.

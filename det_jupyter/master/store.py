@@ -33,7 +33,7 @@ from det_jupyter.wire import FeedItem, LogLine, TemplateView
 
 SCHEMA_VERSION = 2
 _KEPT_SNAPSHOTS = 2
-_ROWS_AT_ONCE = 2000  # that are deleted: a few milliseconds in which nobody else is served
+_ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nobody else is served
 _TRIALS_AT_ONCE = 500
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 

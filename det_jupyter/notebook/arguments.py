@@ -163,6 +163,7 @@ def line_parser() -> argparse.ArgumentParser:
     delete = verbs.add_parser("delete", help="delete it with its checkpoints, for ever")
     _with_id(delete)
     delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    _add_retention(verbs.add_parser("retention", help="keep its best checkpoints, delete others"))
     _add_overrides(verbs.add_parser("continue", help="go on with it after its end"))
     fork = verbs.add_parser("fork", help="submit it anew, with changes, as another experiment")
     _add_overrides(fork)
@@ -184,6 +185,17 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pool", "--resource-pool", dest="pool", metavar="NAME", help="wait in this pool"
     )
+
+
+def _add_retention(parser: argparse.ArgumentParser) -> None:
+    _with_id(parser)
+    for name, text in (
+        ("experiment-best", "so many of the best of all"),
+        ("trial-best", "so many of the best of each trial"),
+        ("trial-latest", "so many of the latest of each trial"),
+    ):
+        parser.add_argument(f"--save-{name}", type=int, metavar="N", required=True, help=text)
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:

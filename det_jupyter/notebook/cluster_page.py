@@ -15,6 +15,8 @@ from det_jupyter.notebook.cluster_text import (
     MOST_LINES,
     agent_title,
     entry_title,
+    folded,
+    followers_title,
     idle_hints,
     one_line,
     pool_line,
@@ -22,7 +24,8 @@ from det_jupyter.notebook.cluster_text import (
     slot_text,
     summary,
 )
-from det_jupyter.wire import AgentStatus, ClusterView, SlotStatus
+from det_jupyter.notebook.tables import counted
+from det_jupyter.wire import AgentStatus, ClusterView, QueueEntry, SlotStatus
 
 _LINE = "var(--jp-border-color1, currentColor)"
 _BOX = (
@@ -58,7 +61,7 @@ def ledger_page(view: ClusterView) -> str:
 def _agent(agent: AgentStatus, at: float, *, is_short: bool) -> str:
     title = escape(agent_title(agent))
     if not agent.connected:
-        return f"<div>{title}, {escape(summary(agent.slots))}</div>"
+        return f"<div>{title}, {counted(len(agent.slots), 'slot')}</div>"
     if not is_short:
         return f"<div>{title} <code>{signs(agent)}</code> {escape(summary(agent.slots))}</div>"
     boxes = "".join(_box(slot, at) for slot in agent.slots)
@@ -92,15 +95,18 @@ def queue_page(view: ClusterView) -> str:
         if not pool.num_waiting:
             continue
         entries = [entry for entry in view.queue if entry.pool == pool.name]
-        items = "".join(
-            f'<li value="{entry.position + 1}">{escape(entry_title(entry))}<br>'
-            f"<i>{escape(entry.reason.sentence)}</i></li>"
-            for entry in entries
-        )
+        items = "".join(_item(first, last) for first, last in folded(entries))
         more = pool.num_waiting - len(entries)
         rest = f"<p>… and {more:,} more</p>" if more > 0 else ""
         parts.append(f"<p><b>{escape(pool_line(pool))}</b></p><ol>{items}</ol>{rest}")
     return f"<div>{''.join(parts)}</div>"
+
+
+def _item(first: QueueEntry, last: QueueEntry) -> str:
+    place = f'<li value="{first.position + 1}">'
+    if first is not last:
+        return f"{place}{escape(followers_title(first, last))}</li>"
+    return f"{place}{escape(entry_title(first))}<br><i>{escape(first.reason.sentence)}</i></li>"
 
 
 def tables_page(listings: Sequence[Listing], most: int) -> str:

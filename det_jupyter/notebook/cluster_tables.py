@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -36,7 +36,7 @@ class Listing:
         rows: Cells as text.
         if_empty: What to say if there are no rows.
         num_unknown: How many rows there are that are not at hand.
-        has_sentences: The last column holds sentences: as text, each stands below its row.
+        below: If not empty, as text each row has this line below it instead of the last column.
     """
 
     title: str = ""
@@ -44,7 +44,7 @@ class Listing:
     rows: Sequence[Sequence[str]]
     if_empty: str = ""
     num_unknown: int = 0
-    has_sentences: bool = False
+    below: Sequence[str] = ()
 
     def text(self, most: int | None = MOST_ROWS) -> str:
         """Return it as lines; of many rows only the front, and how many there are."""
@@ -59,10 +59,10 @@ class Listing:
         return f"{title}{self._table(front)}{rest}"
 
     def _table(self, rows: Sequence[Sequence[str]]) -> str:
-        if not self.has_sentences:
+        if not self.below:
             return plain_table(self.header, rows)
         head, *lines = plain_table(self.header[:-1], [row[:-1] for row in rows]).splitlines()
-        below = [f"\n    {row[-1]}" if row[-1] != "-" else "" for row in rows]
+        below = [f"\n    {text}" if text else "" for text in self.below[: len(rows)]]
         return "\n".join([head, *map("".join, zip(lines, below, strict=True))])
 
     def csv(self) -> str:
@@ -163,9 +163,18 @@ def tasks_listing(tasks: Sequence[TaskEntry], pools: Sequence[PoolStatus]) -> Li
         header=header,
         rows=rows,
         if_empty="No trial runs or waits.",
-        has_sentences=True,
+        below=list(_first_sentences(tasks)),
         num_unknown=max(0, sum(pool.num_waiting for pool in pools) - waiting),
     )
+
+
+def _first_sentences(tasks: Sequence[TaskEntry]) -> Iterator[str]:
+    """Yield what each trial waits for; of an experiment's trials in a row only the first's."""
+    told = 0
+    for task in tasks:
+        is_told = task.waiting_for is not None and task.experiment_id == told
+        told = task.experiment_id if task.waiting_for is not None else 0
+        yield "" if is_told else one_line(task.waiting_for or "", _SENTENCE)
 
 
 def jobs_listings(

@@ -218,15 +218,37 @@ def queue_text(view: ClusterView) -> str:
         if not pool.num_waiting:
             continue
         lines.append(f"{pool_line(pool)}")
-        lines += [line for entry in entries for line in entry_lines(entry)]
+        lines += [line for first, last in folded(entries) for line in _entry_lines(first, last)]
         if (more := pool.num_waiting - len(entries)) > 0:
             lines.append(f"  … and {more:,} more")
     return "\n".join(lines)
 
 
-def entry_lines(entry: QueueEntry) -> list[str]:
-    """Return a waiting trial and, below it, what it waits for."""
-    return [f"  {entry.position + 1}. {entry_title(entry)}", f"     {entry.reason.sentence}"]
+def folded(entries: Sequence[QueueEntry]) -> Iterator[tuple[QueueEntry, QueueEntry]]:
+    """Yield first and last of the entries that are told together.
+
+    Of an experiment's trials one behind the other the first is told alone, as it is what the
+    others wait for, and the others together.
+    """
+    for _, group in groupby(entries, key=lambda entry: entry.experiment_id):
+        first, *others = group
+        yield first, first
+        if len(others) == 1:
+            yield others[0], others[0]
+        elif others:
+            yield others[0], others[-1]
+
+
+def _entry_lines(first: QueueEntry, last: QueueEntry) -> list[str]:
+    if first is last:
+        return [f"  {first.position + 1}. {entry_title(first)}", f"     {first.reason.sentence}"]
+    return [f"  {first.position + 1}-{last.position + 1}. {followers_title(first, last)}"]
+
+
+def followers_title(first: QueueEntry, last: QueueEntry) -> str:
+    """Return several trials of one experiment in one line."""
+    more = counted(last.position - first.position + 1, "more trial")
+    return f"{more} of experiment {first.experiment_id}, up to trial {last.trial_id}"
 
 
 def entry_title(entry: QueueEntry) -> str:

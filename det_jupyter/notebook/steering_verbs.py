@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
 
 from IPython.core.error import StdinNotImplementedError, UsageError
 
@@ -18,6 +18,7 @@ from det_jupyter.notebook.view.words import size
 from det_jupyter.wire import ChangeResources, ExperimentView
 
 _DONE = {"archive": "hidden from lists", "unarchive": "shown in lists again"}
+_MOST_CHECKPOINTS = 20
 
 
 def archive(options: argparse.Namespace) -> None:
@@ -61,27 +62,48 @@ def delete(options: argparse.Namespace) -> None:
         f"experiment {view.id} “{view.name}” with {counted(len(view.trials), 'trial')}, "
         f"{counted(len(checkpoints), 'checkpoint')} ({size_text}), all metrics and logs"
     )
-    if not options.yes and not _is_sure(f"Delete {what}? It cannot be undone. [y/N] "):
+    if not options.yes and not _is_sure(f"Delete {what}?", "delete"):
         print(f"Nothing is deleted; {_title(view)} stays.")
         return
     client.order(options.id, "delete")
     print(f"Deleting {what}.")
 
 
-def _is_sure(question: str) -> bool:
+def set_retention(options: argparse.Namespace) -> None:
+    """Delete the checkpoints that are not to be kept, after asking."""
+    experiment = handles.experiment(options.id)
+    policy = {
+        "save_experiment_best": options.save_experiment_best,
+        "save_trial_best": options.save_trial_best,
+        "save_trial_latest": options.save_trial_latest,
+    }
+    doomed = experiment.set_retention(**policy, dry_run=True)
+    for checkpoint in doomed[:_MOST_CHECKPOINTS]:
+        print(f"  {checkpoint!r}")
+    if (more := len(doomed) - _MOST_CHECKPOINTS) > 0:
+        print(f"  … and {more:,} more")
+    amount = size(sum(checkpoint.view.size_bytes for checkpoint in doomed))
+    what = f"{counted(len(doomed), 'checkpoint')} ({amount}) of experiment {options.id}"
+    if doomed and not options.yes and not _is_sure(f"Delete {what}?", "retention"):
+        print("Nothing is deleted, and the policy stays as it is.")
+        return
+    experiment.set_retention(**policy)
+    print(f"Deleted {what}.")
+
+
+def _is_sure(question: str, verb: str) -> bool:
     try:
-        return input(question).strip().lower() in ("y", "yes")
+        return input(f"{question} It cannot be undone. [y/N] ").strip().lower() in ("y", "yes")
     except (StdinNotImplementedError, EOFError):
         raise UsageError(
-            "%det_experiment delete: there is nobody to ask here; add --yes if you are sure"
+            f"%det_experiment {verb}: there is nobody to ask here; add --yes if you are sure"
         ) from None
 
 
 def go_on(options: argparse.Namespace, cell: str | None) -> NotebookExperiment:
     """Go on with an experiment that is over, under its own number."""
     experiment = handles.experiment(options.id)
-    with_cell = read_overrides(options.overrides, cell)
-    experiment.continue_(with_cell)
+    experiment.continue_(read_overrides(options.overrides, cell))
     return experiment
 
 
@@ -106,16 +128,18 @@ def print_why(*, experiment_id: int | None = None, trial_id: int | None = None) 
     waiting = sum(is_queued(trial) for trial in experiment.view.trials)
     if waiting > 1:
         others = counted(waiting - 1, "more trial")
-        print(f"Of experiment {experiment_id}, {others} waiting; %det queue lists who waits.")
+        verb = "waits" if waiting == 2 else "wait"
+        print(f"{others} of experiment {experiment_id} {verb}; %det queue lists all that do.")
 
 
 def _title(view: ExperimentView) -> str:
     return f"Experiment {view.id} “{view.name}”"
 
 
-VERBS: dict[str, Any] = {
+VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "archive": archive,
     "unarchive": archive,
     "set": set_resources,
+    "retention": set_retention,
     "delete": delete,
 }

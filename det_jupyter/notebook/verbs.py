@@ -22,7 +22,7 @@ def run(options: argparse.Namespace, cell: str | None = None) -> Any:
     match options.verb:
         case "list" | "ls":
             print(_listing(handles.client().experiments(), with_archived=options.all))
-        case "set" | "archive" | "unarchive" | "delete":
+        case "set" | "archive" | "unarchive" | "retention" | "delete":
             steering_verbs.VERBS[options.verb](options)
         case "continue":
             return steering_verbs.go_on(options, cell)

@@ -34,7 +34,7 @@ class Seats:
         is_here: Whether it belongs to the pool.
         gangs: Who holds slots here, and which; gangs without slots hold ().
         free: Slots that nobody holds, ascending.
-        num_leaving: Slots that are free as soon as those who leave have left.
+        coming: Slots that are free, or will be as soon as those who leave have left.
         staying: Slots that the others hold, by priority.
         num_aux: Gangs without slots.
     """
@@ -43,7 +43,7 @@ class Seats:
     is_here: bool = False
     gangs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     free: tuple[int, ...] = ()
-    num_leaving: int = 0
+    coming: int = 0
     staying: dict[int, int] = field(default_factory=dict)
     num_aux: int = 0
 
@@ -60,7 +60,7 @@ class Seats:
     def reach(self, priority: int) -> int:
         """Return the slots that would be free without all above this priority number."""
         gone = sum(slots for number, slots in self.staying.items() if number > priority)
-        return len(self.free) + self.num_leaving + gone
+        return self.coming + gone
 
 
 class Ledger:
@@ -75,7 +75,7 @@ class Ledger:
         self._groups = groups
         self._seats: dict[str, Seats] = {}
         self._held: dict[int, int] = {}
-        self._staying: dict[int, int] = {}
+        self.staying_by_group: dict[int, int] = {}  # without what leaves
         self._of_group: dict[int, dict[str, None]] = {}
         self._rank_of: dict[int, tuple[float, float, int]] = {}
         self.free_shelf = self._make_shelf(lambda seats: len(seats.free))
@@ -143,8 +143,9 @@ class Ledger:
     def _recount(self, agent_id: str) -> None:
         seats = self._seats[agent_id]
         usable = set(seats.agent.slots)
-        seats.num_leaving = seats.num_aux = 0
+        seats.num_aux = 0
         seats.staying = {}
+        num_leaving = 0
         held: set[int] = set()
         for request_id, slots in seats.gangs.items():
             running = self.running[request_id]
@@ -152,12 +153,13 @@ class Ledger:
             if not running.request.slots:
                 seats.num_aux += 1
             elif running.is_leaving:
-                seats.num_leaving += len(usable.intersection(slots))
+                num_leaving += len(usable.intersection(slots))
             else:
                 priority = self._groups[running.request.group].priority
                 back = len(usable.intersection(slots))
                 seats.staying[priority] = seats.staying.get(priority, 0) + back
         seats.free = tuple(sorted(usable - held))
+        seats.coming = len(seats.free) + num_leaving
         if not seats.is_here and not seats.gangs:
             del self._seats[agent_id]
         self._touch(agent_id)
@@ -207,7 +209,10 @@ class Ledger:
             self._recount(part.agent_id)
 
     def stayers(self, agent_id: str, priority: int) -> list[tuple[Running, tuple[int, ...]]]:
-        """Return who stays on an agent and has a greater priority number, with its slots there; by id."""
+        """Return who stays on an agent and has a greater priority number, by id.
+
+        Each comes with its slots there.
+        """
         here = sorted(self._seats[agent_id].gangs.items())
         found = [(self.running[request_id], slots) for request_id, slots in here]
         return [
@@ -226,7 +231,7 @@ class Ledger:
         group = request.group
         _add(self._held, group, sign * request.slots)
         if not running.is_leaving:
-            _add(self._staying, group, sign * request.slots)
+            _add(self.staying_by_group, group, sign * request.slots)
             self._list(running, sign)
             self.rank(group)
 
@@ -250,10 +255,6 @@ class Ledger:
         """Return the slots that a group holds, those of gangs that leave included."""
         return self._held.get(group, 0)
 
-    def staying(self, group: int) -> int:
-        """Return the slots that a group holds and was not asked to leave."""
-        return self._staying.get(group, 0)
-
     def of_group(self, group: int) -> list[Running]:
         """Return who holds slots for a group."""
         return [self.running[request_id] for request_id in self._of_group.get(group, ())]
@@ -263,9 +264,9 @@ class Ledger:
         old = self._rank_of.pop(group, None)
         if old is not None:
             del self.ranking[bisect_left(self.ranking, old)]
-        if group in self._staying:
+        if group in self.staying_by_group:
             facts = self._groups[group]
-            new = (-self._staying[group] / facts.weight, facts.position, group)
+            new = (-self.staying_by_group[group] / facts.weight, facts.position, group)
             insort(self.ranking, new)
             self._rank_of[group] = new
 

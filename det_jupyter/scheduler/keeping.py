@@ -13,11 +13,11 @@ One agent may make room for several in turn: `spare` is what will be left of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from det_jupyter.scheduler.agents import NOBODY, Ledger
-from det_jupyter.scheduler.fitting import best_on, find_wholes, open_on
+from det_jupyter.scheduler.fitting import Closed, best_on, find_wholes, open_on
 from det_jupyter.scheduler.model import PoolRules
 from det_jupyter.scheduler.order import Shape
 
@@ -29,29 +29,32 @@ class Kept:
         self.agents: dict[str, int | None] = {}  # the keeper's priority; None: firmly
         self.spare: dict[str, int] = {}
         self.by_request: dict[str, tuple[str, ...]] = {}
+        self._singles: dict[str, Shape] = {}  # who waits firmly on one agent, in order
+        self.least_loose: int | None = None  # the most urgent keeper of one that has free slots
         self._ledger = ledger
         self._rules = rules
 
     def keep_firmly(self, request_id: str, agents: Sequence[str], shape: Shape) -> None:
         """Keep agents where there will be room."""
         for agent_id in agents:
-            if len(agents) > 1:
-                self.spare[agent_id] = 0
-            else:
-                self.spare[agent_id] = self.coming(agent_id) - shape.slots
+            self.spare[agent_id] = 0 if len(agents) > 1 else self.coming(agent_id) - shape.slots
             self.agents[agent_id] = None
+        if len(agents) == 1:
+            self._singles[request_id] = shape
         self.by_request[request_id] = tuple(agents)
 
     def keep_loosely(self, request_id: str, agents: Sequence[str], priority: int) -> None:
         """Keep agents where no room is in sight."""
         for agent_id in agents:
             self.agents[agent_id] = priority
+            if self.least_loose is None and self._ledger.seats(agent_id).free:
+                self.least_loose = priority
         self.by_request[request_id] = tuple(agents)
 
     def coming(self, agent_id: str) -> int:
         """Return the slots that one more could have there once those who leave have left."""
         if agent_id not in self.agents:
-            return self._ledger.seats(agent_id).reach(NOBODY)
+            return self._ledger.seats(agent_id).coming
         return self.spare.get(agent_id, 0)
 
     def is_barred(self, agent_id: str) -> bool:
@@ -71,16 +74,47 @@ class Kept:
         if spans:
             shelf = self._ledger.clear_shelf(NOBODY)
             return find_wholes(shelf, self._rules, shape, self.agents)
+        agent_id = self._tightest(shape, self.spare, self.agents)
+        return None if agent_id is None else [agent_id]
+
+    def _tightest(self, shape: Shape, rooms: Mapping[str, int], closed: Closed) -> str | None:
+        """Return the tightest of these rooms or of the agents that are not closed."""
         shelf = self._ledger.reach_shelf(NOBODY)
         found = [
-            (spare, agent_id)
-            for agent_id, spare in self.spare.items()
-            if spare >= shape.slots and agent_id not in shape.blocked
+            (room, agent_id)
+            for agent_id, room in rooms.items()
+            if room >= shape.slots and agent_id not in shape.blocked
         ]
         for section in shelf.sections():
-            best = best_on(shelf, section, shape, self.agents)
+            best = best_on(shelf, section, shape, closed)
             found += [best] if best else []
-        return [min(found)[1]] if found else None
+        return min(found)[1] if found else None
+
+    def rearrange(self, shape: Shape) -> list[str] | None:
+        """Return where there will be room if those ahead wait on other agents; then they do.
+
+        The largest take the tightest places first. Whom others were asked to leave for is not
+        remembered; without this it could happen that one ahead counts on that room now, and that
+        more are asked to leave.
+        """
+        rooms = {self.by_request[request_id][0]: 0 for request_id in self._singles}
+        for agent_id in rooms:
+            rooms[agent_id] = self._ledger.seats(agent_id).coming
+        places: dict[str, str] = {}
+        everyone = [*self._singles.items(), ("", shape)]
+        for request_id, wanted in sorted(everyone, key=lambda pair: -pair[1].slots):
+            agent_id = self._tightest(wanted, rooms, {*self.agents, *rooms})
+            if agent_id is None:
+                return None
+            room = rooms[agent_id] if agent_id in rooms else self.coming(agent_id)
+            rooms[agent_id] = room - wanted.slots
+            places[request_id] = agent_id
+        mine = places.pop("")
+        rooms[mine] += shape.slots
+        for agent_id, room in rooms.items():
+            self.agents[agent_id], self.spare[agent_id] = None, room
+        self.by_request.update((name, (agent_id,)) for name, agent_id in places.items())
+        return [mine]
 
     def find_nearest(self, shape: Shape, *, spans: bool) -> list[str] | None:
         """Return the agents, not kept yet, where least is missing; None: no such could do."""

@@ -18,12 +18,15 @@ what starts and by how many shapes there are, not by how many wait.
 
 from __future__ import annotations
 
+import math
+
 from det_jupyter.scheduler.agents import Ledger
-from det_jupyter.scheduler.fitting import find_parts, is_spanning
+from det_jupyter.scheduler.fitting import Closed, find_parts, is_spanning
 from det_jupyter.scheduler.keeping import Kept
 from det_jupyter.scheduler.model import (
     Decisions,
     Group,
+    Part,
     Placement,
     Policy,
     PoolRules,
@@ -56,7 +59,11 @@ class Pass:
         self._promised: dict[int, int] = {}  # slots that groups will get from what leaves
         self._wanted: dict[int, int] = {}  # and those that they keep agents for, too
         self._spans: dict[Shape, bool] = {}
+        self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to which priority
+        self._no_promise: set[Shape] = set()
+        self._no_way: dict[Shape, float] = {}  # fair share: at this share and above
         self._has_order = rules.policy is Policy.PRIORITY
+        self._has_backfill = rules.preemption and self._has_order
 
     def run(self) -> Decisions:
         """Decide about all who wait."""
@@ -67,7 +74,7 @@ class Pass:
                 walk.skip_group()
             elif self._start(shape, request) or self._wait(shape, request):
                 walk.go_on()
-            elif self._may_stand_in(shape):
+            elif shape.slots and self._has_backfill and self.kept.least_loose is not None:
                 walk.skip_priority(self._priority(request))
             else:
                 walk.drop()
@@ -85,69 +92,96 @@ class Pass:
         return held + request.slots > most
 
     def _start(self, shape: Shape, request: Request) -> bool:
-        """Start it if it fits."""
-        ledger, rules, spans = self._ledger, self._rules, self._spans_several(shape)
-        parts = find_parts(ledger, rules, shape, self.kept.agents, spans=spans)
-        is_backfill = parts is None and self._may_stand_in(shape)
-        if is_backfill:
-            closed = self.kept.closed_to(self._priority(request))
-            parts = find_parts(ledger, rules, shape, closed, spans=spans)
+        """Start it if it fits, as backfill if it fits only there."""
+        tried, priority = self._no_room.get(shape), self._priority(request)
+        parts, is_backfill = None, False
+        if tried is None:
+            parts = self._find_parts(shape, self.kept.agents)
+        if parts is None and (tried is None or priority > tried) and self._may_stand_in(priority):
+            parts, is_backfill = self._find_parts(shape, self.kept.closed_to(priority)), True
         if parts is None:
+            self._no_room[shape] = priority
             return False
-        running = Running(request=request, parts=parts, since=self._now, is_backfill=is_backfill)
-        ledger.hold(running)
+        self._ledger.hold(
+            Running(request=request, parts=parts, since=self._now, is_backfill=is_backfill)
+        )
         self._starts.append(Placement(request.id, parts))
         return True
+
+    def _find_parts(self, shape: Shape, closed: Closed) -> tuple[Part, ...] | None:
+        spans = self._spans_several(shape)
+        return find_parts(self._ledger, self._rules, shape, closed, spans=spans)
 
     def _spans_several(self, shape: Shape) -> bool:
         if shape not in self._spans:
             self._spans[shape] = is_spanning(self._ledger, shape)
         return self._spans[shape]
 
-    def _may_stand_in(self, shape: Shape) -> bool:
-        """Return whether one of this shape could be a backfill, if it is less urgent."""
-        return (
-            self._has_order
-            and self._rules.preemption
-            and shape.slots > 0
-            and any(
-                keeper is not None and len(self._ledger.seats(agent_id).free)
-                for agent_id, keeper in self.kept.agents.items()
-            )
-        )
+    def _may_stand_in(self, priority: int) -> bool:
+        """Return whether one of this priority could be a backfill somewhere."""
+        least = self.kept.least_loose
+        return self._has_backfill and least is not None and priority > least
 
     def _wait(self, shape: Shape, request: Request) -> bool:
         """Keep agents for it; return whether the next of its shape is worth a look."""
         if len(self.kept.by_request) == RESERVED or not shape.slots:
             return False
-        spans = self._spans_several(shape)
-        agents = self.kept.find_promise(shape, spans=spans)
-        if agents is None and (way := self._find_way(shape, request, spans=spans)) is not None:
-            for victim in way.victims:
-                self._ledger.leave(victim)
-                self._preemptions.append(Preemption(victim, request.id))
-            agents = list(way.agents)
+        agents = self._find_promise(shape) or self._make_room(shape, request)
         if agents is not None:
             self.kept.keep_firmly(request.id, agents, shape)
             _add(self._promised, request)
         else:
-            agents = self.kept.find_nearest(shape, spans=spans)
+            agents = self.kept.find_nearest(shape, spans=self._spans_several(shape))
             if agents is None:
                 return False
             self.kept.keep_loosely(request.id, agents, self._priority(request))
         _add(self._wanted, request)
         return True
 
-    def _find_way(self, shape: Shape, request: Request, *, spans: bool) -> Way | None:
-        if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
+    def _find_promise(self, shape: Shape) -> list[str] | None:
+        """Return where what leaves makes room."""
+        if shape in self._no_promise:
             return None
-        if self._has_order:
-            priority = self._priority(request)
-            return find_way(self._ledger, self.kept, shape, priority, self._now, spans=spans)
-        exchange = Exchange(
-            self._ledger, self.kept, self._groups, self._promised, request.group, shape, self._now
-        )
-        return exchange.find_way(spans=spans)
+        spans = self._spans_several(shape)
+        agents = self.kept.find_promise(shape, spans=spans)
+        if agents is None and self._rules.preemption and not spans:
+            agents = self.kept.rearrange(shape)
+        if agents is None:
+            self._no_promise.add(shape)
+        return agents
+
+    def _make_room(self, shape: Shape, request: Request) -> list[str] | None:
+        """Ask others to leave if that makes room, and return where."""
+        way = self._find_way(shape, request) if self._rules.preemption else None
+        if way is None:
+            return None
+        for victim in way.victims:
+            self._ledger.leave(victim)
+            self._preemptions.append(Preemption(victim, request.id))
+        self._no_promise.clear()
+        return list(way.agents)
+
+    def _find_way(self, shape: Shape, request: Request) -> Way | None:
+        """Return the best way to make room; where one of its shape found none, none is sought."""
+        ledger, kept, spans = self._ledger, self.kept, self._spans_several(shape)
+        if self._rules.policy is Policy.FAIR_SHARE:
+            exchange = Exchange(
+                ledger, kept, self._groups, self._promised, request.group, shape, self._now
+            )
+            limit, way = exchange.limit, None
+            if limit < self._no_way.get(shape, math.inf):
+                way = exchange.find_way(spans=spans)
+        elif self._has_order:
+            limit, way = 0.0, None
+            if shape not in self._no_way:
+                way = find_way(
+                    ledger, kept, shape, self._priority(request), self._now, spans=spans
+                )
+        else:
+            return None
+        if way is None:
+            self._no_way[shape] = min(limit, self._no_way.get(shape, math.inf))
+        return way
 
 
 def _add(counts: dict[int, int], request: Request) -> None:

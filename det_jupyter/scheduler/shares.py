@@ -7,9 +7,10 @@
 Because the taker then stands no higher than the giver, the giver can never claim its slots back in
 the same way: exchanges come to an end.
 
-Groups are gone through from the greatest share downward, their gangs from the newest on, and the
-agents of these gangs are looked at, `LOOKED_AT` at most. On an agent those leave first whose group
-is furthest above; one that turns out not to be needed stays.
+Groups are gone through from the greatest share downward and their gangs from the newest on,
+`LOOKED_AT` gangs (or groups that may give nothing) at most, until those found hold enough on an
+agent. There those leave first whose group is furthest above; one that turns out not to be needed
+stays.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from det_jupyter.scheduler.fitting import open_on
 from det_jupyter.scheduler.keeping import Kept
 from det_jupyter.scheduler.model import Group, Running
 from det_jupyter.scheduler.order import Shape
-from det_jupyter.scheduler.victims import LOOKED_AT, Way, cost_of
+from det_jupyter.scheduler.victims import Way, cost_of
+
+LOOKED_AT = 64
+ROUNDING = 1e-9  # slots
 
 
 @dataclass(slots=True)
@@ -47,60 +51,79 @@ class Exchange:
     shape: Shape
     now: float
     given: dict[int, int] = field(default_factory=dict)
+    limit: float = field(init=False)  # the taker's share afterwards: no giver may fall below it
+
+    def __post_init__(self) -> None:
+        have = self.level(self.taker) + self.shape.slots
+        self.limit = have / self.groups[self.taker].weight
 
     def level(self, group: int) -> int:
         """Return what a group has, with what was promised and without what it is to give."""
-        staying = self.ledger.staying(group) + self.promised.get(group, 0)
+        staying = self.ledger.staying_by_group.get(group, 0) + self.promised.get(group, 0)
         return staying - self.given.get(group, 0)
 
     def share(self, group: int) -> float:
         """Return its level by its weight."""
         return self.level(group) / self.groups[group].weight
 
-    @property
-    def limit(self) -> float:
-        """The share of the taker afterwards: no giver may come to stand below it."""
-        return (self.level(self.taker) + self.shape.slots) / self.groups[self.taker].weight
+    def most(self, group: int) -> float:
+        """Return how many slots a group may give so that it is fairer afterwards."""
+        if group == self.taker:
+            return 0.0
+        return self.level(group) - self.limit * self.groups[group].weight + ROUNDING
 
     def may_give(self, running: Running) -> bool:
         """Return whether it is fairer that this gang leaves."""
-        group = running.request.group
-        left = self.level(group) - running.request.slots
-        return group != self.taker and left / self.groups[group].weight >= self.limit
+        return running.request.slots <= self.most(running.request.group)
 
     def find_way(self, *, spans: bool) -> Way | None:
         """Return who has to leave, or None if there is no way that is fairer."""
         return self._clear_wholes() if spans else self._clear_one()
 
-    def _agents_of_givers(self) -> Iterator[str]:
-        """Yield agents: those of the group furthest above first, there of the newest gang."""
-        seen: set[str] = set()
-        limit = self.limit
-        for share, _, group in tuple(self.ledger.ranking):
-            if -share + self.promised.get(group, 0) / self.groups[group].weight <= limit:
-                if not self.promised:
-                    return
-                continue
-            for _, request_id in tuple(self.ledger.newest.get(group, ())):
-                for part in self.ledger.running[request_id].parts:
-                    if part.agent_id not in seen and part.agent_id in self.ledger.agents:
-                        if len(seen) == LOOKED_AT:
-                            return
-                        seen.add(part.agent_id)
-                        yield part.agent_id
+    def _able(self) -> Iterator[Running]:
+        """Yield gangs that may leave: first of the group furthest above, the newest first."""
+        left, running, staying = LOOKED_AT, self.ledger.running, self.ledger.staying_by_group
+        for share, _, group in self.ledger.ranking:
+            if -share <= self.limit and not self.promised:
+                return
+            have = staying[group] + self.promised.get(group, 0)
+            most = have - self.limit * self.groups[group].weight + ROUNDING
+            if most >= 1 and group != self.taker:
+                gangs = self.ledger.newest[group][:left]
+                for _, request_id in gangs:
+                    if running[request_id].request.slots <= most:
+                        yield running[request_id]
+                left -= len(gangs)
+            else:
+                left -= 1
+            if left <= 0:
+                return
 
     def _clear_one(self) -> Way | None:
-        for agent_id in self._agents_of_givers():
-            if agent_id in self.shape.blocked or self.kept.is_barred(agent_id):
-                continue
-            if len(self.ledger.agents[agent_id].slots) < self.shape.slots:
-                continue
-            missing = self.shape.slots - self.kept.coming(agent_id)
-            self.given = {}
-            victims = self._victims_on(agent_id, missing)
-            if victims is not None:
-                return Way(tuple(sorted(victims)), (agent_id,))
+        gains: dict[str, int] = {}
+        for running in self._able():
+            for part in running.parts:
+                agent_id = part.agent_id
+                gains[agent_id] = gains.get(agent_id, 0) + len(part.slot_ids)
+                if not self._could_be(agent_id):
+                    continue
+                missing = self.shape.slots - self.kept.coming(agent_id)
+                if gains[agent_id] >= missing:
+                    victims = self._victims_on(agent_id, missing)
+                    self.given = {}
+                    if victims is not None:
+                        return Way(tuple(sorted(victims)), (agent_id,))
         return None
+
+    def _could_be(self, agent_id: str) -> bool:
+        """Return whether the taker could start there at all."""
+        agent = self.ledger.agents.get(agent_id)
+        return (
+            agent is not None
+            and len(agent.slots) >= self.shape.slots
+            and agent_id not in self.shape.blocked
+            and not self.kept.is_barred(agent_id)
+        )
 
     def _victims_on(self, agent_id: str, missing: int) -> dict[str, int] | None:
         """Return gangs that together hold what is missing here, and how much each; or None."""
@@ -142,7 +165,7 @@ class Exchange:
             clear[section] = [
                 name for _, name in open_on(shelf, section, self.shape, self.kept.agents)
             ]
-        for agent_id in self._agents_of_givers():
+        for agent_id in self._agents_of_able():
             section = self.ledger.seats(agent_id).section
             is_closed = agent_id in self.kept.agents or agent_id in self.shape.blocked
             if is_closed or not section[1] or self.shape.slots % section[1]:
@@ -155,6 +178,10 @@ class Exchange:
             if len(names) >= num:
                 return self._narrowed(names[-num:], victims)
         return None
+
+    def _agents_of_able(self) -> list[str]:
+        names = (part.agent_id for running in self._able() for part in running.parts)
+        return [agent_id for agent_id in dict.fromkeys(names) if agent_id in self.ledger.agents]
 
     def _clear_whole(self, agent_id: str, victims: set[str]) -> bool:
         """Let all who stay on an agent leave, or none of them."""
@@ -179,4 +206,4 @@ class Exchange:
             for agent_id in agents
             for running, _ in self.ledger.stayers(agent_id, -1)
         }
-        return Way(tuple(sorted(victims & needed)), tuple(agents))
+        return Way(tuple(sorted(victims & needed)), tuple(sorted(agents)))

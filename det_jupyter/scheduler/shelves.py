@@ -24,7 +24,9 @@ class Shelf:
     def __init__(self, place: Callable[[str], Place | None]) -> None:
         self._place = place
         self._places: dict[str, Place] = {}
-        self._sections: dict[Section, dict[int, list[str]]] = {}
+        self._agents: dict[Place, list[str]] = {}
+        self._levels: dict[Section, list[int]] = {}  # those that have agents, ascending
+        self._sections: list[Section] = []
         self._changed: set[str] = set()
 
     def touch(self, agent_id: str) -> None:
@@ -33,56 +35,62 @@ class Shelf:
 
     def sections(self) -> list[Section]:
         """Return the sections that have agents, the largest agents first, then by kind."""
-        self._tidy()
-        return sorted(self._sections, key=lambda section: (-section[1], section[0]))
+        if self._changed:
+            self._tidy()
+        return self._sections
 
     def rising(self, section: Section, least: int = 0) -> Iterator[tuple[int, str]]:
         """Yield level and agent from level `least` on upward, in a level by id."""
-        self._tidy()
-        levels = self._sections.get(section, {})
-        for level in sorted(levels):
+        if self._changed:
+            self._tidy()
+        for level in self._levels.get(section, ()):
             if level >= least:
-                for agent_id in levels[level]:
+                for agent_id in self._agents[section, level]:
                     yield level, agent_id
 
     def falling(self, section: Section, least: int = 0) -> Iterator[tuple[int, str]]:
         """Yield level and agent from the highest level on downward, in a level by id."""
-        self._tidy()
-        levels = self._sections.get(section, {})
-        for level in sorted(levels, reverse=True):
+        if self._changed:
+            self._tidy()
+        for level in reversed(self._levels.get(section, ())):
             if level < least:
                 return
-            for agent_id in levels[level]:
+            for agent_id in self._agents[section, level]:
                 yield level, agent_id
 
     def top(self, section: Section) -> int:
-        """Return the highest level of a section, -1 if it has no agents."""
-        self._tidy()
-        return max(self._sections.get(section, ()), default=-1)
+        """Return the highest level of a section that has agents."""
+        if self._changed:
+            self._tidy()
+        return self._levels[section][-1]
 
     def _tidy(self) -> None:
         for agent_id in self._changed:
             old, new = self._places.get(agent_id), self._place(agent_id)
             if old != new:
-                self._take(agent_id, old)
-                self._put(agent_id, new)
+                if old is not None:
+                    self._take(agent_id, old)
+                if new is not None:
+                    self._put(agent_id, new)
         self._changed.clear()
 
-    def _take(self, agent_id: str, place: Place | None) -> None:
-        if place is None:
-            return
-        section, level = place
-        names = self._sections[section][level]
+    def _take(self, agent_id: str, place: Place) -> None:
+        del self._places[agent_id]
+        names = self._agents[place]
         del names[bisect_left(names, agent_id)]
         if not names:
-            del self._sections[section][level]
-            if not self._sections[section]:
-                del self._sections[section]
-        del self._places[agent_id]
+            del self._agents[place]
+            section, level = place
+            self._levels[section].remove(level)
+            if not self._levels[section]:
+                del self._levels[section]
+                self._sections.remove(section)
 
-    def _put(self, agent_id: str, place: Place | None) -> None:
-        if place is None:
-            return
-        section, level = place
-        insort(self._sections.setdefault(section, {}).setdefault(level, []), agent_id)
+    def _put(self, agent_id: str, place: Place) -> None:
         self._places[agent_id] = place
+        if place not in self._agents:
+            section, level = place
+            if section not in self._levels:
+                insort(self._sections, section, key=lambda some: (-some[1], some[0]))
+            insort(self._levels.setdefault(section, []), level)
+        insort(self._agents.setdefault(place, []), agent_id)

@@ -171,7 +171,7 @@ def _cheapest_wholes(
             cheapest[place] = new if old is None else min(old, new)
     best = cheapest[num]
     assert best is not None
-    return best[0], Way(best[0][2], best[1][:num])
+    return best[0], Way(best[0][2], tuple(sorted(best[1][:num])))
 
 
 def _worth_a_look(

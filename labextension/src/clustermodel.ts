@@ -5,6 +5,7 @@
  * a test compares the two.
  */
 import type { ISearch, ITrial } from './model.js';
+import type { ITrans } from './trans.js';
 
 export type SlotState = 'free' | 'used' | 'leaving' | 'occupied' | 'disabled';
 
@@ -77,8 +78,16 @@ export function waitOf(trial: ITrial, cluster: ICluster | null): IWait | null {
 }
 
 /** Why no trial of a search runs: what is known of the first one that waits. */
-export function waitOfSearch(search: ISearch, cluster: ICluster | null): IWait | null {
-  return search.rows.some(row => row.num_slots > 0)
-    ? null
-    : (cluster?.waits[0] ?? plainWait(0, search.waiting_for));
+export function waitOfSearch(
+  search: ISearch,
+  cluster: ICluster | null,
+  trans: ITrans
+): IWait | null {
+  if (search.rows.some(row => row.num_slots > 0)) {
+    return null;
+  }
+  const first = cluster?.waits[0];
+  return first === undefined
+    ? plainWait(0, search.waiting_for)
+    : { ...first, sentence: trans.__('trial %1: %2', first.trial_id, first.sentence) };
 }

@@ -68,7 +68,7 @@ export class SearchView {
       return;
     }
     this._state = state;
-    this._waiting.update(waitOfSearch(search, state.cluster));
+    this._waiting.update(waitOfSearch(search, state.cluster, this._options.trans));
     this._drawRemarks({ remarks: search.remarks, more: search.num_more_remarks });
     setHidden(this._rungs.node, search.brackets.length === 0);
     setHidden(this._parallel.node, search.axes.length === 0 || search.rows.length === 0);

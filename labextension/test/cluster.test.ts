@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ClusterSection } from '../src/cluster.js';
 import type { ICluster, IPoolBars } from '../src/clustermodel.js';
 import { waitOf, waitOfSearch } from '../src/clustermodel.js';
+import type { IRow } from '../src/model.js';
 import { SlotBars } from '../src/slots.js';
 import { english } from '../src/trans.js';
 import { WaitNote } from '../src/waits.js';
@@ -317,12 +318,12 @@ describe('a wait', () => {
   });
 
   it('of a search is told while none of its trials has slots', () => {
+    const of = (rows: IRow[], known: ICluster | null, waitingFor = ''): string | undefined =>
+      waitOfSearch(search(rows, { waiting_for: waitingFor }), known, english)?.sentence;
     const known = cluster({ waits: [wait({ trial_id: 2 })] });
-    expect(waitOfSearch(search([row()]), known)).toEqual(wait({ trial_id: 2 }));
-    expect(waitOfSearch(search([row({ num_slots: 1 })]), known)).toBeNull();
-    expect(waitOfSearch(search([row()], { waiting_for: 'Needs 4.' }), null)?.sentence).toBe(
-      'Needs 4.'
-    );
-    expect(waitOfSearch(search([row()]), cluster())).toBeNull();
+    expect(of([row()], known)).toBe('trial 2: needs 4 slots; 2 of 8 are free');
+    expect(of([row({ num_slots: 1 })], known)).toBeUndefined();
+    expect(of([row()], null, 'Needs 4.')).toBe('Needs 4.');
+    expect(of([row()], cluster())).toBeUndefined();
   });
 });

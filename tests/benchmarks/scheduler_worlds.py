@@ -54,9 +54,9 @@ class BusyPool:
             self.pool.set_agent(agent)
         while self.pool.num_waiting < num_waiting + 4 * num_agents:
             self.pool.add(self._new())
-        began = time.perf_counter()
+        began = time.thread_time()
         self._note(self.pool.decide(self._now))
-        self.first_pass_s = time.perf_counter() - began
+        self.first_pass_s = time.thread_time() - began
         while self.pool.num_waiting < num_waiting:
             self.pool.add(self._new())
 
@@ -109,11 +109,11 @@ class BusyPool:
         self._time(remove=request_id, add=request)
 
     def _time(self, *, remove: str | None = None, add: Request | None = None) -> None:
-        began = time.perf_counter()
+        began = time.thread_time()
         if remove is not None:
             self.pool.remove(remove)
         if add is not None:
             self.pool.add(add)
         decisions = self.pool.decide(self._now)
-        self.times_s.append(time.perf_counter() - began)
+        self.times_s.append(time.thread_time() - began)
         self._note(decisions)

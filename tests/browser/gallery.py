@@ -15,7 +15,7 @@ from playwright.sync_api import Page
 
 from det_jupyter.notebook.view import ViewState, build_view_state, render_html
 from det_jupyter.notebook.view.show import STATIC_DIR
-from det_jupyter.wire import ClusterView, ExperimentView
+from det_jupyter.wire import ClusterView, ExperimentView, QueueEntry
 from tests.browser.lab import chromium_page
 from tests.unit import view_cluster_samples as clusters
 from tests.unit.view_samples import (
@@ -84,6 +84,11 @@ def samples() -> dict[str, ViewState]:
     return states
 
 
+def waiting_with(queue: list[QueueEntry]) -> ClusterView:
+    """Return slots that others have, and a queue."""
+    return clusters.waiting()[1].model_copy(update={"queue": queue, "num_waiting": len(queue)})
+
+
 def cluster_samples() -> dict[str, ViewState]:
     """Return experiments that wait, and experiments beside others."""
     running = experiment(trial())
@@ -101,7 +106,14 @@ def cluster_samples() -> dict[str, ViewState]:
         ),
         queue=queue,
     )
+    search, *_ = search_experiment(16, 14)
+    for each in search.trials:
+        each.allocation = None
+    search.trials[-1].is_resting = False
+    number = search.trials[-1].id
+    own = [clusters.entry(number, 7, "digits", reason=clusters.reason(number))]
     shown: dict[str, tuple[ExperimentView, ClusterView]] = {
+        "searchwaiting": (search, waiting_with(own)),
         "waiting": clusters.waiting(),
         "slots": (making_room, clusters.cluster(clusters.every_kind_of_slot())),
         "slots1": (

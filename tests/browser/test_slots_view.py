@@ -1,4 +1,4 @@
-"""Slots and queue in the live view: in a real browser, and with a real queue in JupyterLab."""
+"""Slots and queue in the live view of a real JupyterLab, with a real queue."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from det_jupyter.client import Client
-from det_jupyter.notebook.view.show import STATIC_DIR
-from tests.browser.gallery import cluster_samples, draw, page_of
 from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all
 from tests.processes import det_home, wait_until
 from tests.trials import TRIAL_SOURCE
@@ -30,56 +28,6 @@ searcher: {{name: single, metric: error, max_length: {{batches: 4000}}}}
 min_validation_period: {{batches: 20}}
 resources: {{slots_per_trial: 2}}
 """
-
-
-@pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
-    with chromium_page(1000, 700) as page:
-        yield page
-
-
-@pytest.mark.parametrize("width", [360, 700, 1180])
-@pytest.mark.parametrize("name", list(cluster_samples()))
-def test_nothing_sticks_out_at_any_width(
-    browser_page: Page, tmp_path: Path, name: str, width: int
-) -> None:
-    browser_page.set_viewport_size({"width": width, "height": 700})
-    html = page_of(cluster_samples()[name], STATIC_DIR)
-    draw(browser_page, html, "light", tmp_path / "picture.png")
-    assert browser_page.evaluate("document.documentElement.scrollWidth") <= width
-    sizes = browser_page.eval_on_selector_all(
-        ".det-slots", "lists => lists.map(one => one.scrollWidth - one.clientWidth)"
-    )
-    assert set(sizes) <= {0}
-
-
-@pytest.mark.parametrize("key", ["0.0.0", "0.0.5", "0.0.7"])
-@pytest.mark.parametrize("width", [360, 1180])
-def test_what_is_told_of_a_slot_lies_within_the_view(
-    browser_page: Page, tmp_path: Path, key: str, width: int
-) -> None:
-    browser_page.set_viewport_size({"width": width, "height": 700})
-    html = page_of(cluster_samples()["slots"], STATIC_DIR)
-    draw(browser_page, html, "dark", tmp_path / "picture.png")
-    browser_page.hover(f'[data-slot="{key}"]')
-    tip = browser_page.locator(".det-tip").bounding_box()
-    view = browser_page.locator(".det-view").bounding_box()
-    assert tip is not None
-    assert view is not None
-    assert view["x"] <= tip["x"] <= tip["x"] + tip["width"] <= view["x"] + view["width"]
-    assert view["y"] <= tip["y"] <= tip["y"] + tip["height"] <= view["y"] + view["height"]
-
-
-def test_keys_walk_through_the_slots(browser_page: Page, tmp_path: Path) -> None:
-    html = page_of(cluster_samples()["slots"], STATIC_DIR)
-    draw(browser_page, html, "light", tmp_path / "picture.png")
-    browser_page.locator(".det-cluster summary").focus()
-    browser_page.keyboard.press("Tab")
-    for _ in range(4):
-        browser_page.keyboard.press("ArrowRight")
-    expect(browser_page.locator(".det-tip")).to_contain_text("pid 4711, of anna")
-    browser_page.keyboard.press("Escape")
-    expect(browser_page.locator(".det-tip")).to_be_hidden()
 
 
 @pytest.fixture

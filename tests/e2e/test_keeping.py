@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.errors import DetError, NotFound
+from det_jupyter.errors import DetError, NotFound, RankFailed
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
@@ -77,11 +77,12 @@ def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
     own = sorted(set(folders(storage)) - set(before))
     assert len(own) == 6
     (latest,) = [c.uuid for c in experiment.checkpoints() if c.steps_completed == 60]
-    numbers = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 1}
-    would_go = experiment.set_retention(**numbers, dry_run=True)
+    would_go = experiment.set_retention(
+        save_experiment_best=0, save_trial_best=0, save_trial_latest=1, dry_run=True
+    )
     assert sorted(checkpoint.uuid for checkpoint in would_go) == sorted(set(own) - {latest})
     assert folders(storage) == sorted([*before, *own])
-    experiment.set_retention(**numbers)
+    experiment.set_retention(save_experiment_best=0, save_trial_best=0, save_trial_latest=1)
     wait_until(lambda: folders(storage) == sorted([*before, latest]), "the others are removed")
 
 
@@ -107,7 +108,8 @@ def _is_gone(client: Client, experiment_id: int) -> bool:
 def test_a_rank_that_prints_what_a_policy_looks_for_is_not_tried_again(client: Client) -> None:
     policy = {"name": "oom", "pattern": "CUDA out of memory", "action": "cancel_retries"}
     experiment = submit(client, small_config(log_policies=[policy], max_restarts=5), PRINTING)
-    assert experiment.wait(60) == "ERROR"
+    with pytest.raises(RankFailed, match="this batch failed"):
+        experiment.wait(60)
     view = client.experiment(experiment.id)
     assert view.trials[0].restarts == 0
     assert "log policy 'oom' (cancel_retries) fits what rank" in view.message

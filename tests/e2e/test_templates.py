@@ -97,7 +97,6 @@ def test_what_is_wrong_with_a_template_is_told_with_its_line_and_nothing_is_kept
     [
         ("%det template set x", "give either a file, or %%det template set NAME above YAML"),
         ("%%det template list\nname: x", "takes no cell"),
-        ("%det template", "required: VERB"),
         ("%det tmplate list", "invalid choice: 'tmplate'"),
     ],
 )

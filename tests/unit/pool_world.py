@@ -43,8 +43,8 @@ def make_pool(rules: PoolRules, agents: str, *groups: Group) -> Pool:
 def ask(
     name: str, slots: int = 1, group: int = 1, *, blocked: str = "", single: bool = False
 ) -> Request:
-    """Return a request; its number is what its name ends in."""
-    digits = name.lstrip("abcdefghijklmnopqrstuvwxyz")
+    """Return a request; its number is the one in its name."""
+    digits = name.strip("abcdefghijklmnopqrstuvwxyz")
     return Request(
         id=name,
         group=group,
@@ -115,9 +115,7 @@ def fits(pool: Pool, request: Request, without: Iterable[str] = ()) -> bool:
             if agent.is_open
         }
         return any(number < pool.rules.max_aux_per_agent for number in aux.values())
-    free = {
-        agent.id: len(set(agent.slots) - held_on(pool, agent.id, gone)) for agent in agents
-    }
+    free = {agent.id: len(set(agent.slots) - held_on(pool, agent.id, gone)) for agent in agents}
     if any(slots >= request.slots for slots in free.values()):
         return True
     is_large = any(len(agent.slots) >= request.slots for agent in agents)

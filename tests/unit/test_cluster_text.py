@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_every_pool_and_agent_has_a_line() -> None:
 
 
 def test_the_ranks_of_a_gang_side_by_side_are_one_line() -> None:
-    other = {"experiment_id": 4, "trial_id": 8, "allocation_id": "4.8.1"}
+    other: dict[str, Any] = {"experiment_id": 4, "trial_id": 8, "allocation_id": "4.8.1"}
     slots = [held(0, 2), held(1, 3), held(2, 0, **other), held(3, 1, processes=[kernel()])]
     assert ledger_text(cluster(pool(agent(*slots)))).splitlines()[2:5] == [
         "    [0-1] ████  used: experiment 3 “resnet” trial 7 ranks 2-3 · priority 42 "
@@ -126,16 +127,34 @@ def test_names_stay_on_one_line_and_short() -> None:
 
 
 def test_the_queue_is_in_order_with_a_sentence_for_each() -> None:
-    view = cluster(pool(num_waiting=95), queue=(entry(9), entry(11, 1, slots=1)))
+    other = entry(11, 1, slots=1, experiment_id=6)
+    view = cluster(pool(num_waiting=95), queue=(entry(9), other))
     assert queue_text(view).splitlines() == [
         "Pool default (priority, preemption): no slots; 95 trials waiting",
         "  1. trial 9 of experiment 5 “vgg” · 4 slots · priority 42 · since 14:29",
         f"     {SENTENCE}",
-        "  2. trial 11 of experiment 5 “vgg” · 1 slot · priority 42 · since 14:29",
+        "  2. trial 11 of experiment 6 “vgg” · 1 slot · priority 42 · since 14:29",
         f"     {SENTENCE}",
         "  … and 93 more",
     ]
     assert queue_text(cluster(pool())) == "No trial waits for slots."
+
+
+def test_trials_of_a_search_one_behind_the_other_are_told_together() -> None:
+    search = [entry(9 + i, i) for i in range(20)]
+    queue = (*search, entry(40, 20, experiment_id=6))
+    view = cluster(pool(num_waiting=21), queue=queue)
+    assert queue_text(view).splitlines()[1:] == [
+        "  1. trial 9 of experiment 5 “vgg” · 4 slots · priority 42 · since 14:29",
+        f"     {SENTENCE}",
+        "  2-20. 19 more trials of experiment 5, up to trial 28",
+        "  21. trial 40 of experiment 6 “vgg” · 4 slots · priority 42 · since 14:29",
+        f"     {SENTENCE}",
+    ]
+    assert '<li value="2">19 more trials of experiment 5' in queue_page(view)
+    tasks = [task(i, state="QUEUED", agent_ids=[], waiting_for=SENTENCE) for i in range(1, 9)]
+    assert tasks_listing(tasks, [pool(num_waiting=8)]).text().count(SENTENCE) == 1
+    assert tasks_listing(tasks, [pool(num_waiting=8)]).csv().count(SENTENCE) == 8
 
 
 def test_a_reason_is_a_sentence_and_what_to_type() -> None:

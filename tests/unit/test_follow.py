@@ -187,6 +187,18 @@ def test_change_that_the_copy_has_already_is_not_fetched_again() -> None:
 
 
 @pytest.mark.usefixtures("_fast")
+def test_estimates_are_fetched_again_with_each_sign_of_life_while_something_waits() -> None:
+    client, copy = FakeClient(waiting(4)), live()
+    watch = watching(client, copy)
+    watch.refresh(NOT_STOPPED)
+    watch.hear(None)
+    client.queue.clear()
+    assert watch.refresh(NOT_STOPPED)
+    watch.hear(None)
+    assert not watch.refresh(NOT_STOPPED)
+
+
+@pytest.mark.usefixtures("_fast")
 def test_other_items_do_not_fetch_the_slots() -> None:
     client, copy = FakeClient(), live()
     watch = watching(client, copy)
@@ -258,5 +270,5 @@ def test_follower_shows_slots_and_queue() -> None:
     ).start()
     follower.thread.join(5)
     assert follower.error is None
-    assert client.asked == [ASKED, ASKED]
-    assert seen == [0, 1, 1, 1, 0]
+    assert client.asked == [ASKED, ASKED, ASKED]
+    assert seen == [0, 1, 1, 1, 1, 0]

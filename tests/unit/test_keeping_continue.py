@@ -160,6 +160,13 @@ def test_the_hyperparameters_that_are_overridden_change_and_drawn_ones_stay() ->
     assert world.trial().seed == seed
 
 
+def test_what_was_without_effect_before_is_in_nobody_s_way() -> None:
+    world = single(workspace="lab", project="vision")
+    world.tell(CancelRequested(experiment_id=1), ended("preempted", 0), exited())
+    world.tell(again(world, max_restarts=9))
+    assert world.experiment().config["max_restarts"] == 9
+
+
 def test_priority_and_limits_follow_the_override() -> None:
     world = single()
     world.tell(saved(10), CancelRequested(experiment_id=1), ended("preempted", 10), exited())
@@ -341,6 +348,21 @@ def test_a_trial_with_invalid_hyperparameters_and_its_replacement_are_skipped() 
     complete(world, 5, run=2)
     assert world.experiment().state is State.COMPLETED
     assert len(world.experiment().trial_ids) == 5
+
+
+def test_a_search_with_many_completed_trials_goes_on_where_it_was() -> None:
+    most = 600
+    world = search(max_trials=most, max_concurrent_trials=1)
+    handle = world.machine.handle
+    for trial_id in range(1, most):
+        name = f"1.{trial_id}.1"
+        for event in (*completed(allocation_id=name), exited(name, codes={0: 0})):
+            handle(event, now=200.0 + trial_id)
+    fail(world, most)
+    world.tell(again(world))
+    assert at_work(world) == [most]
+    complete(world, most, run=2)
+    assert world.experiment().state is State.COMPLETED
 
 
 def test_only_the_configuration_of_a_single_one_can_be_overridden() -> None:

@@ -18,6 +18,7 @@ from det_jupyter.master.events import (
     KillRequested,
     LogMatched,
     PauseRequested,
+    PoolsSet,
     RetentionSet,
 )
 from det_jupyter.master.machine import Machine
@@ -407,6 +408,23 @@ def test_whoever_saved_when_asked_to_leave_is_not_counted_a_failure() -> None:
     assert world.trial().latest_checkpoint == CheckpointRef(
         uuid="ckpt30", path="/checkpoints/ckpt30", steps_completed=30
     )
+
+
+@pytest.mark.parametrize("has_saved", [True, False])
+def test_a_failure_while_making_room_counts_only_before_the_state_is_saved(
+    has_saved: bool,
+) -> None:
+    world = World()
+    scheduler = {"type": "priority", "preemption": True}
+    world.tell(PoolsSet(pools=[{"pool_name": "default", "scheduler": scheduler}]))
+    world.tell(registered(), submitted(slots=4, resources={"priority": 50}), *running(ranks=4))
+    world.tell(submitted(slots=4, resources={"priority": 1}))
+    assert world.allocation().preempted_by == 2
+    world.tell(*([saved(30)] if has_saved else []), failed(rank=1))
+    world.tell(exited(codes={0: -9, 1: 1, 2: -9, 3: -9}, first_failed=1))
+    assert world.trial().restarts == (0 if has_saved else 1)
+    assert world.allocation().id == "1.1.2"  # it waits for its next run
+    assert world.trial(2).holds_slots
 
 
 def test_a_canceled_trial_that_fails_before_it_has_saved_ends_in_error() -> None:

@@ -206,7 +206,7 @@ def test_a_search_holds_no_more_than_its_max_slots(world: World) -> None:
 
     world.tell(resources(1, max_slots="none"))
     assert world.allocation_state(4) is STARTING
-    assert "max_slots" not in world.experiment(1).config["resources"]
+    assert world.experiment(1).config["resources"]["max_slots"] is None
 
 
 def test_with_fewer_max_slots_the_newest_trials_leave(world: World) -> None:

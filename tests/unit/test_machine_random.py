@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.cluster import cluster_view, job_entries, task_entries
 from det_jupyter.master.events import (
     ActivateRequested,
     AgentLost,
@@ -59,6 +60,7 @@ from tests.unit.machine_world import (
     first_step,
     parts_of,
     reached,
+    reasons_of,
     registered,
     saved,
     started,
@@ -109,6 +111,9 @@ POLICIES: list[dict[str, Any]] = [
     {"type": "priority", "preemption": True, "allow_heterogeneous_fits": True},
     {"type": "priority", "fitting_policy": "worst"},
 ]
+WAITING_CAUSES = {
+    "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible",
+}  # fmt: skip
 PRIORITIES = st.sampled_from([1, 20, 42, 99])
 
 
@@ -445,6 +450,26 @@ class RandomLife(RuleBasedStateMachine):
     @invariant()
     def everything_holds(self) -> None:
         self.machine.check()
+
+    @invariant()
+    def whoever_does_not_run_can_be_told_why(self) -> None:
+        reasons = reasons_of(self.machine, self.now)
+        for trial in self.machine.state.trials.values():
+            reason = reasons.of(trial)
+            assert reason.sentence
+            allocation = trial.allocation
+            waits = allocation is not None and allocation.state is AllocationState.QUEUED
+            assert waits == (reason.cause in WAITING_CAUSES), reason
+            assert waits == (reason.position is not None), reason
+
+    @invariant()
+    def the_queue_and_the_slots_can_be_shown(self) -> None:
+        reasons = reasons_of(self.machine, self.now)
+        shown = cluster_view(self.machine, reasons.of, lambda name: True, now=self.now, limit=2)
+        assert shown.num_waiting >= len(shown.queue)
+        held = sum(job.num_running for job in job_entries(self.machine))
+        assert held == sum(trial.holds_slots for trial in self.machine.state.trials.values())
+        assert len(task_entries(self.machine, reasons.of, 1000)) == held + shown.num_waiting
 
     @invariant()
     def what_is_over_stays_as_it_was(self) -> None:

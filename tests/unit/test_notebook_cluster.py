@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -31,6 +32,7 @@ from det_jupyter.wire import (
     PoolStatus,
     Reason,
     SetPools,
+    SetRetention,
     State,
     SwitchSlots,
     TaskEntry,
@@ -59,6 +61,7 @@ class Master:
         self.agent = busy_agent()
         self.pool = pool(self.agent, agent(slot(0), name="right"), num_waiting=1)
         self.asked: list[Any] = []
+        self.session = SimpleNamespace(info=SimpleNamespace(data_dir="data"))
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         return self.view.model_copy(update={"id": experiment_id})
@@ -90,6 +93,10 @@ class Master:
     def create(self, request: CreateExperiment) -> ExperimentView:
         self.asked.append((request.parent_id, request.config["searcher"]))
         return self.view.model_copy(update={"id": 8})
+
+    def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
+        self.asked.append(request)
+        return [checkpoint(i, 0.5) for i in range(25)]
 
     def cluster(self, *, limit: int | None = None) -> ClusterView:
         return cluster(self.pool, queue=(entry(),))
@@ -240,6 +247,38 @@ def test_an_unknown_pool_or_trial_is_told_with_those_that_there_are(master: Mast
         det("why 99")
 
 
+def test_how_many_more_trials_wait_is_told(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queued = allocation(AllocationState.QUEUED)
+    master.view = experiment(trial(), *(trial(id=i, allocation=queued) for i in (2, 3, 4)))
+    det_experiment("why 5")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Trial 2: {SENTENCE}"
+    assert lines[-1] == "2 more trials of experiment 5 wait; %det queue lists all that do."
+
+
+def test_a_number_that_is_none_is_told_with_those_that_there_are(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(experiment_id: int) -> ExperimentView:
+        raise NotFound(f"there is no experiment {experiment_id}; `list` shows those that are")
+
+    monkeypatch.setattr(master, "experiment", refuse)
+    magics: Any = DetMagics(shell=None)
+    with pytest.raises(NotFound, match=r"^there is no experiment 99; there are: 7$"):
+        magics.det_experiment("why 99")
+    views = [master.view.model_copy(update={"id": i}) for i in range(1, 9)]
+    monkeypatch.setattr(master, "experiments", lambda: views)
+    with pytest.raises(NotFound, match="there is no experiment 99; the newest are: 4, 5, 6, 7, 8"):
+        magics.det_experiment("why 99")
+    monkeypatch.setattr(master, "experiments", list)
+    with pytest.raises(NotFound, match="there is no experiment 99; there are none yet"):
+        magics.det("why --experiment 99")
+    with pytest.raises(NotFound, match="there is no trial 99; %det task list shows"):
+        magics.det("why 99")
+
+
 def test_all_agents_are_switched_one_by_one(master: Master) -> None:
     det("agent disable --all")
     assert [name for name, *_ in master.asked] == ["left", "right"]
@@ -373,6 +412,33 @@ def test_deleting_asks_first_and_says_what_is_lost(
     out = capsys.readouterr().out
     kept = "Nothing is deleted; Experiment 5 “digits” stays.\n"
     assert out == (f"Deleting {what}.\n" if asked else kept)
+
+
+RETENTION = "retention 5 --save-experiment-best 1 --save-trial-best 0 --save-trial-latest 0"
+
+
+def test_checkpoints_are_deleted_after_they_were_shown(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions: list[str] = []
+
+    def reply(question: str) -> str:
+        questions.append(question)
+        return "n"
+
+    monkeypatch.setattr("builtins.input", reply)
+    det_experiment(RETENTION)
+    question = "Delete 25 checkpoints (16 MB) of experiment 5? It cannot be undone. [y/N] "
+    assert questions == [question]
+    assert [request.dry_run for request in master.asked] == [True]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "  Checkpoint uuid-0 of trial 1: batch 0, metric 0.5, 0.6 MB"
+    assert lines[-2:] == ["  … and 5 more", "Nothing is deleted, and the policy stays as it is."]
+    det_experiment(f"{RETENTION} --yes")
+    assert [request.dry_run for request in master.asked] == [True, True, False]
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Deleted 25 checkpoints (16 MB) of experiment 5."
+    )
 
 
 def test_where_nobody_can_be_asked_nothing_is_deleted(

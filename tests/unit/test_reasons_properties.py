@@ -153,7 +153,7 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
     for waiting in pool.waiting():
         reason = why_waiting(pool, waiting.id, world)
         event(reason.cause)
-        names_need = f"{waiting.slots} slot" if waiting.slots else "a place without slots"
+        names_need = f"{waiting.slots} slot" if waiting.slots else "a place for a trial without slots"
         assert names_need in reason.sentence
         assert "\n" not in reason.sentence
         assert len(reason.remedies) <= 4

@@ -215,7 +215,7 @@ def test_search_of_which_nothing_runs_says_why() -> None:
     queue = waiting()[1].model_copy(update={"queue": [entry(number, 7, reason=own)]})
     state = build_view_state(view, curves, saved, now, cluster=queue, reasons={number: own})
     assert render_plain(state).splitlines()[2:4] == [
-        "waiting: needs 4 slots",
+        f"waiting: trial {number}: needs 4 slots",
         "- wait until experiment 3 ends",
     ]
     assert "needs 4 slots wait until experiment 3 ends" in Elements(render_html(state)).text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -24,7 +24,6 @@ from det_jupyter.scheduler.model import (
     Policy,
     PoolRules,
     Request,
-    Running,
 )
 from det_jupyter.scheduler.pool import Pool
 from tests.unit.pool_world import fits, rebuilt
@@ -32,8 +31,7 @@ from tests.unit.pool_world import fits, rebuilt
 AGENTS = ("a", "b", "c", "d", "e")
 GROUPS = (1, 2, 3, 4)
 EXAMPLES = int(os.environ.get("EXAMPLES", "60"))
-from hypothesis import Phase
-EXTRA={'phases':[Phase.generate]} if os.environ.get('NOSHRINK') else {}
+EXTRA = {"phases": [Phase.generate]} if os.environ.get("NOSHRINK") else {}
 SIZES = (0, 1, 1, 1, 2, 2, 3, 4, 4, 6, 8, 12, 16)
 
 
@@ -54,9 +52,7 @@ class Histories(RuleBasedStateMachine):
     rules_of_pool: PoolRules
     agents: dict[str, AgentSlots]
 
-    @initialize(
-        preemption=st.booleans(), fitting=st.sampled_from(Fitting), mixed=st.booleans()
-    )
+    @initialize(preemption=st.booleans(), fitting=st.sampled_from(Fitting), mixed=st.booleans())
     def begin(self, preemption: bool, fitting: Fitting, mixed: bool) -> None:
         self.rules_of_pool = PoolRules(
             policy=self.policy,
@@ -246,7 +242,9 @@ class Histories(RuleBasedStateMachine):
     def check_first_victims(self, before: Pool, decisions: Decisions) -> None:
         """The first who waits has those leave that cost least, and they make room for it."""
         first = next((r for r in before.waiting() if not before.is_capped(r.id)), None)
-        victims = {g.request_id for g in decisions.preemptions if first and g.for_request_id == first.id}
+        victims = {
+            g.request_id for g in decisions.preemptions if first and g.for_request_id == first.id
+        }
         if first is None or not victims:
             return
         leaving = [r.request.id for r in before.running.values() if r.is_leaving]
@@ -315,5 +313,6 @@ class Histories(RuleBasedStateMachine):
 def test_random_histories_keep_every_promise(policy: Policy) -> None:
     machine = type("Histories", (Histories,), {"policy": policy})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=25, deadline=None, **EXTRA)
+        machine,
+        settings=settings(max_examples=EXAMPLES, stateful_step_count=25, deadline=None, **EXTRA),
     )

@@ -132,7 +132,8 @@ def wait_of_search(state: ViewState) -> Wait | None:
     if search is None or any(row["num_slots"] for row in search["rows"]):
         return None
     if cluster is not None and cluster["waits"]:
-        return cluster["waits"][0]
+        first = cluster["waits"][0]
+        return {**first, "sentence": f"trial {first['trial_id']}: {first['sentence']}"}
     if not search["waiting_for"]:
         return None
     return Wait(trial_id=0, sentence=search["waiting_for"], expected="", remedies=[])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from det_jupyter.scheduler.model import AgentSlots, Request
+from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.devices import disabled_only, occupied_only
 from det_jupyter.scheduler.reasons.situation import Room, Situation
 from det_jupyter.scheduler.reasons.whatif import with_agents
@@ -77,4 +78,6 @@ def all_agents(situation: Situation) -> list[AgentSlots]:
 
 def who_is_in_the_way(situation: Situation, rooms: Sequence[Room]) -> list[Request]:
     """Return those ahead that could use the agents where the request is nearest to fitting."""
-    return [other for other in situation.ahead if situation.is_in_the_way(other, rooms)]
+    line = situation.ahead
+    shapes = {shape for shape in line.shapes if situation.is_in_the_way(shape, rooms)}
+    return [other for other in line.requests if shape_of(other) in shapes] if shapes else []

@@ -51,23 +51,22 @@ def what_is_free(story: Story) -> str:
     situation = story.situation
     if situation.request.slots == 0:
         most = situation.survey.pool.rules.max_aux_per_agent
-        return f"no agent carries more than {most} of these"
+        return f"agents carry at most {most} each, and all are full"
     if situation.spans_agents:
         idle = sum(1 for room in story.rooms if not room.used)
-        return f"{number_is(idle)} of these idle"
+        return f"{idle or 'none'} of these {be(idle)} idle"
     allowed = situation.allowed()
     total, nearest = sum(room.free for room in allowed), story.rooms[0]
-    if len(allowed) == 1 or total == 0:
-        return f"{number_is(total)[:-3]} of {sum(room.size for room in allowed)} {be(total)} free"
-    if situation.request.slots == 1:
-        return f"{total} of {sum(room.size for room in allowed)} {be(total)} free"
+    if len(allowed) == 1 or total == 0 or situation.request.slots == 1:
+        return free_of(allowed)
     agent = shown(nearest.agent.id)
     return f"agent {agent} comes nearest with {nearest.free} of {nearest.size} free"
 
 
-def number_is(number: int) -> str:
-    """Return `none is`, `1 is`, `2 are`."""
-    return "none is" if number == 0 else f"{number} {be(number)}"
+def free_of(rooms: Sequence[Room]) -> str:
+    """Return `2 of 8 are free`."""
+    free = sum(room.free for room in rooms)
+    return f"{free or 'none'} of {sum(room.size for room in rooms)} {be(free)} free"
 
 
 def be(number: int) -> str:
@@ -144,10 +143,13 @@ def _relief(story: Story) -> str:
         return f"{experiments(groups)} {'has' if len(groups) == 1 else 'have'} left"
     groups = list(dict.fromkeys(r.group_id for r in story.reliefs if r.group_id is not None))
     holders = {holder.experiment_id: holder for holder in story.holders}
+    if len(groups) > 2:
+        return f"one of these {'experiments' if first.is_all else 'trials'} ends"
     if len(groups) > 1:
         others = [group for group in groups if group != own]
-        mine = "a trial of its own or " if len(others) < len(groups) else ""
-        return f"{mine}{_either(others)} ends or is paused"
+        mine = ["a trial of its own"] if len(others) < len(groups) else []
+        names = [*mine, *(f"experiment {group}" for group in others)]
+        return f"{' or '.join(names)} ends or is paused"
     holder = holders[groups[0]]
     name = "it" if len(holders) == 1 else f"experiment {groups[0]}"
     if not first.is_all and len(holder.trial_ids) > 1:
@@ -155,10 +157,6 @@ def _relief(story: Story) -> str:
     if groups[0] == own:
         return f"trial {holder.trial_ids[0]} ends"
     return f"{name} ends or is paused"
-
-
-def _either(groups: Sequence[int]) -> str:
-    return listed([f"experiment {group}" for group in groups], most=2, last="or")
 
 
 def _combination(story: Story) -> str:
@@ -169,4 +167,7 @@ def _combination(story: Story) -> str:
         busy = sum(1 for room in story.rooms if room.used)
         return f"{count(busy, 'more agent')} {be(busy)} idle"
     missing = situation.request.slots - story.rooms[0].free
+    ids = [holder.experiment_id for holder in story.holders]
+    if missing == sum(holder.slots for holder in story.holders) and len(ids) <= _HOLDERS + 1:
+        return f"{experiments(ids)} have ended"
     return f"{missing} of these slots {be(missing)} given back"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from math import inf
+from shlex import quote
 
-from det_jupyter.scheduler.reasons.situation import Situation, Withheld, slots_on
+from det_jupyter.scheduler.reasons.facts import Withheld
+from det_jupyter.scheduler.reasons.situation import Situation, slots_on
 from det_jupyter.scheduler.reasons.whatif import with_slots
 from det_jupyter.scheduler.reasons_words import (
     count,
@@ -67,8 +69,8 @@ def _enabled(agent_id: str, slots: Sequence[int]) -> Remedy:
     ids = " ".join(str(slot) for slot in slots)
     return Remedy(
         kind="enable_slots",
-        sentence=f"enable {count(len(slots), 'slot')} of agent {agent_id} again",
-        command=f"%det slot enable {agent_id} {ids}",
+        sentence=f"enable {count(len(slots), 'slot')} of agent {shown(agent_id)} again",
+        command=f"%det slot enable {quote(agent_id)} {ids}",
         agent_id=agent_id,
         slot_ids=list(slots),
     )
@@ -130,7 +132,7 @@ def _freed(
         steps.append(f"end {listed(names)}")
     return Remedy(
         kind="free_device",
-        sentence=f"{' and '.join(steps)} on agent {agent_id}",
+        sentence=f"{' and '.join(steps)} on agent {shown(agent_id)}",
         command="" if kernels else f"kill {' '.join(str(user.pid) for user in others)}",
         agent_id=agent_id,
         slot_ids=list(slots),

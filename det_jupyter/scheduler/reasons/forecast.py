@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from det_jupyter.scheduler.estimate import both_of, end_of_enough, first_of
 from det_jupyter.scheduler.model import Running
-from det_jupyter.scheduler.reasons.situation import Room, Situation, slots_on
+from det_jupyter.scheduler.reasons.situation import Line, Room, Situation, slots_on
 from det_jupyter.scheduler.reasons.whatif import gangs_on, uncapped
-from det_jupyter.scheduler.reasons_words import about
+from det_jupyter.scheduler.reasons_words import clock, count
 from det_jupyter.wire import Estimate
 
 
@@ -28,26 +28,27 @@ def expect_start(situation: Situation, rooms: Sequence[Room]) -> tuple[Estimate 
     facts = situation.survey.facts
     # Whoever max_slots holds back now may go first as soon as those who run have ended.
     situation = uncapped(situation, situation.survey.pool.groups)
-    alone = replace(situation, ahead=(), is_complete=True)
+    alone = replace(situation, ahead=Line(), is_complete=True)
     own = _allowance_end(situation)
     soonest = both_of(own, _room_end(alone, rooms))
     if soonest is None:
         return None, _why_unknown(situation, rooms)
     if not situation.is_complete:
-        return None, f"it is far behind in the queue; {_not_before(situation, soonest)}"
-    if not situation.ahead:
+        return None, f"it is far behind in the queue{_not_before(situation, soonest)}"
+    if not situation.ahead.requests:
         return soonest, ""
     latest = both_of(own, _room_end(situation, rooms))
     if latest is None:
         why = "others go first, and how long they will run is not known yet"
-        return None, f"{why}; {_not_before(situation, soonest)}"
+        return None, f"{why}{_not_before(situation, soonest)}"
     return latest.model_copy(update={"earliest": max(facts.now, soonest.earliest)}), ""
 
 
 def _not_before(situation: Situation, soonest: Estimate) -> str:
     facts = situation.survey.facts
-    first = soonest.model_copy(update={"at": soonest.earliest, "latest": soonest.earliest})
-    return f"not before {about(first, facts.now, facts.zone).removeprefix('about ')}"
+    if soonest.earliest < facts.now + 60:
+        return ""
+    return f"; not before {clock(soonest.earliest, facts.now, facts.zone)}"
 
 
 def _at_once(now: float) -> Estimate:
@@ -57,7 +58,7 @@ def _at_once(now: float) -> Estimate:
 def _allowance_end(situation: Situation) -> Estimate | None:
     """Return when its experiment holds few enough slots."""
     facts, pool = situation.survey.facts, situation.survey.pool
-    mates = sum(other.slots for other in situation.ahead if other.group == situation.request.group)
+    mates = situation.ahead.wanted.get(situation.request.group, 0)
     allowance = situation.allowance
     if allowance is None or allowance >= mates + situation.request.slots:
         return _at_once(facts.now)
@@ -107,14 +108,15 @@ def _given_back(gang: Running, rooms: Sequence[Room]) -> int:
 
 def _why_unknown(situation: Situation, rooms: Sequence[Room]) -> str:
     facts = situation.survey.facts
-    unknown = [
-        gang
-        for gang in gangs_on(situation, rooms)
-        if facts.end_of(gang.request.id) is None and not gang.is_leaving
-    ]
+    most = situation.group.max_slots
+    if most is not None and most < situation.request.slots:
+        return "it cannot run as things are"
+    unknown = [g for g in gangs_on(situation, rooms) if facts.end_of(g.request.id) is None]
+    if any(gang.is_leaving for gang in unknown):
+        return "how long it takes to save and leave is not known"
     if len(unknown) == 1:
         trial = facts.trial_of(unknown[0].request.id)
         return f"how long trial {trial} will run is not known yet"
     if unknown:
-        return f"how long {len(unknown)} of the trials in its way will run is not known yet"
+        return f"how long {count(len(unknown), 'trial')} in its way will run is not known yet"
     return "it depends on what those in its way do"

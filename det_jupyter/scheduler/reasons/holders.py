@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.remedies import Relief
-from det_jupyter.scheduler.reasons.situation import Room, Situation, slots_on
+from det_jupyter.scheduler.reasons.situation import Room, Situation
 from det_jupyter.scheduler.reasons.whatif import gangs_on
 from det_jupyter.wire import DeviceProcess, HolderView
 
@@ -22,10 +22,11 @@ def holders_on(
         found: Whose end alone would be enough.
     """
     rooms = list(rooms)
+    names = {room.agent.id for room in rooms}
     gangs: dict[int, list[Running]] = {}
     for gang in gangs_on(situation, rooms):
         gangs.setdefault(gang.request.group, []).append(gang)
-    views = [_view(situation, rooms, group_id, mine) for group_id, mine in gangs.items()]
+    views = [_view(situation, names, group_id, mine) for group_id, mine in gangs.items()]
     enough = {gang.request.group: place for place, gang in _reversed(found)}
     last = len(found)
     views.sort(key=lambda view: (enough.get(view.experiment_id, last), -view.slots, view.since))
@@ -38,7 +39,7 @@ def _reversed(found: Sequence[Relief]) -> list[tuple[int, Running]]:
 
 
 def _view(
-    situation: Situation, rooms: Sequence[Room], group_id: int, gangs: Sequence[Running]
+    situation: Situation, agents: Set[str], group_id: int, gangs: Sequence[Running]
 ) -> HolderView:
     facts = situation.survey.facts
     title = facts.title_of(group_id)
@@ -46,7 +47,9 @@ def _view(
         experiment_id=group_id,
         experiment_name=title.name,
         trial_ids=sorted(facts.trial_of(gang.request.id) for gang in gangs),
-        slots=sum(len(slots_on(gang, room.agent.id)) for gang in gangs for room in rooms),
+        slots=sum(
+            len(part.slot_ids) for gang in gangs for part in gang.parts if part.agent_id in agents
+        ),
         priority=situation.survey.pool.groups[group_id].priority,
         since=min(gang.since for gang in gangs),
         notebook=title.notebook,

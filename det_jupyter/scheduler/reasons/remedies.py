@@ -20,7 +20,7 @@ from math import inf
 from det_jupyter.scheduler.model import Policy, Request, Running
 from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.situation import Room, Situation
+from det_jupyter.scheduler.reasons.situation import Line, Room, Situation
 from det_jupyter.scheduler.reasons.whatif import gangs_on, paused, without
 from det_jupyter.scheduler.reasons_words import about, count, experiments, shown
 from det_jupyter.wire import Remedy
@@ -48,6 +48,8 @@ class Relief:
 
 def reliefs(situation: Situation, rooms: Sequence[Room]) -> list[Relief]:
     """Return whose end alone would start the request, those first that are expected first."""
+    if not situation.is_complete:
+        return []
     gangs = sorted(gangs_on(situation, rooms), key=lambda gang: _wait_order(situation, gang))
     leaving = [gang for gang in gangs if gang.is_leaving]
     if leaving and without(situation, leaving).starts():
@@ -93,6 +95,8 @@ def find_remedies(
         rooms: The agents where the request is nearest to fitting.
         found: Whose end would start it.
     """
+    if not situation.is_complete:  # of those too far behind nobody can tell
+        return []
     makers: tuple[Callable[[], Iterator[Remedy]], ...] = (
         lambda: _waits(situation, found),
         lambda: _more_max_slots(situation),
@@ -137,7 +141,7 @@ def _more_max_slots(situation: Situation) -> Iterator[Remedy]:
     if situation.allowance is None:
         return
     group, request = situation.group, situation.request
-    mates = sum(other.slots for other in situation.ahead if other.group == group.id)
+    mates = situation.ahead.wanted.get(group.id, 0)
     value = situation.survey.pool.held(group.id) + mates + request.slots
     if value > (group.max_slots or 0) and replace(situation, allowance=None).starts():
         yield Remedy(
@@ -153,12 +157,12 @@ def _moves(situation: Situation) -> Iterator[Remedy]:
     if situation.survey.pool.rules.policy is not Policy.PRIORITY:
         return
     own, rivals = situation.request.group, situation.rivals()
-    ahead = situation.ahead
+    ahead = situation.ahead.requests
     for place, other in enumerate(ahead):
         is_rival = shape_of(other) in rivals
         if other.group != own and (is_rival or situation.request.slots == 0):
             mates = tuple(mate for mate in ahead[place:] if mate.group == own)
-            if replace(situation, ahead=ahead[:place] + mates).starts():
+            if replace(situation, ahead=Line(ahead[:place] + mates)).starts():
                 yield _move(situation, other)
             return
 
@@ -185,9 +189,9 @@ def _priorities(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]
     levels = {pool.groups[gang.request.group].priority for gang in gangs}
     for level in sorted((p for p in levels if 1 < p <= own.priority), reverse=True):
         victims = [g for g in gangs if pool.groups[g.request.group].priority >= level]
-        ahead = tuple(
+        ahead = Line(
             other
-            for other in situation.ahead
+            for other in situation.ahead.requests
             if other.group == own.id or pool.groups[other.group].priority < level
         )
         then = replace(without(situation, victims), ahead=ahead, looked_at=None)
@@ -215,7 +219,7 @@ def _pauses(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]:
     pool, own = situation.survey.pool, situation.request.group
     gangs = [gang for gang in gangs_on(situation, rooms) if not gang.is_leaving]
     held = _by_group(gangs)
-    for other in situation.ahead[:_TRIES]:
+    for other in situation.ahead.requests[:_TRIES]:
         held.setdefault(other.group, [])
     held.pop(own, None)
 
@@ -225,14 +229,15 @@ def _pauses(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]:
 
     for group_id in sorted(held, key=order)[:_TRIES]:
         if paused(situation, group_id, held[group_id]).starts():
-            yield _pause(situation, group_id)
+            yield _pause(situation, group_id, is_holder=bool(held[group_id]))
             return
 
 
-def _pause(situation: Situation, group_id: int) -> Remedy:
+def _pause(situation: Situation, group_id: int, *, is_holder: bool) -> Remedy:
     held = situation.survey.pool.held(group_id)
     name = shown(situation.survey.facts.title_of(group_id).name)
-    holds = f", which holds {count(held, 'slot')}" if held else ", which is ahead of it"
+    slots = count(held, "slot") if situation.request.slots else "such a place"
+    holds = f", which holds {slots}" if is_holder else ", which is ahead of it"
     return Remedy(
         kind="pause",
         sentence=f"pause experiment {group_id} “{name}”{holds}",

@@ -10,6 +10,7 @@ from det_jupyter.scheduler.reasons.causes import all_agents
 from det_jupyter.scheduler.reasons.clauses import (
     Story,
     be,
+    free_of,
     what_is_free,
     what_starts_it,
     when,
@@ -45,7 +46,7 @@ def tell(story: Story) -> str:
 def _need(story: Story) -> str:
     request = story.situation.request
     if request.slots == 0:
-        return "a place without slots"
+        return "a place for a trial without slots"
     need = count(request.slots, "slot")
     if not story.situation.is_possible():
         return need
@@ -63,7 +64,7 @@ def _slots(story: Story) -> Sequence[str]:
 
 
 def _withheld(story: Story) -> str:
-    """Mention slots that are not given out, where they would be enough."""
+    """Mention slots that are not given out, on the nearest agent that has any."""
     parts = []
     for room in story.rooms:
         withheld = story.situation.survey.withheld.get(room.agent.id)
@@ -72,33 +73,35 @@ def _withheld(story: Story) -> str:
         if disabled := disabled_only(withheld):
             parts.append(f"{len(disabled)} more {be(len(disabled))} disabled")
         if occupied := occupied_only(withheld):
-            parts.append(f"{len(occupied)} more {be(len(occupied))} used by other processes")
+            users = {p.pid: p for slot in occupied for p in withheld.occupied[slot]}
+            parts.append(_by_strangers(story, len(occupied), list(users.values())))
         if parts:
             break
     return " and ".join(parts)
 
 
+def _by_strangers(story: Story, num: int, users: Sequence[DeviceProcess]) -> str:
+    first = stranger(users[0], story.situation.survey.facts.now)
+    rest = len(users) - 1
+    more = f" and {rest} more {'process' if rest == 1 else 'processes'}" if rest else ""
+    return f"{num} more {be(num)} used by {first}{more}"
+
+
 def _turn(story: Story) -> Sequence[str]:
     situation = story.situation
-    ahead = _ahead(story)
+    who, are = _ahead(story)
     if situation.fits_alone():
-        return _fits_but(story), ahead, _after(story)
-    return what_is_free(story), ahead, _who_else(story), _after(story)
+        free = free_of(situation.allowed()) if situation.request.slots else "there is room"
+        return f"{free}, but kept for {who}, which {are} ahead of it", _after(story)
+    return what_is_free(story), f"{who} {are} ahead of it", _who_else(story), _after(story)
 
 
-def _fits_but(story: Story) -> str:
-    allowed = story.situation.allowed()
-    if story.situation.request.slots == 0:
-        return "there is room"
-    free, total = sum(room.free for room in allowed), sum(room.size for room in allowed)
-    return f"{free} of {total} {be(free)} free, but kept for those ahead"
-
-
-def _ahead(story: Story) -> str:
+def _ahead(story: Story) -> tuple[str, str]:
+    """Return who is ahead, and the verb for so many."""
     situation, pool = story.situation, story.situation.survey.pool
     if not situation.is_complete:
         num = pool.position(situation.request.id)
-        return f"{count(num, 'trial')} {be(num)} ahead of it"
+        return count(num, "trial"), be(num)
     others = [other for other in story.in_the_way if other.group != situation.request.group]
     mates = len(story.in_the_way) - len(others)
     parts = []
@@ -109,7 +112,7 @@ def _ahead(story: Story) -> str:
         parts.append(f"{len(others)} trials ({experiments(groups)})")
     if mates:
         parts.append(f"{count(mates, 'trial')} of its own experiment")
-    return f"{' and '.join(parts)} {be(len(others) + mates)} ahead of it"
+    return " and ".join(parts), be(len(others) + mates)
 
 
 def _one_ahead(story: Story, other: Request) -> str:
@@ -126,6 +129,8 @@ def _who_else(story: Story) -> str:
     own = story.situation.request.group
     others = [holder.experiment_id for holder in story.holders if holder.experiment_id != own]
     parts = [experiments(others)] if others else []
+    if len(others) > 3:
+        parts = [f"{len(others)} other experiments"]
     if len(others) < len(story.holders):
         parts.append("its own")
     verb = "holds" if len(story.holders) == 1 else "hold"
@@ -212,20 +217,22 @@ def _impossible(story: Story) -> Sequence[str]:
     agents, request = all_agents(situation), situation.request
     allowed = [agent for agent in agents if agent.id not in request.blocked]
     pool = shown(situation.survey.facts.pool_name)
-    apart = ""
+    avoids, other = "", ""
     if len(allowed) < len(agents):
-        blocked = sorted(agent.id for agent in agents if agent.id in request.blocked)
-        apart = f" apart from {listed([shown(name) for name in blocked])}, which it must avoid"
+        blocked = sorted(shown(agent.id) for agent in agents if agent.id in request.blocked)
+        avoids = f"it must avoid {'agent' if len(blocked) == 1 else 'agents'} {listed(blocked)}"
+        other = " other"
     if not allowed:
-        return f"pool {pool} has no agent{apart}", "add one"
+        return avoids, f"pool {pool} has no{other} agent"
     if request.slots == 0:
-        return f"no agent of pool {pool}{apart} takes trials without slots", "ask for 1 slot"
+        return avoids, f"no{other} agent of pool {pool} takes trials without slots", "ask for 1"
     values = values_that_fit(allowed, situation.survey.pool.rules, request.is_single_agent)
     near = listed([str(value) for value in values_to_ask(situation)], last="or")
     advice = f"ask for {near} instead of {request.slots}" if near else "add slots"
     on_one = " on one agent" if request.is_single_agent else ""
     return (
-        f"pool {pool}{apart} has {describe_agents(allowed)}",
+        avoids,
+        f"pool {pool} has {describe_agents(allowed)}{' besides' if avoids else ''}",
         f"values that can run{on_one}: {numbers(values) or 'none but 0'}",
         advice,
     )

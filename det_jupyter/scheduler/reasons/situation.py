@@ -1,6 +1,5 @@
 """The pool as one waiting gang meets it, and as it would be if somebody changed something.
 
-    Facts       what a pool does not know: names, notebooks, ends, slots that are withheld
     Survey      a pool at one moment: gathered once for all reasons that are given then
     Situation   a survey seen by one request: the rooms of agents, and who goes ahead of it
 
@@ -14,69 +13,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import tzinfo
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, Request, Running
 from det_jupyter.scheduler.order import Shape, shape_of
 from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.possible import Capacity, fits_on_wholes, wholes_of
-from det_jupyter.wire import DeviceProcess, Estimate
+from det_jupyter.scheduler.reasons.facts import Facts, Withheld
 
 LOOK_AHEAD = 256  # of the queue; who stands further behind is told less
-
-
-@dataclass(frozen=True, slots=True)
-class Title:
-    """What an experiment is called, and the notebook it came from."""
-
-    name: str
-    notebook: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withheld:
-    """Slots of a connected agent that are not given out, though they exist.
-
-    Args:
-        disabled: By hand; those that a gang still holds (draining) too.
-        occupied: By strangers: who, by slot. A slot may be both.
-    """
-
-    disabled: tuple[int, ...] = ()
-    occupied: Mapping[int, Sequence[DeviceProcess]] = field(default_factory=dict)
-
-
-class Facts(Protocol):
-    """What the master knows and a pool does not. Asked while the pool stands still."""
-
-    @property
-    def now(self) -> float:
-        """UTC seconds."""
-
-    @property
-    def zone(self) -> tzinfo | None:
-        """That times of day are told in; None: this computer's."""
-
-    @property
-    def pool_name(self) -> str:
-        """Of the pool that is asked about."""
-
-    def trial_of(self, request_id: str) -> int:
-        """Return the trial that an allocation is a run of."""
-
-    def title_of(self, experiment_id: int) -> Title:
-        """Return what an experiment is called."""
-
-    def end_of(self, request_id: str) -> Estimate | None:
-        """Return when a running gang is expected to give its slots back, if anybody can tell."""
-
-    def withheld(self) -> Mapping[str, Withheld]:
-        """Return the slots that are not given out, by connected agent of the pool."""
-
-    def gone(self) -> Sequence[AgentSlots]:
-        """Return the pool's agents that are registered but not connected, as they would be."""
 
 
 class Room(NamedTuple):
@@ -100,6 +47,26 @@ class Room(NamedTuple):
         return len(self.agent.slots)
 
 
+class Line:
+    """Requests that may go first, in order; each question is worked out once."""
+
+    def __init__(self, requests: Iterable[Request] = ()) -> None:
+        self.requests = tuple(requests)
+
+    @cached_property
+    def shapes(self) -> Mapping[Shape, int]:
+        """How many there are of each shape."""
+        return Counter(shape_of(request) for request in self.requests)
+
+    @cached_property
+    def wanted(self) -> Mapping[int, int]:
+        """How many slots each group's want together."""
+        wanted: Counter[int] = Counter()
+        for request in self.requests:
+            wanted[request.group] += request.slots
+        return wanted
+
+
 @dataclass(frozen=True, slots=True)
 class Survey:
     """A pool at one moment."""
@@ -111,6 +78,7 @@ class Survey:
     withheld: Mapping[str, Withheld]
     gone: Sequence[AgentSlots]
     capacity: Capacity
+    capped: frozenset[str]  # those of the queue that max_slots holds back
 
     @property
     def is_whole_queue(self) -> bool:
@@ -120,7 +88,7 @@ class Survey:
 
 def survey(pool: Pool, facts: Facts) -> Survey:
     """Gather what reasons are made of; as long as the pool's version stays, so does this."""
-    withheld = facts.withheld()
+    withheld, queue = facts.withheld(), pool.waiting(LOOK_AHEAD)
     return Survey(
         pool=pool,
         facts=facts,
@@ -128,10 +96,11 @@ def survey(pool: Pool, facts: Facts) -> Survey:
             agent_id: room_of(pool, agent) if agent_id in withheld else _usual_room(pool, agent)
             for agent_id, agent in pool.agents.items()
         },
-        queue=pool.waiting(LOOK_AHEAD),
+        queue=queue,
         withheld=withheld,
         gone=facts.gone(),
         capacity=Capacity(pool.agents.values(), pool.rules),
+        capped=frozenset(request.id for request in queue if pool.is_capped(request.id)),
     )
 
 
@@ -172,7 +141,7 @@ class Situation:
     request: Request
     rooms: Mapping[str, Room]
     capacity: Capacity
-    ahead: tuple[Request, ...]
+    ahead: Line
     is_complete: bool
     allowance: int | None
     looked_at: tuple[Room, ...] | None = None
@@ -197,16 +166,18 @@ class Situation:
 
     def fits_alone(self) -> bool:
         """Whether the request fits into what is free, were nobody ahead of it."""
-        return replace(self, ahead=(), is_complete=True, allowance=None, looked_at=None).starts()
+        return replace(
+            self, ahead=Line(), is_complete=True, allowance=None, looked_at=None
+        ).starts()
 
     def starts(self) -> bool:
         """Whether the request certainly starts in the next pass."""
         need = self.request.slots
-        own = sum(other.slots for other in self.ahead if other.group == self.request.group)
+        own = self.ahead.wanted.get(self.request.group, 0)
         if not self.is_complete or (need and not self._may_hold(own + need)):
             return False
         if need == 0:
-            num_ahead = sum(1 for other in self.ahead if other.slots == 0)
+            num_ahead = sum(n for shape, n in self.ahead.shapes.items() if not shape.slots)
             return any(self._aux_left(room) > num_ahead for room in self.allowed())
         rivals = self.rivals()
         if self.spans_agents:
@@ -233,18 +204,18 @@ class Situation:
 
     def rivals(self) -> dict[Shape, int]:
         """Return how many of each shape are ahead and could use an agent at all."""
-        shapes = Counter(shape_of(other) for other in self.ahead)
         return {
-            shape: n for shape, n in shapes.items() if shape.slots and self.capacity.can_run(shape)
+            shape: n
+            for shape, n in self.ahead.shapes.items()
+            if shape.slots and self.capacity.can_run(shape)
         }
 
     def claims(self, room: Room, rivals: Mapping[Shape, int]) -> int:
         """Return how many slots of an agent those ahead may take or keep at most."""
         return sum(n * self._claim(room, shape) for shape, n in rivals.items())
 
-    def is_in_the_way(self, other: Request, rooms: Iterable[Room]) -> bool:
-        """Whether somebody ahead could use one of these agents."""
-        shape = shape_of(other)
+    def is_in_the_way(self, shape: Shape, rooms: Iterable[Room]) -> bool:
+        """Whether somebody ahead of this shape could use one of these agents."""
         if shape.slots == 0 or not self.capacity.can_run(shape):
             return shape.slots == self.request.slots == 0
         return any(self._claim(room, shape) for room in rooms)
@@ -280,11 +251,11 @@ def situation_of(survey: Survey, request_id: str) -> Situation:
         request=request,
         rooms=survey.rooms,
         capacity=survey.capacity,
-        ahead=tuple(
+        ahead=Line(
             other
             for other in ahead
-            if other.id != request.id
-            and (other.group == request.group or not pool.is_capped(other.id))
+            if other.id != request_id
+            and (other.group == request.group or other.id not in survey.capped)
         ),
         is_complete=position <= len(survey.queue) if is_in_order else survey.is_whole_queue,
         allowance=None if group.max_slots is None else group.max_slots - pool.held(group.id),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running
+from det_jupyter.scheduler.model import AgentSlots, Policy, Running
 from det_jupyter.scheduler.possible import Capacity
-from det_jupyter.scheduler.reasons.situation import Room, Situation, room_of
+from det_jupyter.scheduler.reasons.situation import Line, Room, Situation, room_of
 
 NEARBY = 8  # agents that are looked at for who could make room
 
@@ -77,10 +77,10 @@ def paused(situation: Situation, group_id: int, gangs: Collection[Running]) -> S
         gangs: Those of its gangs that are counted as gone.
     """
     freed = _freed(situation, gangs)
-    ahead = tuple(other for other in freed.ahead if other.group != group_id)
-    if len(ahead) == len(freed.ahead):
+    if group_id not in freed.ahead.wanted:
         return freed
-    return replace(freed, ahead=ahead, looked_at=None)
+    others = (other for other in freed.ahead.requests if other.group != group_id)
+    return replace(freed, ahead=Line(others), looked_at=None)
 
 
 def _freed(situation: Situation, gangs: Iterable[Running]) -> Situation:
@@ -103,16 +103,24 @@ def _freed(situation: Situation, gangs: Iterable[Running]) -> Situation:
 
 def uncapped(situation: Situation, groups: Collection[int]) -> Situation:
     """Return the situation where max_slots holds these groups back no more."""
-    survey, request = situation.survey, situation.request
-    known = {other.id for other in situation.ahead}
-    front: Iterable[Request] = survey.queue
-    is_complete = situation.is_complete
-    if survey.pool.rules.policy is Policy.PRIORITY:
-        front = survey.queue[: survey.pool.position(request.id)]
-    elif groups:
-        is_complete = is_complete and survey.is_whole_queue
-    more = [o for o in front if o.group in groups and o.id not in known and o.id != request.id]
-    return replace(situation, ahead=(*situation.ahead, *more), is_complete=is_complete)
+    survey, request, line = situation.survey, situation.request, situation.ahead
+    is_by_priority = survey.pool.rules.policy is Policy.PRIORITY
+    position = survey.pool.position(request.id)
+    front = survey.queue[:position] if is_by_priority else survey.queue
+    # By shares, whoever gives slots back moves forward too, past the first in line.
+    may_pass = not is_by_priority and position == 0
+    more = [
+        other
+        for other in front
+        if other.group in groups
+        and other.group != request.group
+        and (may_pass or other.id in survey.capped)
+    ]
+    return replace(
+        situation,
+        ahead=Line((*line.requests, *more)) if more else line,
+        is_complete=situation.is_complete and (is_by_priority or survey.is_whole_queue),
+    )
 
 
 def with_agents(situation: Situation, agents: Iterable[AgentSlots]) -> Situation:

@@ -15,12 +15,13 @@ from __future__ import annotations
 from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.reasons.causes import cause_of, who_is_in_the_way
 from det_jupyter.scheduler.reasons.clauses import Story
+from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.reasons.forecast import expect_start
 from det_jupyter.scheduler.reasons.holders import holders_on, strangers
 from det_jupyter.scheduler.reasons.never import make_possible
 from det_jupyter.scheduler.reasons.remedies import find_remedies, reliefs
 from det_jupyter.scheduler.reasons.sentences import tell
-from det_jupyter.scheduler.reasons.situation import Facts, Survey, situation_of, survey
+from det_jupyter.scheduler.reasons.situation import Survey, situation_of, survey
 from det_jupyter.scheduler.reasons.whatif import nearest_rooms
 from det_jupyter.wire import Reason
 

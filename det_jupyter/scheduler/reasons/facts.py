@@ -1,0 +1,63 @@
+"""What a pool does not know and a reason tells: names, notebooks, ends, withheld slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from typing import Protocol
+
+from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.wire import DeviceProcess, Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """What an experiment is called, and the notebook it came from."""
+
+    name: str
+    notebook: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """Slots of a connected agent that are not given out, though they exist.
+
+    Args:
+        disabled: By hand; those that a gang still holds (draining) too.
+        occupied: By strangers: who, by slot. A slot may be both.
+    """
+
+    disabled: tuple[int, ...] = ()
+    occupied: Mapping[int, Sequence[DeviceProcess]] = field(default_factory=dict)
+
+
+class Facts(Protocol):
+    """What the master knows and a pool does not. Asked while the pool stands still."""
+
+    @property
+    def now(self) -> float:
+        """UTC seconds."""
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """That times of day are told in; None: this computer's."""
+
+    @property
+    def pool_name(self) -> str:
+        """Of the pool that is asked about."""
+
+    def trial_of(self, request_id: str) -> int:
+        """Return the trial that an allocation is a run of."""
+
+    def title_of(self, experiment_id: int) -> Title:
+        """Return what an experiment is called."""
+
+    def end_of(self, request_id: str) -> Estimate | None:
+        """Return when a running gang is expected to give its slots back, if anybody can tell."""
+
+    def withheld(self) -> Mapping[str, Withheld]:
+        """Return the slots that are not given out, by connected agent of the pool."""
+
+    def gone(self) -> Sequence[AgentSlots]:
+        """Return the pool's agents that are registered but not connected, as they would be."""

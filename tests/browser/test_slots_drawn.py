@@ -1,0 +1,69 @@
+"""Slots and queue in the live view, drawn by a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from det_jupyter.notebook.view.show import STATIC_DIR
+from tests.browser.gallery import cluster_samples, draw, page_of
+from tests.browser.lab import CHROMIUM, chromium_page
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with chromium_page(1000, 700) as page:
+        yield page
+
+
+@pytest.mark.parametrize("width", [360, 700, 1180])
+@pytest.mark.parametrize("name", list(cluster_samples()))
+def test_nothing_sticks_out_at_any_width(
+    page: Page, tmp_path: Path, name: str, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 700})
+    html = page_of(cluster_samples()[name], STATIC_DIR)
+    draw(page, html, "light", tmp_path / "picture.png")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    sizes = page.eval_on_selector_all(
+        ".det-slots", "lists => lists.map(one => one.scrollWidth - one.clientWidth)"
+    )
+    assert set(sizes) <= {0}
+
+
+@pytest.mark.parametrize("key", ["0.0.0", "0.0.5", "0.0.7"])
+@pytest.mark.parametrize("width", [360, 1180])
+def test_what_is_told_of_a_slot_lies_within_the_view(
+    page: Page, tmp_path: Path, key: str, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 700})
+    html = page_of(cluster_samples()["slots"], STATIC_DIR)
+    draw(page, html, "dark", tmp_path / "picture.png")
+    page.hover(f'[data-slot="{key}"]')
+    tip = page.locator(".det-tip").bounding_box()
+    view = page.locator(".det-view").bounding_box()
+    assert tip is not None
+    assert view is not None
+    assert view["x"] <= tip["x"] <= tip["x"] + tip["width"] <= view["x"] + view["width"]
+    assert view["y"] <= tip["y"] <= tip["y"] + tip["height"] <= view["y"] + view["height"]
+
+
+def test_keys_walk_through_the_slots(page: Page, tmp_path: Path) -> None:
+    html = page_of(cluster_samples()["slots"], STATIC_DIR)
+    draw(page, html, "light", tmp_path / "picture.png")
+    page.locator(".det-cluster summary").focus()
+    page.keyboard.press("Tab")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".det-tip")).to_contain_text("pid 4711, of anna")
+    page.keyboard.press("Escape")
+    expect(page.locator(".det-tip")).to_be_hidden()
