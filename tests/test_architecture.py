@@ -34,10 +34,10 @@ ARROWS: dict[str, set[str]] = {
 }
 # In master/ this is the shell: all the rest of it is pure.
 SHELL = {
-    "__init__", "__main__", "api", "cli", "consult", "deleting", "door", "feed", "ingest", "keeper",
-    "leaving", "links", "pools_file", "routes_agents", "routes_cluster", "routes_experiments",
-    "routes_keeping", "routes_master", "routes_search", "routes_templates", "sampling", "serve",
-    "service", "store", "work",
+    "__init__", "__main__", "api", "cli", "consult", "deleting", "door", "feed", "ingest",
+    "keeper", "leaving", "links", "pools_file", "routes_agents", "routes_cluster",
+    "routes_experiments", "routes_keeping", "routes_master", "routes_search",
+    "routes_templates", "sampling", "serve", "service", "store", "work",
 }  # fmt: skip
 IMPURE_MODULES = {
     "asyncio", "logging", "multiprocessing", "os", "pathlib", "socket", "sqlite3", "subprocess",

@@ -157,9 +157,17 @@ class Client:
         """Return the agents and their slots."""
         return [AgentView.model_validate(item) for item in self.session.get("/agents")]
 
-    def cluster(self, *, limit: int | None = None) -> ClusterView:
-        """Return all pools, their slots and the front of their queues."""
-        return ClusterView.model_validate(self.session.get("/cluster", limit=limit))
+    def cluster(
+        self, *, limit: int | None = None, experiment_id: int | None = None
+    ) -> ClusterView:
+        """Return all pools, their slots and the front of their queues.
+
+        Args:
+            limit: So many waiting trials of each pool.
+            experiment_id: As many of this experiment's too, wherever they are in the queue.
+        """
+        answer = self.session.get("/cluster", limit=limit, experiment_id=experiment_id)
+        return ClusterView.model_validate(answer)
 
     def jobs(self) -> list[JobEntry]:
         """Return the experiments that are not over, in the order of the queue."""

@@ -136,8 +136,7 @@ def fetch(client: Client, experiment_id: int) -> LiveExperiment:
 
 def fetch_cluster(client: Client, experiment_id: int) -> ClusterView:
     """Return slots, the front of the queue, and what of the experiment is further back in it."""
-    answer = client.session.get("/cluster", limit=QUEUE_FRONT, experiment_id=experiment_id)
-    return ClusterView.model_validate(answer)
+    return client.cluster(limit=QUEUE_FRONT, experiment_id=experiment_id)
 
 
 class ClusterWatch:

@@ -24,6 +24,7 @@ from det_jupyter.master.commands import ConsultSampler
 from det_jupyter.master.continuing import take_up
 from det_jupyter.master.lifecycle import ENDS_AS, is_stopping, move
 from det_jupyter.master.placing import make_leave, order_extend, queue
+from det_jupyter.master.retention import drop_unneeded
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
 from det_jupyter.records import TargetReached
@@ -137,6 +138,7 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     experiment.ended_at = turn.now
     turn.searches.forget(experiment)
     turn.touch(experiment)
+    drop_unneeded(turn, experiment)
 
 
 def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
@@ -155,11 +157,11 @@ def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> 
     """Do what the search says."""
     if experiment.state.is_terminal:
         return
-    known: list[Create] = []  # trials of a continued experiment, which were there before
-    for action in actions:
+    due = list(actions)
+    for action in due:
         match action:
             case Create(index=index) if index < len(experiment.trial_ids):
-                known.append(action)
+                due += take_up(turn, experiment, action)  # it was there before: may be thousands
             case Create():
                 _create_trial(turn, experiment, action)
             case TrainTo(index, length, is_last):
@@ -176,8 +178,6 @@ def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> 
                 ask(turn, experiment, [action])
             case _:
                 assert_never(action)
-    for create in known:
-        carry_out(turn, experiment, take_up(turn, experiment, create))
     _note_search(turn, experiment)
     if is_stopping(experiment.state):
         conclude_if_drained(turn, experiment)

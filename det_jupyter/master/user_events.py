@@ -10,11 +10,13 @@ from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.continuing import check_forkable
 from det_jupyter.master.events import ExperimentSubmitted
 from det_jupyter.master.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.placing import make_leave, queue
 from det_jupyter.master.pool_events import unknown_pool
 from det_jupyter.master.pools import Pools
+from det_jupyter.master.retention import to_ref, usable
 from det_jupyter.master.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
@@ -26,12 +28,14 @@ from det_jupyter.wire import CheckpointRef, State
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     """Make an experiment; it queues at once."""
     config = parse_config(event.config)
+    if event.parent_id is not None:
+        check_forkable(turn.experiment(event.parent_id))
     if problems := _find_problems(turn, event, config.resources):
         raise ConfigError(problems)
     pool = config.resources.resource_pool or DEFAULT_POOL
     warm_start = _find_source(turn, config.searcher)
     if event.continues is not None:
-        _must_have_checkpoint(_find_trial(turn, event.continues, "continue"), "continue")
+        _must_have_checkpoint(turn, _find_trial(turn, event.continues, "continue"), "continue")
     turn.state.last_experiment_id += 1
     experiment = Experiment(
         id=turn.state.last_experiment_id,
@@ -81,14 +85,16 @@ def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
     """Return the checkpoint whose weights the trials shall begin with, if they shall."""
     if searcher.source_trial_id is not None:
         where = "searcher.source_trial_id"
-        return _must_have_checkpoint(_find_trial(turn, searcher.source_trial_id, where), where)
+        source = _find_trial(turn, searcher.source_trial_id, where)
+        return _must_have_checkpoint(turn, source, where)
     if searcher.source_checkpoint_uuid is None:
         return None
     found = turn.state.checkpoints.get(searcher.source_checkpoint_uuid)
-    if found is None or found.state == "DELETED":
+    ref = None if found is None else usable(turn.state, to_ref(found))
+    if ref is None:
         given = searcher.source_checkpoint_uuid
         raise ConfigError([f"searcher.source_checkpoint_uuid: there is no checkpoint {given!r}"])
-    return CheckpointRef(uuid=found.uuid, path=found.path, steps_completed=found.steps_completed)
+    return ref
 
 
 def _find_trial(turn: Turn, trial_id: int, where: str) -> Trial:
@@ -98,10 +104,11 @@ def _find_trial(turn: Turn, trial_id: int, where: str) -> Trial:
     return trial
 
 
-def _must_have_checkpoint(trial: Trial, where: str) -> CheckpointRef:
-    if trial.latest_checkpoint is None:
+def _must_have_checkpoint(turn: Turn, trial: Trial, where: str) -> CheckpointRef:
+    latest = usable(turn.state, trial.latest_checkpoint)
+    if latest is None:
         raise ConfigError([f"{where}: trial {trial.id} has no checkpoint to begin with"])
-    return trial.latest_checkpoint
+    return latest
 
 
 def on_pause_requested(turn: Turn, experiment_id: int) -> None:

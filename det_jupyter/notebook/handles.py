@@ -69,7 +69,7 @@ class NotebookExperiment(Experiment):
             Conflict: It was paused, so it would not end by itself.
             WaitTimeout: It has not ended after `timeout_s`.
         """
-        progress, waiting = WaitProgress(self.id), WaitReasons(self._client)
+        progress, waiting = WaitProgress(self.id), WaitReasons()
 
         def tick(live: LiveExperiment) -> None:
             progress.tick(live)

@@ -97,18 +97,16 @@ class Kept:
         remembered; without this it could happen that one ahead counts on that room now, and that
         more are asked to leave.
         """
-        rooms = {self.by_request[request_id][0]: 0 for request_id in self._singles}
-        for agent_id in rooms:
-            rooms[agent_id] = self._ledger.seats(agent_id).coming
+        taken = {self.by_request[request_id][0] for request_id in self._singles}
+        rooms = {agent_id: self._ledger.seats(agent_id).coming for agent_id in sorted(taken)}
         places: dict[str, str] = {}
         everyone = [*self._singles.items(), ("", shape)]
         for request_id, wanted in sorted(everyone, key=lambda pair: -pair[1].slots):
-            agent_id = self._tightest(wanted, rooms, {*self.agents, *rooms})
-            if agent_id is None:
+            found = self._tightest(wanted, rooms, {*self.agents, *rooms})
+            if found is None:
                 return None
-            room = rooms[agent_id] if agent_id in rooms else self.coming(agent_id)
-            rooms[agent_id] = room - wanted.slots
-            places[request_id] = agent_id
+            rooms[found] = rooms.get(found, self.coming(found)) - wanted.slots
+            places[request_id] = found
         mine = places.pop("")
         rooms[mine] += shape.slots
         for agent_id, room in rooms.items():

@@ -99,9 +99,8 @@ def test_all_problems_are_told_at_once() -> None:
         ),
         ({"resources": [1]}, "resources: got [1], expected a mapping (`key: value` lines)"),
         (
-            {"resources": {"slots_per_trial": 0}},
-            "resources.slots_per_trial: got 0, expected at least 1; this version has no trials "
-            "without slots",
+            {"resources": {"slots_per_trial": -1}},
+            "resources.slots_per_trial: got -1, expected at least 0",
         ),
         ({"max_restarts": True}, "max_restarts: got True, expected a number"),
         ({"max_restarts": 1.5}, "max_restarts: got 1.5, expected a whole number"),

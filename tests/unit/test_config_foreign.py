@@ -111,18 +111,18 @@ def test_all_that_has_no_effect_is_said() -> None:
     found = notices(parse_yaml(EVERYTHING))
     assert [notice.split(":")[0] for notice in found] == [
         "bind_mounts", "checkpoint_storage.container_path", "checkpoint_storage.propagation",
-        "checkpoint_storage.save_trial_latest", "checkpoint_storage.tensorboard_path",
+        "checkpoint_storage.tensorboard_path",
         "data_layer", "debug", "environment.add_capabilities", "environment.drop_capabilities",
         "environment.force_pull_image", "environment.image", "environment.pod_spec",
         "environment.ports", "environment.proxy_ports", "environment.registry_auth",
-        "integrations", "log_policies", "optimizations.auto_tune_tensor_fusion",
+        "integrations", "optimizations.auto_tune_tensor_fusion",
         "optimizations.grad_updates_size_file", "optimizations.gradient_compression",
         "optimizations.mixed_precision", "optimizations.tensor_fusion_cycle_time",
         "optimizations.tensor_fusion_threshold", "pbs", "profiling.begin_on_batch",
         "profiling.enabled", "profiling.end_after_batch", "profiling.sync_timings", "project",
-        "resources.agent_label", "resources.devices", "resources.max_slots",
-        "resources.native_parallel", "resources.resource_pool", "resources.shm_size",
-        "resources.weight", "retention_policy", "security", "slurm", "tensorboard_storage",
+        "resources.agent_label", "resources.devices",
+        "resources.native_parallel", "resources.shm_size",
+        "retention_policy", "security", "slurm", "tensorboard_storage",
         "workspace",
     ]  # fmt: skip
     assert found[0] == (
@@ -148,8 +148,6 @@ def test_nothing_is_said_of_what_is_as_it_would_be_anyway() -> None:
 @pytest.mark.parametrize(
     ("changes", "notice"),
     [
-        ({"resources": {"is_single_node": False}},
-         "resources.is_single_node: this version keeps a trial on one computer anyway."),
         ({"environment": {"environment_variables": {"cuda": ["A=1"]}}},
          "environment.environment_variables: those for cuda are given to the ranks on all kinds "
          "of devices."),

@@ -31,8 +31,9 @@ def test_a_key_is_described() -> None:
     assert describe("resources.priority") == FieldHelp(
         path="resources.priority",
         type="whole number, at least 1 and at most 99",
-        default=42,
-        text="How urgent the experiment is; a lower number is more urgent.",
+        default=None,
+        text="How urgent the experiment is, 1 to 99; a lower number is more urgent. If not given, "
+        "the default of the pool: 42.",
     )
     assert describe("searcher.sampler_arg") is None
     assert describe("nowhere.to.be") is None

@@ -44,6 +44,8 @@ searcher:
   max_length: {epochs: 6}
 resources:
   slots_per_trial: 1                  # default
+  resource_pool: ""                   # default
+  is_single_node: false               # default
   priority: 50                        # template
   weight: 1                           # default
 reproducibility:

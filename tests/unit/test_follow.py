@@ -116,7 +116,6 @@ class FakeClient:
         self.error = error
         self.now = 100.0
         self.asked: list[dict[str, Any]] = []
-        self.session = self
         self.items: list[FeedItem | None] = []
 
     def experiment(self, experiment_id: int) -> ExperimentView:
@@ -128,13 +127,11 @@ class FakeClient:
     def checkpoints(self, experiment_id: int) -> list[Any]:
         return []
 
-    def get(self, path: str, **params: Any) -> Any:
-        assert path == "/cluster"
+    def cluster(self, **params: Any) -> ClusterView:
         self.asked.append(params)
         if self.error is not None:
             raise self.error
-        view = ClusterView(pools=[], queue=self.queue, num_waiting=len(self.queue), at=self.now)
-        return view.model_dump(mode="json")
+        return ClusterView(pools=[], queue=self.queue, num_waiting=len(self.queue), at=self.now)
 
     def feed(self, experiment_id: int, *, after: int) -> Generator[FeedItem | None, None, None]:
         yield from self.items

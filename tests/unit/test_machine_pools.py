@@ -90,8 +90,9 @@ def test_a_preempted_trial_saves_first_queues_again_and_is_charged_nothing(world
 
     world.tell(*running("2.2.1"), *completed(100, "2.2.1"), exited("2.2.1"))
     assert world.allocation_state(1) is STARTING
-    assert world.allocation(1).starts_from is not None
-    assert world.allocation(1).starts_from.steps_completed == 40
+    starts_from = world.allocation(1).starts_from
+    assert starts_from is not None
+    assert starts_from.steps_completed == 40
 
 
 def test_a_preempted_trial_goes_back_to_its_own_place_in_the_queue(world: World) -> None:

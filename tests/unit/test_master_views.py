@@ -9,7 +9,15 @@ import pytest
 from det_jupyter.master.events import CancelRequested
 from det_jupyter.master.views import experiment_view
 from det_jupyter.wire import State
-from tests.unit.machine_world import World, exited, reached, registered, running, submitted
+from tests.unit.machine_world import (
+    World,
+    exited,
+    reached,
+    reasons_of,
+    registered,
+    running,
+    submitted,
+)
 
 LENGTH = {"metric": "error", "max_length": {"batches": 100}}
 RANDOM = {"name": "random", "max_trials": 4, **LENGTH}
@@ -21,6 +29,7 @@ def progress_of(world: World, fractions: dict[int, float]) -> float:
         {trial_id: (1, fraction) for trial_id, fraction in fractions.items()},
         world.experiment(),
         living=world.machine.roster.living(1),
+        reasons=reasons_of(world.machine),
     )
     return view.progress
 

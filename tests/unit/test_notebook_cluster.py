@@ -11,7 +11,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 
 import det_jupyter
 from det_jupyter.client import Client, LiveExperiment
-from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.notebook import cluster_verbs, handles, verbs, waiting
 from det_jupyter.notebook.arguments import line_parser, parse
 from det_jupyter.notebook.det_arguments import det_parser
@@ -33,7 +33,6 @@ from det_jupyter.wire import (
     Reason,
     SetPools,
     SetRetention,
-    State,
     SwitchSlots,
     TaskEntry,
 )
@@ -515,47 +514,33 @@ def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
         assert shown._repr_html_().startswith("<div>")
 
 
-def waits(*states: AllocationState) -> LiveExperiment:
+def waits(reasons: dict[int, Reason], *states: AllocationState) -> LiveExperiment:
     trials = [trial(id=i, allocation=allocation(state)) for i, state in enumerate(states, 1)]
-    return LiveExperiment(experiment(*trials), [], [], 1)
+    live = LiveExperiment(experiment(*trials), [], [], 1)
+    live.reasons = reasons
+    return live
 
 
 def test_waiting_says_why_once_for_each_reason(
-    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(waiting, "_FIRST_AFTER_S", 0.0)
-    monkeypatch.setattr(waiting, "_AGAIN_AFTER_S", 0.0)
-    says = WaitReasons(cast("Client", master))
-    says.tick(waits(AllocationState.QUEUED, AllocationState.RUNNING))
+    says = WaitReasons()
+    says.tick(waits({1: reason()}, AllocationState.QUEUED, AllocationState.RUNNING))
     assert capsys.readouterr().out == ""  # something runs
-    queued = waits(AllocationState.QUEUED)
+    queued = waits({1: reason()}, AllocationState.QUEUED)
     says.tick(queued)
     says.tick(queued)
     assert capsys.readouterr().out.count(SENTENCE) == 1
     later = reason(cause="turn", sentence="waits for its turn", ahead=[4])
-    monkeypatch.setattr(master, "reason", lambda trial_id: later)
-    says.tick(queued)
+    says.tick(waits({1: later}, AllocationState.QUEUED))
     assert "Trial 9: waits for its turn" in capsys.readouterr().out
-    monkeypatch.setattr(master, "reason", lambda trial_id: reason(cause="starting"))
-    says.tick(queued)
+    says.tick(waits({}, AllocationState.QUEUED))
     assert capsys.readouterr().out == ""
 
 
-def test_waiting_survives_a_trial_that_is_gone(
-    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_trial_that_has_just_been_queued_is_not_talked_of(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def refuse(trial_id: int) -> Reason:
-        raise Conflict("it runs")
-
-    monkeypatch.setattr(waiting, "_FIRST_AFTER_S", 0.0)
-    monkeypatch.setattr(master, "reason", refuse)
-    WaitReasons(cast("Client", master)).tick(waits(AllocationState.QUEUED))
+    WaitReasons().tick(waits({1: reason()}, AllocationState.QUEUED))
     assert capsys.readouterr().out == ""
-
-
-def test_a_trial_that_has_just_been_queued_is_not_asked_about(master: Master) -> None:
-    says = WaitReasons(cast("Client", master))
-    says.tick(waits(AllocationState.QUEUED))
-    assert says._said is None
-    paused = trial(state=State.PAUSED, allocation=None)
-    assert waiting.first_waiting(experiment(paused)) is None

@@ -153,7 +153,9 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
     for waiting in pool.waiting():
         reason = why_waiting(pool, waiting.id, world)
         event(reason.cause)
-        names_need = f"{waiting.slots} slot" if waiting.slots else "a place for a trial without slots"
+        names_need = (
+            f"{waiting.slots} slot" if waiting.slots else "a place for a trial without slots"
+        )
         assert names_need in reason.sentence
         assert "\n" not in reason.sentence
         assert len(reason.remedies) <= 4
@@ -180,4 +182,5 @@ def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     assert "waits for its turn" in remedy.sentence or "can run" in remedy.sentence
     left = world if cause == "impossible" else replace(world, away={}, absent=())
     after = why_waiting(pool, request_id, left).cause
-    assert after != cause if cause == "impossible" else after not in NEVER
+    hopeless = (cause,) if cause == "impossible" else NEVER
+    assert after not in hopeless, (remedy, waiting)

@@ -18,7 +18,15 @@ class WaitingNews:
         self._told: Hashable = None
 
     def line(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> str:
-        """Return why nothing of the experiment runs, if that is news; else an empty text.
+        """Return why nothing of the experiment runs, if that is news; else an empty text."""
+        reason = self.reason(experiment, reasons)
+        if reason is None:
+            return ""
+        name = one_line(named(experiment.id, experiment.name))
+        return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
+
+    def reason(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> Reason | None:
+        """Return why nothing of the experiment runs, if that is news.
 
         Args:
             reasons: Why its trials wait, the next to start first.
@@ -27,13 +35,12 @@ class WaitingNews:
         waiting = [reason for id, reason in reasons.items() if states.get(id) == "queued"]
         if not waiting or any(state in _HOLDING for state in states.values()):
             self._told = None
-            return ""
+            return None
         [reason, *_] = waiting
         if _gist(reason) == self._told:
-            return ""
+            return None
         self._told = _gist(reason)
-        name = one_line(named(experiment.id, experiment.name))
-        return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
+        return reason
 
 
 def _gist(reason: Reason) -> Hashable:

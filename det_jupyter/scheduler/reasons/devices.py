@@ -108,6 +108,10 @@ def _free(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -
     if found is None:
         return None
     users = {process.pid: process for slot in found for process in withheld.occupied[slot]}
+    # What they use besides comes free too, and a whole agent must not become too large.
+    freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
+    if len(freed) > len(found) and not test(with_slots(situation, agent_id, freed)):
+        return None
     return _freed(agent_id, found, list(users.values()), situation.survey.facts.now)
 
 

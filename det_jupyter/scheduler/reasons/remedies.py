@@ -183,6 +183,8 @@ def _priorities(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]
     pool, own = situation.survey.pool, situation.group
     if pool.rules.policy is not Policy.PRIORITY or not pool.rules.preemption:
         return
+    if situation.spans_agents and len({room.size for room in rooms}) > 1:
+        return  # nobody is asked to leave for a mixed fit
     gangs = [
         g for g in gangs_on(situation, rooms) if g.request.group != own.id and g.request.slots
     ]

@@ -1,0 +1,133 @@
+"""What a scheduling decision costs, and whether that grows with agents or with the queue.
+
+    python -m tests.benchmarks.scheduler_scale [--quick]
+
+An event is a trial that comes, a gang that ends or one that leaves because it was asked to, each
+with the pass that follows. Its time is processor time. Every row runs in a process of its own, so
+that its memory can be told; `anew` is what it takes to build the pool from its facts and to make
+the first pass, as after a restart of the master. `look` is the time to list the first hundred who
+wait and the place of one of them.
+
+The second table replays a synthetic trace under every policy, see `scheduler_trace`. Prints last
+one JSON line. In full it takes about ten minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from statistics import median
+from typing import Any
+
+from tests.benchmarks.scheduler_trace import replay
+from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
+
+FULL = [(10, 100), (10, 100_000), (100, 100_000), (1000, 100), (1000, 10_000), (1000, 100_000)]
+QUICK = [(10, 100), (10, 1_000), (100, 1_000)]
+
+
+def run_busy(name: str, num_agents: int, num_waiting: int, num_events: int) -> dict[str, Any]:
+    """Return what events cost in one pool."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.thread_time()
+    busy = BusyPool(POLICIES[name], num_agents, num_waiting)
+    anew_s = time.thread_time() - began
+    looks_s = []
+    for event in range(num_events):
+        busy.step()
+        if event % 100 == 0:
+            looks_s.append(look_s(busy))
+    times = sorted(busy.times_s)
+    return {
+        "policy": name,
+        "agents": num_agents,
+        "waiting": num_waiting,
+        "median_us": median(times) * 1e6,
+        "p99_us": times[int(len(times) * 0.99)] * 1e6,
+        "longest_us": times[-1] * 1e6,
+        "events_per_s": len(times) / sum(times),
+        "look_us": median(looks_s) * 1e6,
+        "anew_s": anew_s,
+        "preemptions": busy.num_preemptions,
+        "running": len(busy.pool.running),
+        "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+    }
+
+
+def look_s(busy: BusyPool) -> float:
+    """Return the seconds of a look at the queue."""
+    began = time.thread_time()
+    shown = busy.pool.waiting(100)
+    if shown:
+        busy.pool.position(random.Random(1).choice(shown).id)
+    return time.thread_time() - began
+
+
+def run_trace(name: str, num_trials: int) -> dict[str, Any]:
+    """Return what becomes of the trace under a policy."""
+    return {"policy": name, **replay(POLICIES[name], num_trials)}
+
+
+def apart(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """Run in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(run, *given).result()
+
+
+def print_table(rows: list[dict[str, Any]], columns: dict[str, tuple[str, str]]) -> None:
+    """Print what people read; a column is told by its key, title and format."""
+    widths = {key: max(len(title), 9) for key, (title, _) in columns.items()}
+    titles = "".join(f"{title:>{widths[key] + 2}}" for key, (title, _) in columns.items())
+    print(f"{'policy':24}{titles}")
+    for row in rows:
+        cells = "".join(
+            f"{format(row[key], form):>{widths[key] + 2}}" for key, (_, form) in columns.items()
+        )
+        print(f"{row['policy']:24}{cells}")
+    print()
+
+
+BUSY_COLUMNS = {
+    "agents": ("agents", ","),
+    "waiting": ("waiting", ","),
+    "median_us": ("us median", ",.0f"),
+    "p99_us": ("us p99", ",.0f"),
+    "longest_us": ("us longest", ",.0f"),
+    "events_per_s": ("events/s", ",.0f"),
+    "look_us": ("us look", ",.0f"),
+    "anew_s": ("s anew", ".2f"),
+    "memory_mib": ("MiB", ".0f"),
+}
+TRACE_COLUMNS = {
+    "utilisation": ("used", ".1%"),
+    "mean_wait_h": ("h wait", ".2f"),
+    "p95_wait_h": ("h wait p95", ".1f"),
+    "urgent_wait_h": ("h urgent", ".2f"),
+    "large_wait_h": ("h >8 slots", ".1f"),
+    "fairness": ("fairness", ".3f"),
+    "preemptions": ("preempted", ","),
+    "median_us": ("us median", ",.0f"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, half a minute")
+    given = parser.parse_args()
+    sizes, events, trials = (QUICK, 300, 1_000) if given.quick else (FULL, 5_000, 20_000)
+    busy = [apart(run_busy, name, *size, events) for name in POLICIES for size in sizes]
+    print_table(busy, BUSY_COLUMNS)
+    traces = [apart(run_trace, name, trials) for name in POLICIES]
+    print_table(traces, TRACE_COLUMNS)
+    print(json.dumps({"busy": busy, "trace": traces}))
+
+
+if __name__ == "__main__":
+    main()
