@@ -100,7 +100,7 @@ def _of_this_version(section: str) -> list[FieldHelp]:
     """Return the keys of a section but for those without a meaning here."""
     if section in NO_MEANING or (describe(section) or _NONE).type == "length":
         return []
-    hidden = {*NO_MEANING, "internal", "version", "resources.is_single_node"}
+    hidden = {*NO_MEANING, "internal", "version"}
     return [field for field in known_keys(section).values() if field.path not in hidden]
 
 

@@ -26,15 +26,13 @@ class Resources(Section):
     """What a trial needs, and how urgent it is."""
 
     slots_per_trial: Count = 1
-    """How many ranks train a trial together, each on a slot (a GPU or a CPU place) of its own;
-    0: one rank that needs no slot and trains on the CPU."""
+    """How many ranks train a trial together, each on a slot of its own; 0: one, on no slot."""
     resource_pool: Text = ""
     """The pool whose slots it gets; the default pool if not given."""
     is_single_node: Bool = False
     """Whether a trial must have all its slots on one agent."""
     priority: Annotated[Int, Field(ge=1, le=99)] | None = None
-    """How urgent the experiment is, 1 to 99; a lower number is more urgent. If not given, the
-    default of the pool: 42."""
+    """How urgent the experiment is; lower is more urgent. If not given, the pool's default: 42."""
     max_slots: Count | None = None
     """The most slots that all trials of the experiment hold together."""
     weight: Annotated[Number, Field(gt=0)] = 1

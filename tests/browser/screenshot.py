@@ -1,6 +1,6 @@
 """Draws docs/images: an example in JupyterLab while it trains.
 
-python -m tests.browser.screenshot quickstart|search [FILE]
+python -m tests.browser.screenshot quickstart|search|scheduling [FILE]
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from tests.processes import det_home
 ROOT = Path(__file__).parents[2]
 
 
-HEIGHTS = {"quickstart": 860, "search": 1500}
+HEIGHTS = {"quickstart": 860, "search": 1500, "scheduling": 900}
+SLOTS = {"DET_JUPYTER_CPU_SLOTS": "2"}
 
 
 def main(example: str, target: Path) -> None:
-    """Run an example and keep the last picture of its first view that shows it running."""
+    """Run an example and keep the last picture of its view that shows what it is about."""
     with (
         tempfile.TemporaryDirectory() as scratch,
-        det_home(Path(scratch) / "home", {"DET_JUPYTER_CPU_SLOTS": "2"}),
+        det_home(Path(scratch) / "home", {} if example == "scheduling" else SLOTS),
     ):
         folder = Path(scratch) / "notebooks"
         folder.mkdir()
@@ -34,7 +35,31 @@ def main(example: str, target: Path) -> None:
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
             open_notebook(page, address, f"{example}.ipynb")
             run_all(page)
-            keep_last_running(page, target)
+            if example == "scheduling":
+                keep_last_waiting(page, "small", target)
+            else:
+                keep_last_running(page, target)
+
+
+def keep_last_waiting(page: Page, name: str, target: Path) -> None:
+    """Take pictures for as long as the view of that experiment says why it waits."""
+    deadline = time.monotonic() + 90
+    was_seen = False
+    while time.monotonic() < deadline:
+        try:
+            views = page.query_selector_all(".det-view")
+            texts = [view.inner_text() for view in views]
+            waits = [v for v, t in zip(views, texts, strict=True) if name in t and "needs" in t]
+            if waits:
+                waits[-1].scroll_into_view_if_needed()
+                page.screenshot(path=target)
+                was_seen = True
+            elif was_seen:
+                return
+        except Error:  # a view has just gone
+            pass
+        time.sleep(0.05)
+    raise SystemExit("the view never showed an experiment that waits")
 
 
 def keep_last_running(page: Page, target: Path) -> None:

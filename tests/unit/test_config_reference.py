@@ -32,8 +32,8 @@ def test_a_key_is_described() -> None:
         path="resources.priority",
         type="whole number, at least 1 and at most 99",
         default=None,
-        text="How urgent the experiment is, 1 to 99; a lower number is more urgent. If not given, "
-        "the default of the pool: 42.",
+        text="How urgent the experiment is; lower is more urgent. If not given, the pool's "
+        "default: 42.",
     )
     assert describe("searcher.sampler_arg") is None
     assert describe("nowhere.to.be") is None

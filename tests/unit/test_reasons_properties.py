@@ -48,26 +48,30 @@ def agent_lists(draw: st.DrawFn, first: str = "abcd") -> list[AgentSlots]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Draw facts with distinct positions; nothing runs yet."""
-    num = draw(st.integers(1, 5))
+def group_lists(draw: st.DrawFn, num: int) -> list[Group]:
+    """Draw groups with distinct positions."""
     positions = draw(st.permutations(range(1, num + 1)))
-    groups = [
+    return [
         Group(
             id=i + 1,
             priority=draw(st.sampled_from([10, 42, 42, 50])),
             weight=draw(st.sampled_from([1.0, 1.0, 3.0])),
-            max_slots=draw(st.sampled_from([None, None, 2, 4])),
+            max_slots=draw(st.sampled_from([None, None, None, 2, 4, 8])),
             position=float(positions[i]),
         )
         for i in range(num)
     ]
-    agents = draw(agent_lists())
+
+
+@st.composite
+def odd_worlds(draw: st.DrawFn) -> World:
+    """Draw all that there is; nothing runs yet."""
+    groups = draw(group_lists(draw(st.integers(1, 5))))
     blocked = st.frozensets(st.sampled_from("abcd"), max_size=1)
     queue = [
         Request(
             id=str(trial),
-            group=draw(st.integers(1, num)),
+            group=draw(st.integers(1, len(groups))),
             slots=draw(st.sampled_from([0, 1, 1, 1, 2, 2, 3, 4, 4, 8, 8, 12])),
             number=trial,
             is_single_agent=draw(st.sampled_from([False, False, True])),
@@ -77,20 +81,10 @@ def worlds(draw: st.DrawFn) -> World:
     ]
     away: dict[str, Withheld] = {}
     offered = []
-    for here in agents:
-        size = len(here.slots)
-        disabled = _some(draw, size)
-        occupied = _some(draw, size)
-        pids = st.lists(st.integers(1, 3), min_size=1, max_size=2, unique=True)
-        away[here.id] = Withheld(
-            disabled=disabled,
-            occupied={
-                slot: [DeviceProcess(pid=pid, command=f"python {pid}") for pid in draw(pids)]
-                for slot in occupied
-            },
-        )
-        kept = tuple(s for s in here.slots if s not in disabled and s not in occupied)
-        offered.append(replace(here, slots=kept))
+    for here in draw(agent_lists()):
+        away[here.id] = draw(withheld(len(here.slots)))
+        lost = {*away[here.id].disabled, *away[here.id].occupied}
+        offered.append(replace(here, slots=tuple(s for s in here.slots if s not in lost)))
     return World(
         agents=offered,
         groups=groups,
@@ -98,6 +92,39 @@ def worlds(draw: st.DrawFn) -> World:
         rules=draw(rules),
         away=away,
         absent=draw(agent_lists("yz")),
+    )
+
+
+@st.composite
+def usual_worlds(draw: st.DrawFn) -> World:
+    """Draw equal agents, all of them there, and several trials of a few experiments."""
+    size = draw(st.sampled_from([2, 4, 8]))
+    agents = [
+        AgentSlots(id=name, kind="cuda", slots=tuple(range(size)))
+        for name in "abcd"[: draw(st.integers(1, 4))]
+    ]
+    groups = draw(group_lists(draw(st.integers(2, 5))))
+    sizes = [draw(st.sampled_from([1, 1, 2, size, size, 2 * size])) for _ in groups]
+    owners = draw(st.lists(st.integers(1, len(groups)), min_size=6, max_size=16))
+    queue = [
+        Request(id=str(100 + i), group=owner, slots=sizes[owner - 1], number=100 + i)
+        for i, owner in enumerate(owners)
+    ]
+    return World(agents=agents, groups=groups, queue=queue, rules=draw(rules))
+
+
+worlds = st.one_of(odd_worlds(), usual_worlds())
+
+
+@st.composite
+def withheld(draw: st.DrawFn, size: int) -> Withheld:
+    pids = st.lists(st.integers(1, 3), min_size=1, max_size=2, unique=True)
+    return Withheld(
+        disabled=_some(draw, size),
+        occupied={
+            slot: [DeviceProcess(pid=pid, command=f"python {pid}") for pid in draw(pids)]
+            for slot in _some(draw, size)
+        },
     )
 
 
@@ -143,8 +170,8 @@ def settled(world: World) -> Pool:
     return pool
 
 
-@settings(max_examples=300, deadline=None)
-@given(worlds(), st.data())
+@settings(max_examples=100, deadline=None)
+@given(worlds, st.data())
 def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
     world: World, data: st.DataObject
 ) -> None:
