@@ -23,7 +23,6 @@ from det_jupyter.wire import AllocationState, GangExited, KillGang, State
 
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     """Take note of an agent, or of one that is back, and settle what became of its runs."""
-    before = turn.state.agents.get(event.agent_id)
     offered = {slot.id for slot in event.slots}
     turn.state.agents[event.agent_id] = Agent(
         id=event.agent_id,
@@ -31,7 +30,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         hostname=event.hostname,
         pid=event.pid,
         slots=event.slots,
-        disabled=[id for id in before.disabled if id in offered] if before else [],
+        disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
         occupied={id: who for id, who in event.devices.items() if who},
     )
     turn.pools.note_agent(event.agent_id)

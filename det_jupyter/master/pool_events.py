@@ -171,6 +171,7 @@ def on_slots_switched(turn: Turn, event: SlotsSwitched) -> None:
         )
     disabled = set(agent.disabled)
     agent.disabled = sorted(disabled - chosen if event.switch.enabled else disabled | chosen)
+    turn.state.disabled[agent.id] = agent.disabled
     turn.pools.note_agent(agent.id)
     if event.switch.enabled or event.switch.drain:
         return

@@ -166,6 +166,7 @@ class MachineState(Part):
     agents: dict[str, Agent] = {}
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in the file; the default one exists anyway
+    disabled: dict[str, list[int]] = {}  # slots by agent, whether it is there now or not
 
     def trial_at(self, experiment: Experiment, index: int) -> Trial:
         """Return an experiment's trial by its place."""

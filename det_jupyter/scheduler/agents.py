@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules, Running
 from det_jupyter.scheduler.shelves import Place, Section, Shelf
 
-NOBODY = 1000  # a priority number that no group has: nobody is above it
+NOBODY = 1000  # a priority number that nobody is above
+EVERYBODY = -1  # and one that everybody is above
 
 
 @dataclass(slots=True)

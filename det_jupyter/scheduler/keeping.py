@@ -20,6 +20,7 @@ from det_jupyter.scheduler.agents import NOBODY, Ledger
 from det_jupyter.scheduler.fitting import Closed, best_on, find_wholes, open_on
 from det_jupyter.scheduler.model import PoolRules
 from det_jupyter.scheduler.order import Shape
+from det_jupyter.scheduler.shelves import Shelf
 
 
 class Kept:
@@ -114,11 +115,15 @@ class Kept:
         self.by_request.update((name, (agent_id,)) for name, agent_id in places.items())
         return [mine]
 
-    def find_nearest(self, shape: Shape, *, spans: bool) -> list[str] | None:
-        """Return the agents, not kept yet, where least is missing; None: no such could do."""
+    def find_nearest(self, shape: Shape, above: int, *, spans: bool) -> list[str] | None:
+        """Return the agents, not kept yet, where least is missing; None: no such could do.
+
+        Slots of gangs above this priority number are not missing. Those that stand in here must
+        not count as missing: else another agent would be nearer as soon as one has started.
+        """
+        shelf = self._ledger.reach_shelf(above)
         if spans:
-            return self._nearest_wholes(shape)
-        shelf = self._ledger.reach_shelf(NOBODY)
+            return self._nearest_wholes(shape, shelf)
         found: list[tuple[int, str]] = []
         for section in shelf.sections():
             if section[1] >= shape.slots:
@@ -126,8 +131,7 @@ class Kept:
                 found += ((-level, agent_id) for level, agent_id in islice(some, 1))
         return [min(found)[1]] if found else None
 
-    def _nearest_wholes(self, shape: Shape) -> list[str] | None:
-        shelf = self._ledger.reach_shelf(NOBODY)
+    def _nearest_wholes(self, shape: Shape, shelf: Shelf) -> list[str] | None:
         best: tuple[int, list[str]] | None = None
         for section in shelf.sections():
             size = section[1]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-from det_jupyter.scheduler.agents import Ledger
+from det_jupyter.scheduler.agents import EVERYBODY, NOBODY, Ledger
 from det_jupyter.scheduler.fitting import Closed, find_parts, is_spanning
 from det_jupyter.scheduler.keeping import Kept
 from det_jupyter.scheduler.model import (
@@ -63,6 +63,7 @@ class Pass:
         self._no_promise: set[Shape] = set()
         self._no_way: dict[Shape, float] = {}  # fair share: at this share and above
         self._has_order = rules.policy is Policy.PRIORITY
+        self._has_exchange = rules.preemption and rules.policy is Policy.FAIR_SHARE
         self._has_backfill = rules.preemption and self._has_order
 
     def run(self) -> Decisions:
@@ -131,12 +132,24 @@ class Pass:
             self.kept.keep_firmly(request.id, agents, shape)
             _add(self._promised, request)
         else:
-            agents = self.kept.find_nearest(shape, spans=self._spans_several(shape))
+            above = self._who_counts_as_gone(request)
+            agents = self.kept.find_nearest(shape, above, spans=self._spans_several(shape))
             if agents is None:
                 return False
             self.kept.keep_loosely(request.id, agents, self._priority(request))
         _add(self._wanted, request)
         return True
+
+    def _who_counts_as_gone(self, request: Request) -> int:
+        """Return the priority number above which gangs are not in the way of one who waits.
+
+        Others come and go by exchange or as backfill; if that changed where it is nearest, it
+        would now keep what others had room made for, and more and more would be asked to leave.
+        In fair share anybody may be exchanged: there it waits at agents that do not change.
+        """
+        if self._has_backfill:
+            return self._priority(request)
+        return EVERYBODY if self._has_exchange else NOBODY
 
     def _find_promise(self, shape: Shape) -> list[str] | None:
         """Return where what leaves makes room."""

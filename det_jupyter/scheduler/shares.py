@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from det_jupyter.scheduler.agents import NOBODY, Ledger
+from det_jupyter.scheduler.agents import EVERYBODY, NOBODY, Ledger
 from det_jupyter.scheduler.fitting import open_on
 from det_jupyter.scheduler.keeping import Kept
 from det_jupyter.scheduler.model import Group, Running
@@ -130,7 +130,7 @@ class Exchange:
         usable = set(self.ledger.agents[agent_id].slots)
         gains = {
             running.request.id: len(usable.intersection(slots))
-            for running, slots in self.ledger.stayers(agent_id, -1)
+            for running, slots in self.ledger.stayers(agent_id, EVERYBODY)
         }
         victims: dict[str, int] = {}
         while sum(victims.values()) < missing:
@@ -187,7 +187,7 @@ class Exchange:
         """Let all who stay on an agent leave, or none of them."""
         new = [
             running
-            for running, _ in self.ledger.stayers(agent_id, -1)
+            for running, _ in self.ledger.stayers(agent_id, EVERYBODY)
             if running.request.id not in victims
         ]
         for num, running in enumerate(new):
@@ -204,6 +204,6 @@ class Exchange:
         needed = {
             running.request.id
             for agent_id in agents
-            for running, _ in self.ledger.stayers(agent_id, -1)
+            for running, _ in self.ledger.stayers(agent_id, EVERYBODY)
         }
         return Way(tuple(sorted(victims & needed)), tuple(sorted(agents)))

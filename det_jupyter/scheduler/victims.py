@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from det_jupyter.scheduler.agents import NOBODY, Ledger
+from det_jupyter.scheduler.agents import EVERYBODY, NOBODY, Ledger
 from det_jupyter.scheduler.fitting import open_on
 from det_jupyter.scheduler.keeping import Kept
 from det_jupyter.scheduler.model import Running
@@ -150,7 +150,7 @@ def _cheapest_wholes(
     num = shape.slots // section[1]
     together: dict[tuple[str, ...], list[str]] = {}
     for agent_id in sorted(agents):
-        stayers = ledger.stayers(agent_id, -1)
+        stayers = ledger.stayers(agent_id, EVERYBODY)
         ids = tuple(sorted(running.request.id for running, _ in stayers))
         together.setdefault(ids, []).append(agent_id)
     # cheapest[n]: the best way to n agents or more

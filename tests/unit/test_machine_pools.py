@@ -8,6 +8,8 @@ import pytest
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.events import (
+    ActivateRequested,
+    AgentLost,
     DevicesReported,
     MoveRequested,
     PauseRequested,
@@ -248,8 +250,6 @@ def test_a_trial_that_no_agent_is_large_enough_for_takes_whole_idle_ones(world: 
 def test_a_gang_over_agents_ends_when_one_of_them_is_lost(world: World) -> None:
     world.tell(registered(2, agent_id="box"), registered(2, agent_id="other", session="s2"))
     world.tell(submitted(slots=4), *running("1.1.1", 4))
-    from det_jupyter.master.events import AgentLost
-
     assert world.tell(AgentLost(agent_id="other")) == [
         world.order(KillGang(allocation_id="1.1.1"))
     ]
@@ -285,6 +285,12 @@ def test_a_disabled_slot_is_not_given_out_until_it_is_enabled(world: World) -> N
 
     world.tell(switch(1, enabled=True))
     assert world.allocation_state(1) is STARTING
+
+
+def test_a_disabled_slot_stays_so_when_its_agent_is_lost_and_comes_back(world: World) -> None:
+    world.tell(registered(slots=2), switch(1), AgentLost(agent_id="box"))
+    world.tell(registered(slots=2, session="s2"), submitted(slots=2))
+    assert world.allocation_state(1) is QUEUED
 
 
 def test_disabling_a_slot_asks_its_trial_to_leave_and_draining_lets_it_finish(
@@ -396,8 +402,6 @@ def test_what_no_pool_can_run_now_queues_if_that_is_wanted(world: World) -> None
 
 
 def test_a_paused_experiment_keeps_its_place_in_the_queue(world: World) -> None:
-    from det_jupyter.master.events import ActivateRequested
-
     world.tell(registered(slots=2), submitted("holds"), submitted("second"), submitted("third"))
     world.tell(PauseRequested(experiment_id=2), ActivateRequested(experiment_id=2))
 

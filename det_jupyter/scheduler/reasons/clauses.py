@@ -171,3 +171,22 @@ def _combination(story: Story) -> str:
     if missing == sum(holder.slots for holder in story.holders) and len(ids) <= _HOLDERS + 1:
         return f"{experiments(ids)} have ended"
     return f"{missing} of these slots {be(missing)} given back"
+
+
+def what_is_enough_for_all(story: Story) -> str:
+    """Say what would be enough for the request and all ahead of it; nothing if nothing is."""
+    situation = story.situation
+    need = situation.request.slots
+    if not need or situation.spans_agents or not situation.is_complete:
+        return ""
+    rivals = situation.rivals()
+    ways = [
+        (need + claimed - room.free, room.agent.id)
+        for room in story.rooms
+        if need + (claimed := situation.claims(room, rivals)) <= room.size
+    ]
+    if not ways:
+        return ""
+    missing, agent_id = min(ways)
+    where = f" of agent {shown(agent_id)}" if len(situation.rooms) > 1 else ""
+    return f"{count(missing, 'more slot')}{where} {be(missing)} given back"

@@ -11,6 +11,7 @@ from det_jupyter.scheduler.reasons.clauses import (
     Story,
     be,
     free_of,
+    what_is_enough_for_all,
     what_is_free,
     what_starts_it,
     when,
@@ -140,6 +141,8 @@ def _who_else(story: Story) -> str:
 def _after(story: Story) -> str:
     if story.reliefs:
         return what_starts_it(story)
+    if enough := what_is_enough_for_all(story):
+        return f"starts when {enough}{when(story)}"
     return f"starts after {_them(story)}{when(story)}"
 
 

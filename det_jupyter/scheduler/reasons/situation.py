@@ -6,18 +6,20 @@
 `Situation.starts()` says that the request would certainly start in the next pass. It rests on
 this: whoever is ahead and could use an agent at all either starts elsewhere or takes at most its
 own slots there; if the agent has room for all of those *and* the request, all of them start.
-Whoever could not use the agent neither takes nor keeps it. Where it says no, nobody knows.
+Whoever could not use the agent neither takes nor keeps it. And whoever needs one agent takes or
+keeps no more than one: of more agents than those ahead, one is left. Where `starts()` says no,
+nobody knows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from det_jupyter.scheduler.model import AgentSlots, Group, Policy, Request, Running
+from det_jupyter.scheduler.model import AgentSlots, Group, Request, Running
 from det_jupyter.scheduler.order import Shape, shape_of
 from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.possible import Capacity, fits_on_wholes, wholes_of
@@ -78,7 +80,6 @@ class Survey:
     withheld: Mapping[str, Withheld]
     gone: Sequence[AgentSlots]
     capacity: Capacity
-    capped: frozenset[str]  # those of the queue that max_slots holds back
 
     @property
     def is_whole_queue(self) -> bool:
@@ -100,7 +101,6 @@ def survey(pool: Pool, facts: Facts) -> Survey:
         withheld=withheld,
         gone=facts.gone(),
         capacity=Capacity(pool.agents.values(), pool.rules),
-        capped=frozenset(request.id for request in queue if pool.is_capped(request.id)),
     )
 
 
@@ -182,14 +182,17 @@ class Situation:
         rivals = self.rivals()
         if self.spans_agents:
             return self._gets_whole_agents(rivals)
-        blocked = self.request.blocked
-        rooms = self.rooms.values() if self.looked_at is None else self.looked_at
-        return any(
-            room.free >= need
-            and room.free >= need + self.claims(room, rivals)
-            and room.agent.id not in blocked
-            for room in rooms
-        )
+        return self._gets_one_agent(rivals)
+
+    def _gets_one_agent(self, rivals: Mapping[Shape, int]) -> bool:
+        need, blocked = self.request.slots, self.request.blocked
+        looked_at = self.rooms.values() if self.looked_at is None else self.looked_at
+        rooms = [r for r in looked_at if r.free >= need and r.agent.id not in blocked]
+        if any(room.free >= need + self.claims(room, rivals) for room in rooms):
+            return True
+        if len(rooms) < 2 or any(self.capacity.spans_agents(shape) for shape in rivals):
+            return False
+        return len(rooms) > sum(rivals.values())  # each of them takes or keeps one agent at most
 
     def _aux_left(self, room: Room) -> int:
         if not room.agent.is_open:
@@ -242,21 +245,38 @@ def situation_of(survey: Survey, request_id: str) -> Situation:
     position = pool.position(request_id)
     is_in_front = position < len(survey.queue)
     request = (survey.queue if is_in_front else pool.waiting(position + 1))[position]
-    # Sharing ranks groups anew after each start, so those behind may overtake the second in line.
-    is_in_order = pool.rules.policy is Policy.PRIORITY or position == 0
-    ahead = survey.queue[:position] if is_in_order else survey.queue
     group = pool.groups[request.group]
     return Situation(
         survey=survey,
         request=request,
         rooms=survey.rooms,
         capacity=survey.capacity,
-        ahead=Line(
-            other
-            for other in ahead
-            if other.id != request_id
-            and (other.group == request.group or other.id not in survey.capped)
-        ),
-        is_complete=position <= len(survey.queue) if is_in_order else survey.is_whole_queue,
+        ahead=Line(_who_may_go(pool, request, survey.queue[:position])),
+        is_complete=position <= len(survey.queue),
         allowance=None if group.max_slots is None else group.max_slots - pool.held(group.id),
     )
+
+
+def _who_may_go(pool: Pool, request: Request, ahead: Iterable[Request]) -> Iterator[Request]:
+    """Yield those that can start or keep agents before the request, and all its own mates.
+
+    What max_slots allows an experiment is used up by its first trials, whether they start or keep
+    agents; that is certain only as long as all of them have one shape.
+    """
+    left: dict[int, tuple[float, Shape]] = {}
+    for other in ahead:
+        if other.group == request.group:
+            if other.id != request.id:
+                yield other
+            continue
+        shape = shape_of(other)
+        most = pool.groups[other.group].max_slots
+        if most is None or not other.slots:
+            yield other
+        elif other.group not in left or left[other.group][1] == shape:
+            before = left[other.group][0] if other.group in left else most - pool.held(other.group)
+            if before >= other.slots:
+                left[other.group] = (before - other.slots, shape)
+                yield other
+        elif not pool.is_capped(other.id):
+            yield other

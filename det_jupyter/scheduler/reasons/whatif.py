@@ -108,13 +108,11 @@ def uncapped(situation: Situation, groups: Collection[int]) -> Situation:
     position = survey.pool.position(request.id)
     front = survey.queue[:position] if is_by_priority else survey.queue
     # By shares, whoever gives slots back moves forward too, past the first in line.
-    may_pass = not is_by_priority and position == 0
+    known = {other.id for other in line.requests if other.group in groups}
     more = [
         other
         for other in front
-        if other.group in groups
-        and other.group != request.group
-        and (may_pass or other.id in survey.capped)
+        if other.group in groups and other.group != request.group and other.id not in known
     ]
     return replace(
         situation,
