@@ -23,6 +23,7 @@ from det_jupyter.wire import AllocationState, GangExited, KillGang, State
 
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     """Take note of an agent, or of one that is back, and settle what became of its runs."""
+    turn.state.lost_agents.pop(event.agent_id, None)
     offered = {slot.id for slot in event.slots}
     turn.state.agents[event.agent_id] = Agent(
         id=event.agent_id,
@@ -71,7 +72,8 @@ def _are_offered(turn: Turn, allocation: Allocation) -> bool:
 
 def on_agent_lost(turn: Turn, agent_id: str) -> None:
     """Forget an agent; whatever ran there is dead, or shall be."""
-    turn.state.agents.pop(agent_id, None)
+    if lost := turn.state.agents.pop(agent_id, None):
+        turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _held_by(turn, agent_id):
         if allocation.agent_id == agent_id:
             on_gang_exited(turn, _lost(allocation, turn.now))

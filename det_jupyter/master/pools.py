@@ -28,6 +28,7 @@ from det_jupyter.scheduler.model import (
     Running,
 )
 from det_jupyter.scheduler.pool import Pool
+from det_jupyter.scheduler.possible import find_impossibility
 from det_jupyter.wire import AllocationState
 
 
@@ -62,6 +63,7 @@ class Pools:
         self._agents: dict[str, str] = {}  # the pool of each
         self._groups: dict[int, set[str]] = {}  # the pools that know an experiment
         self._allocations: dict[str, int] = {}  # trial by request
+        self._impossible: dict[tuple[str, int, bool], str | None] = {}  # what was asked before
         for agent in state.agents.values():
             self.note_agent(agent.id)
         for experiment in state.experiments.values():
@@ -74,6 +76,7 @@ class Pools:
 
     def note_agent(self, agent_id: str) -> None:
         """Take note of an agent as it is now, or that it is gone."""
+        self._impossible.clear()
         agent = self._state.agents.get(agent_id)
         if agent is None:
             if pool := self._agents.pop(agent_id, None):
@@ -156,10 +159,27 @@ class Pools:
         """Return the trial whose run it is."""
         return self._state.trials[self._allocations[request_id]]
 
-    def whole_agents(self, name: str) -> list[AgentSlots]:
-        """Return the agents of a pool as if none of their slots was withheld."""
-        agents = (self._state.agents[agent_id] for agent_id in self._pools[name].agents)
-        return [_to_agent_slots(_without_bars(agent), self.configs[name]) for agent in agents]
+    def find_impossibility(self, name: str, slots: int, *, is_single_agent: bool) -> str | None:
+        """Return why a pool can never run such trials, were none of its slots withheld, if so."""
+        asked = (name, slots, is_single_agent)
+        if asked not in self._impossible:
+            agents = (self._state.agents[agent_id] for agent_id in self._pools[name].agents)
+            self._impossible[asked] = find_impossibility(
+                slots,
+                is_single_agent,
+                [_to_agent_slots(_without_bars(agent), self.configs[name]) for agent in agents],
+                self._pools[name].rules,
+                name,
+            )
+        return self._impossible[asked]
+
+    def lost_agents(self, name: str) -> list[AgentSlots]:
+        """Return the agents of a pool that were here, as they would be if they came back."""
+        return [
+            _to_agent_slots(agent, self.configs[name])
+            for agent in self._state.lost_agents.values()
+            if self.pool_of_agent(agent.id) == name
+        ]
 
     @property
     def version(self) -> int:

@@ -245,7 +245,6 @@ class Service:
         return Whys(
             self.machine,
             progress=KnownProgress(self.store) if progress is None else progress,
-            is_connected=self.links.is_connected,
             now=self._clock(),
             most=most,
         )

@@ -164,6 +164,7 @@ class MachineState(Part):
     experiments: dict[int, Experiment] = {}
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
+    lost_agents: dict[str, Agent] = {}  # that were here, and may come back
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in the file; the default one exists anyway
     disabled: dict[str, list[int]] = {}  # slots by agent, whether it is there now or not

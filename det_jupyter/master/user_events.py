@@ -20,7 +20,6 @@ from det_jupyter.master.retention import to_ref, usable
 from det_jupyter.master.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
-from det_jupyter.scheduler.possible import find_impossibility
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import CheckpointRef, State
 
@@ -72,12 +71,8 @@ def _find_problems(turn: Turn, event: ExperimentSubmitted, resources: Resources)
 
 def find_pool_problem(pools: Pools, name: str, resources: Resources) -> str | None:
     """Return why a pool, with the agents that it has now, can never run such trials, if so."""
-    return find_impossibility(
-        slots=resources.slots_per_trial,
-        is_single_agent=resources.is_single_node,
-        agents=pools.whole_agents(name),
-        rules=pools[name].rules,
-        pool=name,
+    return pools.find_impossibility(
+        name, resources.slots_per_trial, is_single_agent=resources.is_single_node
     )
 
 

@@ -8,7 +8,7 @@ is paused or over   that, and what would change it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -29,7 +29,6 @@ class Whys:
     Args:
         machine: Knows the trials.
         progress: How far they are.
-        is_connected: Says whether an agent listens now.
         now: UTC seconds.
         most: So many waiting trials get a reason of their own by `sentence`, as each costs time.
         zone: That times of day are told in; None: this computer's.
@@ -40,14 +39,12 @@ class Whys:
         machine: Machine,
         *,
         progress: Progress,
-        is_connected: Callable[[str], bool],
         now: float,
         most: int,
         zone: tzinfo | None = None,
     ) -> None:
         self._machine = machine
         self.progress = progress
-        self._is_connected = is_connected
         self.now = now
         self._left = most
         self._zone = zone
@@ -94,7 +91,6 @@ class Whys:
         return _Facts(
             machine=self._machine,
             progress=self.progress,
-            is_connected=self._is_connected,
             now=self.now,
             zone=self._zone,
             pool_name=pool,
@@ -107,7 +103,6 @@ class _Facts:
 
     machine: Machine
     progress: Progress
-    is_connected: Callable[[str], bool]
     now: float
     zone: tzinfo | None
     pool_name: str
@@ -148,8 +143,7 @@ class _Facts:
         }
 
     def gone(self) -> Sequence[AgentSlots]:
-        agents = self.machine.pools[self.pool_name].agents
-        return [known for name, known in agents.items() if not self.is_connected(name)]
+        return self.machine.pools.lost_agents(self.pool_name)
 
     def _agents(self) -> list[Agent]:
         agents = self.machine.pools[self.pool_name].agents

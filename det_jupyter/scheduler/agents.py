@@ -141,6 +141,10 @@ class Ledger:
         """Return an agent as it is now."""
         return self._seats[agent_id]
 
+    def gangs_on(self, agent_id: str) -> list[str]:
+        """Return who is on an agent, whether it belongs to the pool now or not."""
+        return [*self._seats[agent_id].gangs] if agent_id in self._seats else []
+
     def _recount(self, agent_id: str) -> None:
         seats = self._seats[agent_id]
         usable = set(seats.agent.slots)
@@ -189,8 +193,6 @@ class Ledger:
     def leave(self, request_id: str) -> None:
         """Note that a gang was asked to leave."""
         running = self.running[request_id]
-        if running.is_leaving:
-            return
         self._account(running, -1)
         self.running[request_id] = running = replace(running, is_leaving=True)
         self._account(running, 1)

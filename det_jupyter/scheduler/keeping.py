@@ -118,8 +118,9 @@ class Kept:
     def find_nearest(self, shape: Shape, above: int, *, spans: bool) -> list[str] | None:
         """Return the agents, not kept yet, where least is missing; None: no such could do.
 
-        Slots of gangs above this priority number are not missing. Those that stand in here must
-        not count as missing: else another agent would be nearer as soon as one has started.
+        Slots of gangs above this priority number are not missing: those are gangs that may stand
+        in. If they counted, another agent would be nearer as soon as one had started here, and
+        who waits would go back and forth between agents that others had cleared for themselves.
         """
         shelf = self._ledger.reach_shelf(above)
         if spans:

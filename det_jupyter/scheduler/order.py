@@ -160,6 +160,10 @@ class Queue:
             return (slots / group.weight, *last)
         return (turn, slots, *last)
 
+    def share(self, request: Request) -> float:
+        """Return the share that is a request's place in the order of fair share."""
+        return float(self._key(request)[0])
+
     def after(self, request: Request) -> Key | None:
         """Return the key of the next one of its group that has its shape."""
         entries = self._lines[request.group][shape_of(request)]

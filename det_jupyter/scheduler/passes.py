@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-from det_jupyter.scheduler.agents import EVERYBODY, NOBODY, Ledger
+from det_jupyter.scheduler.agents import NOBODY, Ledger
 from det_jupyter.scheduler.fitting import Closed, find_parts, is_spanning
 from det_jupyter.scheduler.keeping import Kept
 from det_jupyter.scheduler.model import (
@@ -56,14 +56,12 @@ class Pass:
         self._now = now
         self._starts: list[Placement] = []
         self._preemptions: list[Preemption] = []
-        self._promised: dict[int, int] = {}  # slots that groups will get from what leaves
-        self._wanted: dict[int, int] = {}  # and those that they keep agents for, too
+        self._wanted: dict[int, int] = {}  # slots that groups keep agents for
         self._spans: dict[Shape, bool] = {}
         self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to which priority
         self._no_promise: set[Shape] = set()
         self._no_way: dict[Shape, float] = {}  # fair share: at this share and above
         self._has_order = rules.policy is Policy.PRIORITY
-        self._has_exchange = rules.preemption and rules.policy is Policy.FAIR_SHARE
         self._has_backfill = rules.preemption and self._has_order
 
     def run(self) -> Decisions:
@@ -130,26 +128,15 @@ class Pass:
         agents = self._find_promise(shape) or self._make_room(shape, request)
         if agents is not None:
             self.kept.keep_firmly(request.id, agents, shape)
-            _add(self._promised, request)
         else:
-            above = self._who_counts_as_gone(request)
+            above = self._priority(request) if self._has_backfill else NOBODY
             agents = self.kept.find_nearest(shape, above, spans=self._spans_several(shape))
             if agents is None:
                 return False
             self.kept.keep_loosely(request.id, agents, self._priority(request))
-        _add(self._wanted, request)
+        wanted = self._wanted.get(request.group, 0)
+        self._wanted[request.group] = wanted + request.slots
         return True
-
-    def _who_counts_as_gone(self, request: Request) -> int:
-        """Return the priority number above which gangs are not in the way of one who waits.
-
-        Others come and go by exchange or as backfill; if that changed where it is nearest, it
-        would now keep what others had room made for, and more and more would be asked to leave.
-        In fair share anybody may be exchanged: there it waits at agents that do not change.
-        """
-        if self._has_backfill:
-            return self._priority(request)
-        return EVERYBODY if self._has_exchange else NOBODY
 
     def _find_promise(self, shape: Shape) -> list[str] | None:
         """Return where what leaves makes room."""
@@ -176,26 +163,21 @@ class Pass:
 
     def _find_way(self, shape: Shape, request: Request) -> Way | None:
         """Return the best way to make room; where one of its shape found none, none is sought."""
-        ledger, kept, spans = self._ledger, self.kept, self._spans_several(shape)
-        if self._rules.policy is Policy.FAIR_SHARE:
-            exchange = Exchange(
-                ledger, kept, self._groups, self._promised, request.group, shape, self._now
-            )
-            limit, way = exchange.limit, None
-            if limit < self._no_way.get(shape, math.inf):
-                way = exchange.find_way(spans=spans)
-        elif self._has_order:
-            limit, way = 0.0, None
-            if shape not in self._no_way:
-                way = find_way(
-                    ledger, kept, shape, self._priority(request), self._now, spans=spans
-                )
-        else:
+        if self._rules.policy is Policy.ROUND_ROBIN:
             return None
+        limit = 0.0 if self._has_order else self._share_with(request)
+        if limit >= self._no_way.get(shape, math.inf):
+            return None
+        ledger, kept, spans = self._ledger, self.kept, self._spans_several(shape)
+        if self._has_order:
+            way = find_way(ledger, kept, shape, self._priority(request), self._now, spans=spans)
+        else:
+            exchange = Exchange(ledger, kept, self._groups, request.group, shape, self._now, limit)
+            way = exchange.find_way(spans=spans)
         if way is None:
-            self._no_way[shape] = min(limit, self._no_way.get(shape, math.inf))
+            self._no_way[shape] = limit
         return way
 
-
-def _add(counts: dict[int, int], request: Request) -> None:
-    counts[request.group] = counts.get(request.group, 0) + request.slots
+    def _share_with(self, request: Request) -> float:
+        """Return the share of its group once it has started, all ahead of it having so too."""
+        return self._queue.share(request) + request.slots / self._groups[request.group].weight

@@ -77,8 +77,9 @@ class Pool:
 
     def leave(self, request_id: str) -> None:
         """Note that a gang was asked to leave: it holds its slots until it is removed."""
-        self._ledger.leave(request_id)
-        self.version += 1
+        if not self.running[request_id].is_leaving:
+            self._ledger.leave(request_id)
+            self.version += 1
 
     def remove(self, request_id: str) -> None:
         """Forget a request, whether it waits or holds slots."""
@@ -136,11 +137,11 @@ class Pool:
 
     def free(self, agent_id: str) -> tuple[int, ...]:
         """Return the usable slots of an agent that nobody holds, ascending."""
-        return self._ledger.seats(agent_id).free
+        return self._ledger.seats(agent_id).free if agent_id in self.agents else ()
 
     def on_agent(self, agent_id: str) -> list[Running]:
-        """Return who is on an agent, by id."""
-        return [self.running[name] for name in sorted(self._ledger.seats(agent_id).gangs)]
+        """Return who is on an agent, by id; the agent itself may be away."""
+        return [self.running[name] for name in sorted(self._ledger.gangs_on(agent_id))]
 
     def held(self, group_id: int) -> int:
         """Return the slots that a group holds, those of gangs that leave included."""

@@ -1,6 +1,6 @@
 """Who leaves in fair share: gangs of those furthest above, as long as that is fairer.
 
-    level    what a group holds without what leaves, and with what a pass has promised it
+    level    what a group holds without what leaves
     share    level / weight
     fairer   after the exchange the taker's share is at most the giver's
 
@@ -37,34 +37,26 @@ class Exchange:
         ledger: Who holds what.
         kept: What is kept for those ahead.
         groups: All groups.
-        promised: Slots that this pass has promised to groups already.
         taker: The group that wants more.
         shape: What it wants.
         now: UTC seconds.
+        limit: The taker's share afterwards, by its place in the order: with what it holds and all
+            that its requests ahead of this one want. Below that nobody gives; so who gave does
+            not stand ahead of the taker when it queues again.
     """
 
     ledger: Ledger
     kept: Kept
     groups: Mapping[int, Group]
-    promised: Mapping[int, int]
     taker: int
     shape: Shape
     now: float
+    limit: float
     given: dict[int, int] = field(default_factory=dict)
-    limit: float = field(init=False)  # the taker's share afterwards: no giver may fall below it
-
-    def __post_init__(self) -> None:
-        have = self.level(self.taker) + self.shape.slots
-        self.limit = have / self.groups[self.taker].weight
 
     def level(self, group: int) -> int:
-        """Return what a group has, with what was promised and without what it is to give."""
-        staying = self.ledger.staying_by_group.get(group, 0) + self.promised.get(group, 0)
-        return staying - self.given.get(group, 0)
-
-    def share(self, group: int) -> float:
-        """Return its level by its weight."""
-        return self.level(group) / self.groups[group].weight
+        """Return what a group has, without what it is to give."""
+        return self.ledger.staying_by_group.get(group, 0) - self.given.get(group, 0)
 
     def most(self, group: int) -> float:
         """Return how many slots a group may give so that it is fairer afterwards."""
@@ -82,22 +74,20 @@ class Exchange:
 
     def _able(self) -> Iterator[Running]:
         """Yield gangs that may leave: first of the group furthest above, the newest first."""
-        left, running, staying = LOOKED_AT, self.ledger.running, self.ledger.staying_by_group
-        for share, _, group in self.ledger.ranking:
-            if -share <= self.limit and not self.promised:
+        left, running = LOOKED_AT, self.ledger.running
+        for negative_share, _, group in self.ledger.ranking:
+            above = -negative_share - self.limit
+            if above <= 0 or left <= 0:
                 return
-            have = staying[group] + self.promised.get(group, 0)
-            most = have - self.limit * self.groups[group].weight + ROUNDING
-            if most >= 1 and group != self.taker:
-                gangs = self.ledger.newest[group][:left]
-                for _, request_id in gangs:
-                    if running[request_id].request.slots <= most:
-                        yield running[request_id]
-                left -= len(gangs)
-            else:
+            most = above * self.groups[group].weight + ROUNDING
+            if most < 1 or group == self.taker:
                 left -= 1
-            if left <= 0:
-                return
+                continue
+            gangs = self.ledger.newest[group][:left]
+            left -= len(gangs)
+            for _, request_id in gangs:
+                if running[request_id].request.slots <= most:
+                    yield running[request_id]
 
     def _clear_one(self) -> Way | None:
         gains: dict[str, int] = {}
@@ -153,7 +143,8 @@ class Exchange:
         return victims
 
     def _order(self, running: Running) -> tuple[float, float, str]:
-        return (-self.share(running.request.group), cost_of(running, self.now), running.request.id)
+        share = self.level(running.request.group) / self.groups[running.request.group].weight
+        return (-share, cost_of(running, self.now), running.request.id)
 
     def _clear_wholes(self) -> Way | None:
         """Clear agents one after the other until there are enough of one kind and size."""

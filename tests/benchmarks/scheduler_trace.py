@@ -59,7 +59,7 @@ class Job:
     runs: int = 0
 
 
-def make_trace(num_trials: int, seed: int = 1) -> list[Job]:
+def make_trace(num_trials: int, seed: int = 1, load: float = LOAD) -> list[Job]:
     """Return the trials in the order in which they come."""
     rng = random.Random(seed)
     sizes = rng.choices([*SIZES], [*SIZES.values()], k=num_trials)
@@ -71,7 +71,7 @@ def make_trace(num_trials: int, seed: int = 1) -> list[Job]:
         for _ in range(num_trials)
     ]
     work = sum(size * duration for size, duration in zip(sizes, durations, strict=True))
-    span = work / (NUM_AGENTS * SLOTS_PER_AGENT * LOAD)
+    span = work / (NUM_AGENTS * SLOTS_PER_AGENT * load)
     times = sorted(rng.uniform(0, span) for _ in range(num_trials))
     return [
         Job(group, slots, at, duration, queued_at=at)

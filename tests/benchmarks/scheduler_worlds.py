@@ -81,12 +81,15 @@ class BusyPool:
         self.num_starts += len(decisions.starts)
         self.num_preemptions += len(decisions.preemptions)
         due = len(self.times_s) + LEAVING_TAKES
-        self._leaving += ((due, gone.request_id) for gone in decisions.preemptions)
+        for gone in decisions.preemptions:
+            self._running.remove(gone.request_id)
+            self._leaving.append((due, gone.request_id))
 
     def step(self) -> None:
         """Let one thing happen."""
         self._now += 1.0
-        if self._leaving and self._leaving[0][0] <= len(self.times_s):
+        is_due = bool(self._leaving) and self._leaving[0][0] <= len(self.times_s)
+        if is_due or not self._running:
             self._requeue(self._leaving.popleft()[1])
         elif self.pool.num_waiting < self._target:
             request = self._new()
@@ -95,13 +98,9 @@ class BusyPool:
             self._end_one()
 
     def _end_one(self) -> None:
-        while True:
-            place = self.random.randrange(len(self._running))
-            self._running[place], self._running[-1] = self._running[-1], self._running[place]
-            request_id = self._running.pop()
-            running = self.pool.running.get(request_id)
-            if running is not None and not running.is_leaving:
-                return self._time(remove=request_id)
+        place = self.random.randrange(len(self._running))
+        self._running[place], self._running[-1] = self._running[-1], self._running[place]
+        self._time(remove=self._running.pop())
 
     def _requeue(self, request_id: str) -> None:
         self._number += 1

@@ -84,7 +84,6 @@ def reasons_of(machine: Machine, now: float = 0.0) -> Whys:
     return Whys(
         machine,
         progress={},
-        is_connected=lambda agent_id: True,
         now=now,
         most=16,
         zone=UTC,

@@ -141,7 +141,7 @@ def test_the_trials_of_a_lost_agent_wait_for_another(world: World) -> None:
     assert world.tell(AgentLost(agent_id="box")) == [world.order(CloseRun(allocation_id="1.1.1"))]
     assert world.machine.state.agents == {}
     assert world.waiting_for() == (
-        "needs 2 slots; no agent of pool default is connected; starts when one comes that has them"
+        "needs 2 slots; agent box with 2 slots is not connected; can run when it is back"
     )
     assert world.trial().restarts == 0
     (_, start) = world.tell(registered(slots=2, agent_id="other"))

@@ -259,6 +259,14 @@ def test_a_gang_over_agents_ends_when_one_of_them_is_lost(world: World) -> None:
     assert world.trial(1).restarts == 0
 
 
+def test_who_waits_for_an_agent_that_is_gone_is_told_so(world: World) -> None:
+    world.tell(registered(2, agent_id="box"), registered(4, agent_id="other", session="s2"))
+    world.tell(submitted(slots=4), AgentLost(agent_id="other"))
+    assert world.waiting_for(1) == (
+        "needs 4 slots; agent other with 4 slots is not connected; can run when it is back"
+    )
+
+
 def test_when_another_agent_of_a_gang_registers_again_the_gang_goes_on(world: World) -> None:
     world.tell(registered(2, agent_id="box"), registered(2, agent_id="other", session="s2"))
     world.tell(submitted(slots=4), *running("1.1.1", 4))

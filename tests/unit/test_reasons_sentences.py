@@ -194,6 +194,18 @@ TABLE = {
         "needs 4 slots; none of 8 is free; 2 trials of its own experiment are ahead of it; "
         "experiments 3 and 4 hold the rest; starts after them",
     ),
+    "room for both after several ends": (
+        one_agent(
+            running=[gang(i, i, {"a": [i]}) for i in range(8)],
+            groups=groups(*range(8), 20, 21),
+            queue=[ask(8, 20, 2), ask(9, 21, 1)],
+            ends={str(i): end(10 * i, 5 * i, 20 * i) for i in range(8)},
+        ),
+        "turn",
+        "needs 1 slot; none of 8 is free; experiment 20 “name20” (trial 8, needs 2) is ahead of "
+        "it; 8 other experiments hold the rest; starts when 3 more slots are given back, about "
+        "12:20 (12:00 to 12:40)",
+    ),
     "behind many": (
         one_agent(
             running=[gang(7, 3, {"a": range(8)})],

@@ -342,6 +342,22 @@ def test_less_urgent_ones_stand_in_behind_many_that_may_not() -> None:
     assert started(pool.decide(0.0)) == {"low": "a:23"}
 
 
+def test_one_who_stands_in_does_not_turn_those_ahead_to_other_agents() -> None:
+    """Else the agents that they turn away from and back to would be cleared again and again."""
+    pool = make_pool(PREEMPTIVE, "a:4 b:4 c:4", *GROUPS)
+    hold(pool, ask("stay1", 1, 1), "a:0")
+    hold(pool, ask("stay2", 1, 1), "b:0")
+    hold(pool, ask("stay3", 3, 1), "c:012")
+    add(pool, ask("large", 8, 1), *(ask(f"low{number}", 3, 3) for number in range(2)))
+    decisions = pool.decide(0.0)
+    assert pool.reservations()["large"] == ("a", "b")
+    assert started(decisions) == {"low0": "a:123", "low1": "b:123"}
+    add(pool, ask("usual", 3, 2))
+    for step in range(1, 10):
+        assert preempted(pool.decide(float(step))) == {}
+        assert pool.reservations()["large"] == ("a", "b")
+
+
 # Changes.
 
 

@@ -166,6 +166,16 @@ def test_whole_agents_are_given_back_where_that_is_fair() -> None:
     assert pool.decide(203.0).preemptions == ()
 
 
+def test_who_takes_stands_ahead_of_who_gave() -> None:
+    """What its experiment wants before counts: else the giver, queued again, would be ahead."""
+    pool = make_pool(FAIR_PREEMPTIVE, "a:8 b:4", *two())
+    hold(pool, ask("x1", 1, 1), "a:0")
+    hold(pool, ask("x2", 1, 1), "a:1")
+    hold(pool, ask("x3", 4, 1), "b:0123")
+    add(pool, ask("b1", 8, 2), ask("b2", 2, 2))
+    assert preempted(pool.decide(1.0)) == {}
+
+
 def test_an_experiment_takes_nothing_from_itself() -> None:
     pool = make_pool(FAIR_PREEMPTIVE, "a:2", *two())
     hold(pool, ask("x", 2, 1), "a:01")
