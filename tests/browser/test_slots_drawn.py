@@ -58,6 +58,7 @@ def test_what_is_told_of_a_slot_lies_within_the_view(
 
 
 def test_keys_walk_through_the_slots(page: Page, tmp_path: Path) -> None:
+    page.mouse.move(0, 0)  # what it points at would be shown, too
     html = page_of(cluster_samples()["slots"], STATIC_DIR)
     draw(page, html, "light", tmp_path / "picture.png")
     page.locator(".det-cluster summary").focus()
