@@ -121,8 +121,6 @@ class Ledger:
             self._clear[priority] = self._make_shelf(level)
         return self._clear[priority]
 
-    # -- agents
-
     def set_agent(self, agent: AgentSlots) -> None:
         """Take an agent in, or what it offers now."""
         self.agents[agent.id] = agent
@@ -176,8 +174,6 @@ class Ledger:
             shelf.touch(agent_id)
         for shelf in self._clear.values():
             shelf.touch(agent_id)
-
-    # -- gangs
 
     def hold(self, running: Running) -> None:
         """Give a gang its slots."""
@@ -251,8 +247,6 @@ class Ledger:
     def class_of(self, group: int) -> Hashable:
         """Return what the gangs of a group are listed by in `newest`."""
         return group if self._rules.policy == "fair_share" else self._groups[group].priority
-
-    # -- groups
 
     def held(self, group: int) -> int:
         """Return the slots that a group holds, those of gangs that leave included."""

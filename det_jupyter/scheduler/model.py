@@ -1,10 +1,10 @@
 """What the scheduler is told and what it answers: plain values.
 
-    Group       an experiment: how urgent it is, its share, its place in the queue
-    Request     a gang that wants slots, or holds them: one run of one trial
-    AgentSlots  an agent: which of its slots may be given out
-    PoolRules   how a pool shares its slots
-    Decisions   who starts where, and who is asked to leave for whom
+Group       an experiment: how urgent it is, its share, its place in the queue
+Request     a gang that wants slots, or holds them: one run of one trial
+AgentSlots  an agent: which of its slots may be given out
+PoolRules   how a pool shares its slots
+Decisions   who starts where, and who is asked to leave for whom
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from det_jupyter.scheduler.model import Group, Policy, Request
@@ -54,11 +55,11 @@ class Queue:
         self._lines: dict[int, dict[Shape, list[Entry]]] = {}
         self._head_of: dict[tuple[int, Shape], Key] = {}
         self._sorted: list[Key] = []  # all of them; by priority only, where a key stays the same
-        self._merged: Iterator[str] | None = None  # by the others: gone on with when asked for
+        self._fronts: list[Key] = []  # by the others: the first of every group, capped or not
+        self._front_of: dict[int, Key] = {}
+        self._told: Iterator[str] | None = None  # their order, as far as was asked for
         self._ids: list[str] = []
         self._ahead: dict[str, int] = {}
-
-    # -- facts
 
     def add(self, request: Request) -> None:
         """Let a request wait."""
@@ -115,11 +116,23 @@ class Queue:
         )
 
     def _refresh(self, group: int) -> None:
-        self._merged = None
+        if self._policy is not Policy.PRIORITY:
+            self._set_front(group)
         for shape, entries in self._lines.get(group, {}).items():
             is_capped = self._is_capped(group, shape.slots)
             head = None if is_capped else self._key(self.requests[entries[0][1]])
             self._set_head(group, shape, head)
+
+    def _set_front(self, group: int) -> None:
+        self._told = None
+        entries = [line[0] for line in self._lines.get(group, {}).values()]
+        new = self._key(self.requests[min(entries)[1]]) if entries else None
+        old = self._front_of.pop(group, None)
+        if old is not None:
+            del self._fronts[bisect_left(self._fronts, old)]
+        if new is not None:
+            insort(self._fronts, new)
+            self._front_of[group] = new
 
     def _set_head(self, group: int, shape: Shape, head: Key | None) -> None:
         old = self._head_of.get((group, shape))
@@ -134,8 +147,6 @@ class Queue:
         if head is not None:
             insort(self.heads.setdefault(shape, []), head)
             self._head_of[group, shape] = head
-
-    # -- questions
 
     def _is_capped(self, group: int, slots: int) -> bool:
         most = self._groups[group].max_slots
@@ -172,29 +183,53 @@ class Queue:
 
     def position(self, request_id: str) -> int:
         """Return how many are ahead of a request, those included that are capped."""
+        key = self._key(self.requests[request_id])
         if self._policy is Policy.PRIORITY:
-            return bisect_left(self._sorted, self._key(self.requests[request_id]))
-        self._merge(lambda: request_id in self._ahead)
-        return self._ahead[request_id]
+            return bisect_left(self._sorted, key)
+        if self._told is not None and request_id in self._ahead:
+            return self._ahead[request_id]
+        ahead = self._fronts[: bisect_left(self._fronts, key)]
+        return sum(self._num_ahead(int(front[-3]), key) for front in ahead)
+
+    def _num_ahead(self, group: int, key: Key) -> int:
+        """Return how many of a group stand before a key."""
+
+        def key_of(entry: Entry) -> Key:
+            return self._key(self.requests[entry[1]])
+
+        lines = self._lines[group].values()
+        return sum(bisect_left(entries, key, key=key_of) for entries in lines)
 
     def first(self, limit: int | None = None) -> list[Request]:
         """Return the first `limit` requests in order, those included that are capped."""
         if self._policy is Policy.PRIORITY:
             return [self.requests[str(key[-1])] for key in self._sorted[:limit]]
-        self._merge(lambda: limit is not None and len(self._ids) >= limit)
-        return [self.requests[request_id] for request_id in self._ids[:limit]]
-
-    def _merge(self, is_enough: Callable[[], bool]) -> None:
-        """Go on with the order of all groups together until it is enough."""
-        if self._merged is None:
-            keys = heapq.merge(*(self._keys_of(group) for group in self._lines))
-            self._merged, self._ids, self._ahead = (str(key[-1]) for key in keys), [], {}
-        while not is_enough() and (request_id := next(self._merged, None)) is not None:
+        if self._told is None:
+            self._told, self._ids, self._ahead = self._in_order(), [], {}
+        missing = None if limit is None else max(0, limit - len(self._ids))
+        for request_id in islice(self._told, missing):
             self._ahead[request_id] = len(self._ids)
             self._ids.append(request_id)
+        return [self.requests[request_id] for request_id in self._ids[:limit]]
 
-    def _keys_of(self, group: int) -> Iterator[Key]:
-        return (
-            self._key(self.requests[request_id])
-            for _, request_id in heapq.merge(*self._lines[group].values())
-        )
+    def _in_order(self) -> Iterator[str]:
+        """Yield all who wait, as long as nothing changes."""
+        later: list[Key] = []  # those that follow in groups whose first was told
+        for front in self._fronts:
+            while later and later[0] < front:
+                yield from self._tell(later)
+            heapq.heappush(later, front)
+        while later:
+            yield from self._tell(later)
+
+    def _tell(self, later: list[Key]) -> Iterator[str]:
+        """Yield the least key's request, and put the next of its group in its place."""
+        request = self.requests[str(heapq.heappop(later)[-1])]
+        entry = (request.number, request.id)
+        nexts = []
+        for entries in self._lines[request.group].values():
+            place = bisect_right(entries, entry)
+            nexts += entries[place : place + 1]
+        if nexts:
+            heapq.heappush(later, self._key(self.requests[min(nexts)[1]]))
+        yield request.id

@@ -37,8 +37,6 @@ class Pool:
         self.groups: Mapping[int, Group] = MappingProxyType(self._groups)
         self.running: Mapping[str, Running] = MappingProxyType(self._ledger.running)
 
-    # What is so.
-
     def set_agent(self, agent: AgentSlots) -> None:
         """Take in an agent that is new, or that offers other slots than before."""
         if self.agents.get(agent.id) != agent:
@@ -95,8 +93,6 @@ class Pool:
     def _count(self, group: int) -> None:
         self._queue.set_held(group, self._ledger.held(group))
 
-    # What follows.
-
     def decide(self, now: float) -> Decisions:
         """Decide who starts and who is asked to leave; it is so in the pool from now on.
 
@@ -127,8 +123,6 @@ class Pool:
             self._queue.remove(start.request_id)
             self._count(group)
         return decisions
-
-    # Questions.
 
     @property
     def num_waiting(self) -> int:

@@ -10,7 +10,7 @@ next agent's newest gang alone costs more per missing slot than the best way fou
 can be better. At most `LOOKED_AT` agents are looked at, those with the newest gangs.
 
 A gang that takes whole agents has them cleared: those with the cheapest sets of gangs. Agents that
-one gang spans are cleared together.
+one gang spans are cleared together. Agents of several sizes are never cleared for one gang.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workload
 
 Assumed here, because it is not published in this form: the 5 % are 3 % of 8, 1 % of 16, 0.7 % of
 32 and 0.3 % of 64 slots; size and duration are independent; 16 groups submit, one more often than
-the next (the r-th with weight 1/r); every fifth group is urgent, every other fifth idle; arrivals
-load the pool to 90 %. Who is preempted leaves after 30 s, keeps its progress, and needs 60 s more
-when it starts again.
+the next (the r-th with weight 1/r); every fifth group is urgent, every other fifth idle. Who is
+preempted leaves after 30 s, keeps its progress, and needs 60 s more when it starts again. The load
+is all that is asked for, slots times time, by what the slots could do while trials come.
 
 What is measured, from the time on when a fifth of the trials have come until the last one has:
 
@@ -39,7 +39,6 @@ from tests.benchmarks.scheduler_worlds import SIZES
 NUM_GROUPS = 16
 NUM_AGENTS = 32
 SLOTS_PER_AGENT = 8
-LOAD = 0.9
 LEAVING_S = 30.0
 RESTART_S = 60.0
 PRIORITIES = (10, 42, 42, 42, 70)
@@ -59,7 +58,7 @@ class Job:
     runs: int = 0
 
 
-def make_trace(num_trials: int, seed: int = 1, load: float = LOAD) -> list[Job]:
+def make_trace(num_trials: int, *, load: float, seed: int = 1) -> list[Job]:
     """Return the trials in the order in which they come."""
     rng = random.Random(seed)
     sizes = rng.choices([*SIZES], [*SIZES.values()], k=num_trials)
@@ -193,6 +192,6 @@ class Replay:
         }
 
 
-def replay(rules: PoolRules, num_trials: int) -> dict[str, Any]:
+def replay(rules: PoolRules, num_trials: int, load: float) -> dict[str, Any]:
     """Return what becomes of a trace of so many trials under these rules."""
-    return Replay(rules, make_trace(num_trials)).run()
+    return Replay(rules, make_trace(num_trials, load=load)).run()

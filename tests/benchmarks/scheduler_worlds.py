@@ -44,6 +44,7 @@ class BusyPool:
         self.times_s: list[float] = []
         self.num_starts = 0
         self.num_preemptions = 0
+        self.newest = ""
         self._now = 0.0
         self._number = 0
         self._running: list[str] = []
@@ -62,6 +63,7 @@ class BusyPool:
 
     def _new(self) -> Request:
         self._number += 1
+        self.newest = f"r{self._number}"
         group = self._number // TRIALS_PER_EXPERIMENT
         if group not in self.pool.groups:
             self.pool.set_group(
@@ -74,7 +76,7 @@ class BusyPool:
                 )
             )
         slots = self.random.choices([*SIZES], [*SIZES.values()])[0]
-        return Request(id=f"r{self._number}", group=group, slots=slots, number=self._number)
+        return Request(id=self.newest, group=group, slots=slots, number=self._number)
 
     def _note(self, decisions: Decisions) -> None:
         self._running += (start.request_id for start in decisions.starts)
@@ -96,6 +98,17 @@ class BusyPool:
             self._time(add=request)
         else:
             self._end_one()
+
+    def end_many(self, num: int) -> tuple[float, float]:
+        """Let gangs end and then decide once; return both times for each of them."""
+        num = min(num, len(self._running))
+        ended = [self._running.pop() for _ in range(num)]
+        began = time.thread_time()
+        for request_id in ended:
+            self.pool.remove(request_id)
+        told = time.thread_time()
+        self._note(self.pool.decide(self._now))
+        return (told - began) / num, (time.thread_time() - told) / num
 
     def _end_one(self) -> None:
         place = self.random.randrange(len(self._running))

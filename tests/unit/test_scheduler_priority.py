@@ -30,9 +30,6 @@ def ids(pool: Pool) -> list[str]:
     return [request.id for request in pool.waiting()]
 
 
-# Order.
-
-
 def test_the_order_is_priority_then_position_then_experiment_then_number() -> None:
     pool = make_pool(
         PRIORITY,
@@ -63,9 +60,6 @@ def test_the_first_in_order_gets_the_slot() -> None:
     pool = make_pool(PRIORITY, "a:1", *GROUPS)
     add(pool, ask("low", group=3), ask("mid", group=2), ask("top", group=1))
     assert started(pool.decide(0.0)) == {"top": "a:0"}
-
-
-# Those who wait, and those who pass them by.
 
 
 def test_a_smaller_one_passes_by_where_the_larger_one_does_not_wait() -> None:
@@ -160,9 +154,6 @@ def test_a_capped_experiment_has_no_more_leave_than_it_may_use() -> None:
         hold(pool, ask(f"x{slot}", 1, 2), f"a:{slot}", since=float(slot))
     add(pool, *(ask(f"r{number}") for number in range(4)))
     assert preempted(pool.decide(9.0)) == {"x3": "r0", "x2": "r1"}
-
-
-# Preemption.
 
 
 def test_without_preemption_nobody_is_asked_to_leave() -> None:
@@ -301,9 +292,6 @@ def test_one_preempted_starts_again_elsewhere_if_it_can() -> None:
     assert started(pool.decide(2.0)) == {"top": "a:01", "again": "b:0"}
 
 
-# Backfill.
-
-
 def test_a_less_urgent_one_may_stand_in_until_it_is_in_the_way() -> None:
     pool = make_pool(PREEMPTIVE, "a:4", *GROUPS)
     hold(pool, ask("x", 2, 1), "a:01")
@@ -356,9 +344,6 @@ def test_one_who_stands_in_does_not_turn_those_ahead_to_other_agents() -> None:
     for step in range(1, 10):
         assert preempted(pool.decide(float(step))) == {}
         assert pool.reservations()["large"] == ("a", "b")
-
-
-# Changes.
 
 
 def test_a_new_priority_counts_for_those_who_run_too() -> None:

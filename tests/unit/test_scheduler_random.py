@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ from det_jupyter.scheduler.model import (
     Request,
 )
 from det_jupyter.scheduler.pool import Pool
+from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
 from tests.unit.pool_world import fits, rebuilt
 
 AGENTS = ("a", "b", "c", "d", "e")
@@ -64,8 +67,6 @@ class Histories(RuleBasedStateMachine):
             self.pool.set_group(Group(id=group, position=float(group)))
 
     policy: Policy
-
-    # What happens.
 
     @rule(
         name=st.sampled_from(AGENTS),
@@ -170,8 +171,6 @@ class Histories(RuleBasedStateMachine):
                     )
                 )
         self.decide()
-
-    # What holds then.
 
     def decide(self) -> None:
         again = rebuilt(self.pool)
@@ -310,5 +309,20 @@ def test_random_histories_keep_every_promise(policy: Policy) -> None:
     machine = type("Histories", (Histories,), {"policy": policy})
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=40, stateful_step_count=25, deadline=None),
+        settings=settings(max_examples=30, stateful_step_count=25, deadline=None),
     )
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_busy_pool_decides_as_one_built_anew(name: str) -> None:
+    """With more who wait than may keep agents."""
+    chance = random.Random(2)
+    pool = BusyPool(POLICIES[name], num_agents=60, num_waiting=100).pool
+    for step in range(25):
+        again = rebuilt(pool)
+        ended = chance.choice(sorted(pool.running))
+        for one in (pool, again):
+            one.remove(ended)
+        assert pool.decide(float(step)) == again.decide(float(step))
+        assert pool.reservations() == again.reservations()
+        assert pool.waiting(20) == again.waiting(20)
