@@ -58,6 +58,8 @@ class SchedulerConfig(Section):
     """Fill the fullest agent first, or the emptiest."""
     allow_heterogeneous_fits: Bool = False
     """Whether a trial may span agents with different numbers of slots."""
+    reservation_depth: Annotated[Int, Field(ge=1, le=32)] = 32
+    """So many waiting trials have agents kept for them at a time."""
 
 
 class PoolConfig(Section):

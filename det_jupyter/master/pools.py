@@ -215,6 +215,7 @@ def to_rules(config: PoolConfig) -> PoolRules:
         fitting=Fitting(scheduler.fitting_policy),
         allow_heterogeneous_fits=scheduler.allow_heterogeneous_fits,
         max_aux_per_agent=config.max_aux_containers_per_agent,
+        reservation_depth=scheduler.reservation_depth,
     )
 
 

@@ -11,9 +11,9 @@ Each in order:
        urgent gang may start even there, if it fits nowhere else: it is marked as backfill, and
        rule 3 has it leave as soon as that helps.
 
-Only the first `RESERVED` who wait keep anything or have others leave; of those behind, one of each
-shape is tried, because the others of that shape would not fit either. A pass therefore costs by
-what starts and by how many shapes there are, not by how many wait.
+Only the first `reservation_depth` who wait keep anything or have others leave; of those behind,
+one of each shape is tried, because the others of that shape would not fit either. A pass therefore
+costs by what starts and by how many shapes there are, not by how many wait.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ from det_jupyter.scheduler.order import Queue, Shape
 from det_jupyter.scheduler.shares import Exchange
 from det_jupyter.scheduler.victims import Way, find_way
 from det_jupyter.scheduler.walk import Walk
-
-RESERVED = 32
 
 
 class Pass:
@@ -123,7 +121,7 @@ class Pass:
 
     def _wait(self, shape: Shape, request: Request) -> bool:
         """Keep agents for it; return whether the next of its shape is worth a look."""
-        if len(self.kept.by_request) == RESERVED or not shape.slots:
+        if len(self.kept.by_request) == self._rules.reservation_depth or not shape.slots:
             return False
         agents = self._find_promise(shape) or self._make_room(shape, request)
         if agents is not None:

@@ -48,7 +48,7 @@ def test_simulated_agents_are_named_with_their_places() -> None:
                 "pools[0].scheduler.type: got 'prio', expected priority, fair_share or "
                 "round_robin",
                 "pools[0].scheduler.weight: unknown key; there are type, preemption, "
-                "default_priority, fitting_policy, allow_heterogeneous_fits",
+                "default_priority, fitting_policy, allow_heterogeneous_fits, reservation_depth",
             ],
         ),
         (

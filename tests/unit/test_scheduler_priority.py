@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from det_jupyter.scheduler.model import Group, Request
-from det_jupyter.scheduler.passes import RESERVED
+from det_jupyter.scheduler.model import Group, PoolRules, Request
 from det_jupyter.scheduler.pool import Pool
 from tests.unit.pool_world import (
     PREEMPTIVE,
@@ -24,6 +25,7 @@ URGENT, USUAL, IDLE = (
     Group(id=3, priority=90, position=3.0),
 )
 GROUPS = (URGENT, USUAL, IDLE)
+DEPTH = PoolRules().reservation_depth
 
 
 def ids(pool: Pool) -> list[str]:
@@ -121,14 +123,23 @@ def test_what_can_never_run_keeps_nothing() -> None:
 
 def test_only_the_first_so_many_keep_agents() -> None:
     """Those behind use what is not kept."""
-    names = [f"n{number:02}" for number in range(RESERVED + 1)]
+    names = [f"n{number:02}" for number in range(DEPTH + 1)]
     pool = make_pool(PRIORITY, " ".join(f"{name}:2" for name in names), *GROUPS)
     for number, name in enumerate(names):
         hold(pool, ask(f"x{number}", 1, 2), f"{name}:0")
-    add(pool, *(ask(f"r{number}", 2, 1) for number in range(RESERVED + 8)))
+    add(pool, *(ask(f"r{number}", 2, 1) for number in range(DEPTH + 8)))
     add(pool, ask("small1", 1, 3), ask("small2", 1, 3))
     assert started(pool.decide(0.0)) == {"small1": f"{names[-1]}:1"}
-    assert len(pool.reservations()) == RESERVED
+    assert len(pool.reservations()) == DEPTH
+
+
+def test_with_a_depth_of_one_only_the_next_in_line_keeps_agents() -> None:
+    pool = make_pool(replace(PRIORITY, reservation_depth=1), "a:4 b:4", *GROUPS)
+    hold(pool, ask("x", 1, 2), "a:0")
+    hold(pool, ask("y", 2, 2), "b:01")
+    add(pool, ask("first", 4, 1), ask("second", 4, 1), ask("small", 2, 2))
+    assert started(pool.decide(0.0)) == {"small": "b:23"}
+    assert pool.reservations() == {"first": ("a",)}
 
 
 def test_max_slots_is_never_exceeded_and_those_who_are_capped_keep_nothing() -> None:
