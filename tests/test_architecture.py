@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
 # In master/ this is the shell: all the rest of it is pure.
 SHELL = {
     "__init__", "__main__", "api", "cli", "consult", "deleting", "door", "feed", "ingest",
-    "keeper", "leaving", "links", "pools_file", "routes_agents", "routes_cluster",
+    "keeper", "leaving", "links", "matching", "pools_file", "routes_agents", "routes_cluster",
     "routes_experiments", "routes_keeping", "routes_master", "routes_search",
     "routes_templates", "sampling", "serve", "service", "store", "work",
 }  # fmt: skip

@@ -148,7 +148,7 @@ class _Intake:
             found = self._work.machine.state.find_allocation(source.allocation_id)
             if found is None or is_settled(found[1], policy.action, source.rank):
                 continue
-            line = policy.first_in(lines)
+            line = self._work.matcher.first_in(policy.pattern, lines)
             if line is not None:
                 self._handle(_match(source, policy, line))
 
@@ -246,7 +246,7 @@ def _match(source: _Source, policy: Policy, line: str) -> LogMatched:
     return LogMatched(
         allocation_id=source.allocation_id,
         rank=source.rank,
-        pattern=policy.pattern.pattern,
+        pattern=policy.pattern,
         action=policy.action,
         line=line,
     )

@@ -9,8 +9,7 @@ name was disabled: neither is looked for. A line fits if the pattern is found an
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,19 +22,15 @@ Action = Literal["cancel_retries", "exclude_node"]
 class Policy:
     """A policy that has an action."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     action: Action
     name: str | None = None
-
-    def first_in(self, lines: Sequence[str]) -> str | None:
-        """Return the first line that fits."""
-        return next((line for line in lines if self.pattern.search(line)), None)
 
 
 def policies_of(config: Mapping[str, Any]) -> tuple[Policy, ...]:
     """Return the policies of an effective configuration that something follows from."""
     return tuple(
-        Policy(re.compile(entry["pattern"]), entry["action"], entry.get("name"))
+        Policy(entry["pattern"], entry["action"], entry.get("name"))
         for entry in config.get("log_policies") or ()
         if entry.get("pattern") is not None and entry.get("action") is not None
     )
@@ -58,6 +53,6 @@ def agent_of(allocation: Allocation, rank: int) -> str | None:
 def describe(config: Mapping[str, Any], pattern: str) -> str:
     """Return what to call the policy with this pattern."""
     for policy in policies_of(config):
-        if policy.pattern.pattern == pattern and policy.name:
+        if policy.pattern == pattern and policy.name:
             return f"log policy {policy.name!r}"
     return f"log policy {pattern!r}"

@@ -27,6 +27,7 @@ from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
 from det_jupyter.master.machine import Machine
+from det_jupyter.master.matching import Matcher
 from det_jupyter.master.sampling import find_problems
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.master.store import Store
@@ -76,6 +77,7 @@ class Service:
         self.is_leaving = False  # takes no more experiments
         self.problems: list[str] = []  # with files that people write for us
         self._clock = clock
+        self._matcher = Matcher()
 
     # changes
 
@@ -91,7 +93,8 @@ class Service:
 
     @contextmanager
     def _work(self) -> Iterator[Work]:
-        work = Work(self.machine, self.store, self._clock(), self._reasons(_EXPLAINED))
+        reasons = self._reasons(_EXPLAINED)
+        work = Work(self.machine, self.store, self._clock(), reasons, self._matcher)
         try:
             with self.store.transaction():
                 yield work

@@ -20,6 +20,7 @@ from det_jupyter.master.commands import (
 )
 from det_jupyter.master.events import Event
 from det_jupyter.master.machine import Machine
+from det_jupyter.master.matching import Matcher
 from det_jupyter.master.store import Store
 from det_jupyter.master.turn import Changes
 from det_jupyter.master.views import Reasons, experiment_view, trial_view
@@ -56,10 +57,19 @@ class Work:
         store: Is inside a transaction while this exists.
         now: The time of all of it.
         reasons: Say why trials do not run.
+        matcher: Looks for what log policies look for.
     """
 
-    def __init__(self, machine: Machine, store: Store, now: float, reasons: Reasons) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        store: Store,
+        now: float,
+        reasons: Reasons,
+        matcher: Matcher | None = None,
+    ) -> None:
         self.machine = machine
+        self.matcher = matcher or Matcher()
         self._reasons = reasons
         self._pools_before = machine.pools.version
         self.store = store

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import notices
+from det_jupyter.master.matching import Matcher
 from det_jupyter.master.policies import describe, is_settled, policies_of
 from det_jupyter.master.state import Allocation
 from tests.unit.machine_world import make_config
@@ -23,7 +24,7 @@ def test_only_policies_with_a_pattern_and_an_action_are_looked_for() -> None:
         {"name": "disk", "pattern": "No space left", "action": "exclude_node"},
         {"pattern": "Traceback", "action": {"type": "cancel_retries"}},
     )
-    found = [(p.name, p.pattern.pattern, p.action) for p in policies_of(config)]
+    found = [(p.name, p.pattern, p.action) for p in policies_of(config)]
     assert found == [
         ("disk", "No space left", "exclude_node"),
         (None, "Traceback", "cancel_retries"),
@@ -35,10 +36,17 @@ def test_a_configuration_without_policies_has_nothing_to_look_for() -> None:
 
 
 def test_a_line_fits_if_the_pattern_is_found_anywhere_in_it() -> None:
-    (policy,) = policies_of(with_policies({"pattern": r"CUDA.*memory", "action": "exclude_node"}))
     lines = ["fine", "RuntimeError: CUDA out of memory. Tried", "CUDA is out of memory"]
-    assert policy.first_in(lines) == "RuntimeError: CUDA out of memory. Tried"
-    assert policy.first_in(["cuda out of memory"]) is None
+    matcher = Matcher()
+    assert matcher.first_in("CUDA.*memory", lines) == "RuntimeError: CUDA out of memory. Tried"
+    assert matcher.first_in("CUDA.*memory", ["cuda out of memory"]) is None
+
+
+def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
+    matcher, slow = Matcher(), r"(a|aa)+$"
+    assert matcher.first_in(slow, ["a" * 60 + "!"]) is None
+    assert matcher.first_in(slow, ["a"]) is None, "it is looked for no more"
+    assert matcher.first_in("a", ["a"]) == "a"
 
 
 @pytest.mark.parametrize(
