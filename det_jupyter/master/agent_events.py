@@ -70,6 +70,14 @@ def _are_offered(turn: Turn, allocation: Allocation) -> bool:
     return all(agent in agents and (id < 0 or (agent, id) in offered) for agent, id in held)
 
 
+def on_agent_away(turn: Turn, agent_id: str) -> None:
+    """Start nothing on an agent that does not listen; what runs there goes on."""
+    agent = turn.state.agents.get(agent_id)
+    if agent is not None and not agent.is_away:
+        agent.is_away = True
+        turn.pools.note_agent(agent_id)
+
+
 def on_agent_lost(turn: Turn, agent_id: str) -> None:
     """Forget an agent; whatever ran there is dead, or shall be."""
     if lost := turn.state.agents.pop(agent_id, None):

@@ -234,6 +234,13 @@ class AgentRegistered(Wire):
     devices: dict[int, list[DeviceProcess]] = {}
 
 
+class AgentAway(Wire):
+    """An agent does not listen: nothing shall start there until it registers again."""
+
+    kind: Literal["agent_away"] = "agent_away"
+    agent_id: str
+
+
 class AgentLost(Wire):
     """An agent is gone and no successor came: whatever ran there is dead."""
 
@@ -289,6 +296,7 @@ Event = Annotated[
     | HparamsSampled
     | TrialJudged
     | AgentRegistered
+    | AgentAway
     | AgentLost
     | GangStarted
     | GangExited

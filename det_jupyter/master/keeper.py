@@ -1,6 +1,7 @@
 """Sees to it that this computer has an agent, and tells the machine when one is gone for good.
 
 listens to us            nothing to do
+silent for AWAY_S        nothing new is started there
 does not, lock held      it is starting, or will find us again: wait
 does not, lock free      it is dead: start another, with growing pauses when they die at once
 gone for LOST_S          whatever ran there counts as dead
@@ -16,12 +17,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter.engine.local import is_agent_running, start_agent
-from det_jupyter.master.events import AgentLost
+from det_jupyter.master.events import AgentAway, AgentLost
 from det_jupyter.master.service import Service
 
 logger = logging.getLogger(__name__)
 
 LOOK_S = 0.2
+AWAY_S = 1.0
 LOST_S = 30.0
 _PAUSES_S = (0.2, 5.0)  # first and longest, between the deaths of agents that do not last
 _LASTING_S = 10.0  # an agent that lived for so long was a good one
@@ -83,7 +85,9 @@ class Keeper:
 
     def _give_up_on_lost(self) -> None:
         links = self._service.links
-        for agent_id in list(self._service.machine.state.agents):
+        for agent_id, agent in list(self._service.machine.state.agents.items()):
+            if links.silent_s(agent_id) > AWAY_S and not agent.is_away:
+                self._service.apply(AgentAway(agent_id=agent_id))
             if links.silent_s(agent_id) < self._lost_s:
                 self._lost.discard(agent_id)
             elif agent_id not in self._lost:

@@ -25,6 +25,7 @@ from det_jupyter.master.events import (
 )
 from det_jupyter.master.lifecycle import TRANSITIONS, move
 from det_jupyter.master.policies import agent_of, describe, is_settled
+from det_jupyter.master.pool_events import unknown_pool
 from det_jupyter.master.retention import drop_unneeded, find_users, whole_removal
 from det_jupyter.master.searching import start_search
 from det_jupyter.master.state import Experiment
@@ -101,16 +102,16 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
     """Go on with an experiment that is over."""
     experiment = turn.experiment(event.experiment_id)
-    if event.config["resources"] != experiment.config["resources"]:
-        _must_be_possible(turn, experiment, event)
+    _must_be_possible(turn, experiment, event)
     reopen(turn, experiment, event.config)
     start_search(turn, experiment)
 
 
 def _must_be_possible(turn: Turn, experiment: Experiment, event: ContinueRequested) -> None:
+    if experiment.pool not in turn.pools.configs:
+        raise ConfigError([unknown_pool("resources.resource_pool", experiment.pool, turn)])
     resources = parse_config(event.config).resources
-    pool = turn.pools.pool_of(experiment)
-    if problem := find_pool_problem(turn.pools, pool, resources):
+    if problem := find_pool_problem(turn.pools, experiment.pool, resources):
         raise ConfigError([problem])
 
 

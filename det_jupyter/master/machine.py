@@ -11,7 +11,7 @@ That is what makes a restart safe: snapshot, then the later events again.
              Archive-, Delete-, ContinueRequested, RetentionSet   ──► keeping_events ┤
              SearchChangeRequested, KillTrialRequested            ──► search_events ─┤
     sampler  HparamsSampled, TrialJudged                          ──► search_events ─┼─► placing
-    agent    AgentRegistered, AgentLost                           ──► agent_events  ─┤     │
+    agent    AgentRegistered, AgentAway, AgentLost                ──► agent_events  ─┤     │
     rank     GangStarted, GangExited, RecordArrived,              ──► run_events    ─┘     │
              ValidationReported                                                            ▼
                                   StartGang, ExtendGang, SignalGang, KillGang, CloseRun (agents)
@@ -39,7 +39,7 @@ from typing import assert_never
 
 from det_jupyter.errors import DetError
 from det_jupyter.master import events
-from det_jupyter.master.agent_events import on_agent_lost, on_agent_registered
+from det_jupyter.master.agent_events import on_agent_away, on_agent_lost, on_agent_registered
 from det_jupyter.master.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.events import Event
 from det_jupyter.master.invariants import check
@@ -194,6 +194,8 @@ def _dispatch(turn: Turn, event: Event) -> None:
             on_trial_judged(turn, event)
         case events.AgentRegistered():
             on_agent_registered(turn, event)
+        case events.AgentAway():
+            on_agent_away(turn, event.agent_id)
         case events.AgentLost():
             on_agent_lost(turn, event.agent_id)
         case GangStarted():

@@ -82,9 +82,19 @@ def _problems(turn: Turn, experiment: Experiment, change: ChangeResources) -> li
             f"max_slots: got {change.max_slots}, expected at least {least} "
             f"(resources.slots_per_trial), or none; to stop its trials, pause it"
         )
-    if change.resource_pool is not None and change.resource_pool not in turn.pools.configs:
-        problems.append(unknown_pool("resource_pool", change.resource_pool, turn))
+    if change.resource_pool is not None:
+        problems += _pool_problems(turn, experiment, change.resource_pool)
     return problems
+
+
+def _pool_problems(turn: Turn, experiment: Experiment, pool: str) -> list[str]:
+    if pool not in turn.pools.configs:
+        return [unknown_pool("resource_pool", pool, turn)]
+    is_single_agent = bool(experiment.config["resources"].get("is_single_node"))
+    problem = turn.pools.find_impossibility(
+        pool, experiment.slots_per_trial, is_single_agent=is_single_agent
+    )
+    return [problem] if problem else []
 
 
 def unknown_pool(where: str, name: str, turn: Turn) -> str:

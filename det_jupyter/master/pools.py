@@ -174,10 +174,11 @@ class Pools:
         return self._impossible[asked]
 
     def lost_agents(self, name: str) -> list[AgentSlots]:
-        """Return the agents of a pool that were here, as they would be if they came back."""
+        """Return the agents of a pool that are away or lost, as they would be if they came."""
+        away = (agent for agent in self._state.agents.values() if agent.is_away)
         return [
-            _to_agent_slots(agent, self.configs[name])
-            for agent in self._state.lost_agents.values()
+            _to_agent_slots(agent.model_copy(update={"is_away": False}), self.configs[name])
+            for agent in (*self._state.lost_agents.values(), *away)
             if self.pool_of_agent(agent.id) == name
         ]
 
@@ -262,17 +263,19 @@ def parts_of(allocation: Allocation) -> tuple[Part, ...]:
 
 
 def _without_bars(agent: Agent) -> Agent:
-    return agent.model_copy(update={"disabled": [], "occupied": {}})
+    return agent.model_copy(update={"disabled": [], "occupied": {}, "is_away": False})
 
 
 def _to_agent_slots(agent: Agent, config: PoolConfig) -> AgentSlots:
     barred = set(agent.disabled)
     if not config.share_devices:
         barred |= {slot_id for slot_id, processes in agent.occupied.items() if processes}
+    if agent.is_away:
+        barred |= {slot.id for slot in agent.slots}
     usable = tuple(sorted(slot.id for slot in agent.slots if slot.id not in barred))
     return AgentSlots(
         id=agent.id,
         kind=agent.slots[0].kind if agent.slots else "cpu",
         slots=usable,
-        is_open=not agent.slots or len(agent.disabled) < len(agent.slots),
+        is_open=not agent.is_away and len(agent.disabled) < max(1, len(agent.slots)),
     )

@@ -120,6 +120,20 @@ def _used_by(experiment: Experiment, roster: Roster) -> Iterator[str]:
     yield from (ref.uuid for ref in refs if ref is not None)
 
 
+def sources_of(state: MachineState, experiment: Experiment) -> list[Experiment]:
+    """Return the other experiments, over by now, from whose checkpoints this one began."""
+    refs = [experiment.warm_start.uuid] if experiment.warm_start is not None else []
+    found = {c.experiment_id for uuid in refs if (c := state.checkpoints.get(uuid)) is not None}
+    if (continued := state.trials.get(experiment.continues or 0)) is not None:
+        found.add(continued.experiment_id)
+    over = (State.COMPLETED, State.CANCELED, State.ERROR)
+    return [
+        state.experiments[source_id]
+        for source_id in sorted(found - {experiment.id})
+        if state.experiments[source_id].state in over
+    ]
+
+
 def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | None:
     """Return the checkpoint if a trial can begin with it; None if it is gone, or about to go."""
     if ref is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from det_jupyter.config.pools import parse_pools
+from det_jupyter.config.pools import DEFAULT_POOL, parse_pools
 from det_jupyter.master.cluster import agent_status
 from det_jupyter.master.door import JsonResponse
 from det_jupyter.master.events import (
@@ -29,7 +29,15 @@ from det_jupyter.wire import (
     SetPools,
     SwitchSlots,
     TaskEntry,
+    Wire,
 )
+
+
+class Possibility(Wire):
+    """Whether something can run; None: it can."""
+
+    problem: str | None
+
 
 _FRONT = 50  # waiting trials of each pool, unless asked for more
 _MOST = 1000
@@ -59,6 +67,18 @@ def cluster_routes(service: Service) -> APIRouter:
     async def reason(trial_id: int) -> Response:
         """Return why a trial does not run, and what would start it."""
         return JsonResponse(service.why(service.find_trial(trial_id)))
+
+    @routes.get("/possible", response_model=Possibility)
+    async def possible(
+        slots: Annotated[int, Query(ge=0)], pool: str = "", is_single_agent: bool = False
+    ) -> Response:
+        """Return whether a pool could run trials of so many slots, and if not, why not."""
+        pools, name = service.machine.pools, pool or DEFAULT_POOL
+        if name not in pools.configs:
+            known = ", ".join(pools.configs)
+            return JsonResponse(Possibility(problem=f"there is no pool {name!r}, but {known}"))
+        problem = pools.find_impossibility(name, slots, is_single_agent=is_single_agent)
+        return JsonResponse(Possibility(problem=problem))
 
     @routes.get("/pools", response_model=list[PoolStatus])
     async def pools() -> Response:

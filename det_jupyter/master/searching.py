@@ -24,7 +24,7 @@ from det_jupyter.master.commands import ConsultSampler
 from det_jupyter.master.continuing import take_up
 from det_jupyter.master.lifecycle import ENDS_AS, is_stopping, move
 from det_jupyter.master.placing import make_leave, order_extend, queue
-from det_jupyter.master.retention import drop_unneeded
+from det_jupyter.master.retention import drop_unneeded, sources_of
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.turn import Turn
 from det_jupyter.records import TargetReached
@@ -139,6 +139,8 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     turn.searches.forget(experiment)
     turn.touch(experiment)
     drop_unneeded(turn, experiment)
+    for source in sources_of(turn.state, experiment):  # it needs their checkpoints no more
+        drop_unneeded(turn, source)
 
 
 def _last_words(experiment: Experiment, trials: list[Trial]) -> str:

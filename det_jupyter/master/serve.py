@@ -29,7 +29,7 @@ from det_jupyter.master.api import create_app
 from det_jupyter.master.consult import consult
 from det_jupyter.master.deleting import delete
 from det_jupyter.master.door import Guard
-from det_jupyter.master.events import PoolsSet
+from det_jupyter.master.events import AgentAway, PoolsSet
 from det_jupyter.master.keeper import Keeper
 from det_jupyter.master.leaving import leave
 from det_jupyter.master.pools_file import read_pools
@@ -82,6 +82,8 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
         logger.exception("the database cannot be opened")
         sys.exit(f"{database} cannot be used ({error}); move it away to begin with an empty one")
     _take_pools(service)
+    for agent_id in list(service.machine.state.agents):  # until they have registered with us
+        service.apply(AgentAway(agent_id=agent_id))
     return service
 
 

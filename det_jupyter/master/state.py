@@ -151,6 +151,7 @@ class Agent(Part):
     hostname: str
     pid: int
     slots: list[SlotView]
+    is_away: bool = False  # does not listen; what runs there goes on
     disabled: list[int] = []  # slots that are given out no more, by hand
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: strangers on its device
 

@@ -169,7 +169,7 @@ def _paused(trial: Trial) -> Reason:
     command = f"%det_experiment activate {trial.experiment_id}"
     remedy = Remedy(
         kind="activate",
-        sentence="activate its experiment",
+        sentence="activate its experiment; then it waits for its turn",
         command=command,
         experiment_id=trial.experiment_id,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from det_jupyter.master.events import (
+    AgentAway,
     AgentLost,
     CancelRequested,
     Event,
@@ -184,3 +185,18 @@ def test_the_orders_of_two_agents_go_each_to_its_own() -> None:
     assert [first.agent_id, second.agent_id] == ["a", "b"]  # type: ignore[union-attr]
     (kill,) = world.tell(KillRequested(experiment_id=2))
     assert kill == world.order(KillGang(allocation_id="2.2.1"), agent_id="b")
+
+
+def test_nothing_starts_on_an_agent_that_does_not_listen_until_it_is_back() -> None:
+    world = World()
+    world.tell(registered(slots=2), AgentAway(agent_id="box"))
+    assert world.tell(submitted(slots=2)) == []
+    assert world.waiting_for() == (
+        "needs 2 slots; agent box with 2 slots is not connected; can run when it is back"
+    )
+    assert started_runs(world.tell(registered(slots=2))) == ["1.1.1"]
+
+
+def test_what_runs_on_an_agent_that_does_not_listen_goes_on(world: World) -> None:
+    assert world.tell(*running(), AgentAway(agent_id="box")) == []
+    assert world.allocation_state() is AllocationState.RUNNING

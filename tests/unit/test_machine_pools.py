@@ -10,7 +10,9 @@ from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.events import (
     ActivateRequested,
     AgentLost,
+    ContinueRequested,
     DevicesReported,
+    KillRequested,
     MoveRequested,
     PauseRequested,
     PoolsSet,
@@ -415,3 +417,19 @@ def test_a_paused_experiment_keeps_its_place_in_the_queue(world: World) -> None:
 
     world.tell(*running(), *completed(), exited())
     assert (world.allocation_state(2), world.allocation_state(3)) == (STARTING, QUEUED)
+
+
+def test_an_experiment_cannot_go_where_it_could_never_run(world: World) -> None:
+    world.tell(two_pools(), registered(2, agent_id="box"), submitted(slots=2))
+    world.tell(registered(1, agent_id="gpu-1", session="s2"))
+
+    with pytest.raises(ConfigError, match="pool night has 1 agent with 1 slot"):
+        world.tell(resources(1, resource_pool="night"))
+
+
+def test_an_experiment_whose_pool_is_gone_is_not_continued(world: World) -> None:
+    world.tell(two_pools(), submitted(resources={"resource_pool": "night"}))
+    world.tell(KillRequested(experiment_id=1), PoolsSet(pools=[]))
+
+    with pytest.raises(ConfigError, match="no such pool, there are: default"):
+        world.tell(ContinueRequested(experiment_id=1, config=world.experiment(1).config))

@@ -18,6 +18,7 @@ from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.cluster import cluster_view, job_entries, task_entries
 from det_jupyter.master.events import (
     ActivateRequested,
+    AgentAway,
     AgentLost,
     ArchiveRequested,
     CancelRequested,
@@ -359,6 +360,10 @@ class RandomLife(RuleBasedStateMachine):
         possible = [id for id in self.run_ids() if id not in not_here]
         runs = data.draw(st.dictionaries(st.sampled_from(possible), st.booleans(), max_size=4))
         self.tell(registered(slots, runs, agent_id=agent_id))
+
+    @rule(agent_id=AGENTS)
+    def go_silent(self, agent_id: str) -> None:
+        self.tell(AgentAway(agent_id=agent_id))
 
     @rule(agent_id=AGENTS)
     def lose(self, agent_id: str) -> None:
