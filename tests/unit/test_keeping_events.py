@@ -283,7 +283,8 @@ def test_what_another_experiment_began_with_is_kept_until_that_is_over() -> None
     world.tell(other)
     assert world.tell(retained(0, 0, 0)) == [removal(world, 10, 30, 40)]
     world.tell(KillRequested(experiment_id=2))
-    assert removal(world, 20) in world.tell(exited("2.2.1"))
+    commands = world.tell(exited("2.2.1"))
+    assert removal(world, 20) in commands
 
 
 def test_nothing_begins_with_a_checkpoint_that_is_being_deleted() -> None:
