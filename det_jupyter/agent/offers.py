@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from det_jupyter.agent.devices import cpu_places, discover_slots
 from det_jupyter.wire import SlotView
@@ -27,10 +27,17 @@ _OFFER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=cpu:(?P<places>[1-9][
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An agent of this process, by its name at the master, and what it offers."""
+    """An agent of this process, by its name at the master, and what it offers.
+
+    Args:
+        agent_id: Its name.
+        slots: What it offers.
+        problems: What was asked for and makes no sense, for people.
+    """
 
     agent_id: str
     slots: list[SlotView]
+    problems: tuple[str, ...] = ()
 
 
 def offered_agents(
@@ -43,18 +50,20 @@ def offered_agents(
         environ: Where the variable is.
         hostname: The name of the agent if none is asked for.
     """
-    if options:
-        simulated = simulated_agents(options, where=AGENTS_OPTION)
-    else:
-        words = environ.get(AGENTS_VARIABLE, "").split()
-        simulated = simulated_agents(words, where=AGENTS_VARIABLE)
-    return simulated or [Offer(agent_id=hostname, slots=discover_slots(environ))]
+    where = AGENTS_OPTION if options else AGENTS_VARIABLE
+    words = options or environ.get(AGENTS_VARIABLE, "").split()
+    simulated, problems = simulated_agents(words, where=where)
+    for problem in problems:
+        logger.error("%s", problem)
+    offers = simulated or [Offer(agent_id=hostname, slots=discover_slots(environ))]
+    return [replace(offers[0], problems=tuple(problems)), *offers[1:]]
 
 
-def simulated_agents(words: Sequence[str], *, where: str) -> list[Offer]:
-    """Return what the words ask for; those that ask for nothing sensible are logged and ignored.
+def simulated_agents(words: Sequence[str], *, where: str) -> tuple[list[Offer], list[str]]:
+    """Return what the words ask for, and what is wrong with those that ask for nothing sensible.
 
-    >>> [(o.agent_id, len(o.slots)) for o in simulated_agents(["a=cpu:2", "b=cpu:8"], where="")]
+    >>> offers, _ = simulated_agents(["a=cpu:2", "b=cpu:8"], where="")
+    >>> [(offer.agent_id, len(offer.slots)) for offer in offers]
     [('a', 2), ('b', 8)]
     """
     offers: dict[str, Offer] = {}
@@ -68,6 +77,4 @@ def simulated_agents(words: Sequence[str], *, where: str) -> list[Offer]:
         else:
             slots = cpu_places(int(match["places"]))
             offers[match["name"]] = Offer(agent_id=match["name"], slots=slots)
-    if problems:
-        logger.error("%s: %s; ignored", where, "; ".join(problems))
-    return list(offers.values())
+    return list(offers.values()), [f"{where}: {problem}; ignored" for problem in problems]

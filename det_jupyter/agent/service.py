@@ -130,6 +130,7 @@ class Service:
             slots=self._offer.slots,
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},
+            problems=list(self._offer.problems),
         )
 
     async def _obey(self, link: Link) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 from det_jupyter.errors import CheckpointError
 from det_jupyter.wire import CheckpointView
 
+POLICY = "checkpoint_storage.save_*"
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
 
 class Checkpoint:
     """A saved state of a trial."""
@@ -45,8 +48,17 @@ class Checkpoint:
         Raises:
             CheckpointError: The checkpoint is gone or damaged.
         """
+        if self.view.state == "DELETED":
+            raise CheckpointError(
+                f"checkpoint {self.uuid} is deleted: the policy of experiment "
+                f"{self.view.experiment_id} ({POLICY}) does not keep it; checkpoints() shows "
+                "which are COMPLETED"
+            )
         if not self.path.is_dir():
-            raise CheckpointError(f"checkpoint {self.uuid}: {self.path} is not there any more")
+            raise CheckpointError(
+                f"checkpoint {self.uuid}: {self.path} is not there any more; its experiment's "
+                f"policy ({POLICY}) may have deleted it since"
+            )
         # By name: handles must not import torch, and only here is the training library needed.
         library = importlib.import_module("det_jupyter.pytorch")
         return library.load_trial_from_checkpoint_path(
@@ -56,7 +68,22 @@ class Checkpoint:
     def __repr__(self) -> str:
         metric = self.view.searcher_metric
         shown = "" if metric is None else f", metric {metric:.6g}"
+        deleted = ", deleted" if self.view.state == "DELETED" else ""
         return (
             f"Checkpoint {self.uuid} of trial {self.view.trial_id}: "
-            f"batch {self.view.steps_completed}{shown}, {self.view.size_bytes / 1e6:.1f} MB"
+            f"batch {self.view.steps_completed}{shown}, {size(self.view.size_bytes)}{deleted}"
         )
+
+
+def size(num_bytes: float) -> str:
+    """Return an amount of bytes with its unit.
+
+    >>> [size(n) for n in (0, 999, 1500, 12_345_678)]
+    ['0 B', '999 B', '1.5 kB', '12 MB']
+    """
+    unit = 0
+    while num_bytes >= 999.5 and unit < len(_UNITS) - 1:
+        num_bytes /= 1000
+        unit += 1
+    decimals = 1 if unit and num_bytes < 9.95 else 0
+    return f"{num_bytes:.{decimals}f} {_UNITS[unit]}"

@@ -181,6 +181,26 @@ class Client:
         """Return the pools with their agents."""
         return [PoolStatus.model_validate(item) for item in self.session.get("/pools")]
 
+    def problems(self) -> list[str]:
+        """Return what is wrong with the file of the pools, each a line; it changed nothing."""
+        return [str(problem) for problem in self.session.get("/status")["problems"]]
+
+    def find_impossibility(
+        self, slots: int, *, pool: str = "", is_single_agent: bool = False
+    ) -> str | None:
+        """Return why a pool can never run a trial with so many slots; None: it can, or may yet.
+
+        Args:
+            slots: How many one trial needs.
+            pool: The pool's name; without one the default pool.
+            is_single_agent: Whether it must not span agents.
+        """
+        answer = self.session.get(
+            "/possible", slots=slots, pool=pool, is_single_agent=is_single_agent
+        )
+        problem: str | None = answer["problem"]
+        return problem
+
     def set_pools(self, request: SetPools) -> list[PoolStatus]:
         """Have these pools instead of those that there are."""
         answer = self.session.put("/pools", request.model_dump(mode="json"))

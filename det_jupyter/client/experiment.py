@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.follow import Follower, LiveExperiment
 from det_jupyter.client.ranking import ranked, row_of, sortable
 from det_jupyter.client.reasons import ShownReason, telling
@@ -137,20 +137,31 @@ class Experiment(SteeredExperiment):
         return self._checkpoints(self._client.checkpoints(self.id))
 
     def best_checkpoint(self) -> Checkpoint:
-        """Return the checkpoint with the best value of the searcher's metric.
+        """Return the checkpoint with the best value of the searcher's metric, of those kept.
 
         Raises:
-            NotFound: No checkpoint was saved together with a validation yet.
+            NotFound: No checkpoint was saved together with a validation yet, or none of these
+                is kept.
         """
         measured = [c for c in self.checkpoints() if c.searcher_metric is not None]
-        if not measured:
-            raise NotFound(
+        kept = [c for c in measured if c.view.state == "COMPLETED"]
+        if not kept:
+            raise NotFound(self._no_best(len(measured)))
+        searcher = self.config["searcher"]
+        sign = 1.0 if searcher["smaller_is_better"] else -1.0
+        return min(kept, key=lambda c: (sortable(c.searcher_metric, sign), c.steps_completed))
+
+    def _no_best(self, num_deleted: int) -> str:
+        if not num_deleted:
+            return (
                 f"experiment {self.id} has no checkpoint with a validation yet; "
                 "one is saved when a validation is the best so far, and at the end"
             )
-        searcher = self.config["searcher"]
-        sign = 1.0 if searcher["smaller_is_better"] else -1.0
-        return min(measured, key=lambda c: (sortable(c.searcher_metric, sign), c.steps_completed))
+        them = "its only checkpoint" if num_deleted == 1 else f"all {num_deleted} checkpoints"
+        return (
+            f"experiment {self.id}: its policy ({POLICY}) deleted {them} with a validation; "
+            "checkpoints() shows what is left"
+        )
 
     def wait(
         self,

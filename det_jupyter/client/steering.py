@@ -148,6 +148,7 @@ class SteeredExperiment:
         *,
         trial: Trial | int | None = None,
         checkpoint: Checkpoint | str | None = None,
+        queue_anyway: bool = False,
     ) -> Self:
         """Submit it anew as an experiment of its own, with the code that it was made with.
 
@@ -155,6 +156,7 @@ class SteeredExperiment:
             config: Laid over its configuration.
             trial: The trials start from the latest checkpoint of this one.
             checkpoint: The trials start from this one.
+            queue_anyway: Submit it though no pool can run it now: slots may come.
 
         Raises:
             ConfigError: Everything that is wrong with the configuration.
@@ -175,6 +177,7 @@ class SteeredExperiment:
             python=view.python,
             cwd=view.cwd,
             notebook=view.notebook,
+            queue_anyway=queue_anyway,
             parent_id=self.id,
         )
         return type(self)(self._client, self._client.create(request).id)

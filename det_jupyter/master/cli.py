@@ -85,7 +85,7 @@ def _in_words(status: dict[str, Any]) -> str:
         )
     if not status["experiments"]:
         lines.append(f"No experiment is active; {status['num_experiments']} in all.")
-    lines += [f"Pools stay as they were: {problem}" for problem in status["problems"]]
+    lines += [f"Not followed: {problem}" for problem in status["problems"]]
     return "\n".join(lines)
 
 

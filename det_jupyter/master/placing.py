@@ -125,6 +125,7 @@ def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
         turn.touch(trial)
         return
     if allocation.state is not AllocationState.STOPPING:
+        allocation.asked_at = turn.now
         move_allocation(trial, AllocationState.STOPPING)
         turn.touch(trial)
     order_leave(turn, trial, allocation, at_once=at_once)

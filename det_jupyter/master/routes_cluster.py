@@ -93,7 +93,7 @@ def cluster_routes(service: Service) -> APIRouter:
         pools = [pool.model_dump(mode="json") for pool in parsed.pools]
         service.apply(PoolsSet(pools=pools))
         write_pools(pools, before)
-        service.problems = []
+        service.file_problems = []
         return JsonResponse(service.pools())
 
     @routes.post("/experiments/{experiment_id}/resources", response_model=ExperimentView)

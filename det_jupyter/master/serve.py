@@ -95,8 +95,8 @@ def _take_pools(service: Service) -> None:
         if pools != service.machine.state.pools:
             service.apply(PoolsSet(pools=pools))
     except DetError as error:
-        service.problems = getattr(error, "problems", [str(error)])
-        for problem in service.problems:
+        service.file_problems = getattr(error, "problems", [str(error)])
+        for problem in service.file_problems:
             logger.error("the pools stay as they were: %s", problem)
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import psutil
+
 from det_jupyter.config import parse_config
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
@@ -55,6 +57,7 @@ from det_jupyter.wire import (
 
 logger = logging.getLogger(__name__)
 
+_USER = psutil.Process().username()
 _EXPLAINED = 16  # waiting trials whose reasons are told at once; whoever asks hears of more
 _FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be there
 
@@ -75,7 +78,8 @@ class Service:
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # deleting.py carries them out
         self.machine = restore_machine(store)
         self.is_leaving = False  # takes no more experiments
-        self.problems: list[str] = []  # with files that people write for us
+        self.file_problems: list[str] = []  # with files that people write for us
+        self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
         self._clock = clock
         self._matcher = Matcher()
 
@@ -195,6 +199,7 @@ class Service:
                     devices=registration.devices,
                 )
             )
+        self._agent_problems[agent_id] = registration.problems
         self.links.open(agent_id, registration.session)
         self._act(work)
         runs = (run.allocation_id for run in registration.runs)
@@ -249,6 +254,7 @@ class Service:
             self.machine,
             progress=KnownProgress(self.store) if progress is None else progress,
             now=self._clock(),
+            own_user=_USER,
             most=most,
         )
 
@@ -275,6 +281,12 @@ class Service:
     def pools(self) -> list[PoolStatus]:
         """Return the pools with their agents and slots."""
         return pool_statuses(self.machine, self.links.is_connected)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with what people wrote for us, and was not followed."""
+        of_agents = [line for lines in self._agent_problems.values() for line in lines]
+        return [*self.file_problems, *dict.fromkeys(of_agents)]
 
     def agents(self) -> list[AgentView]:
         """Return the agents and what their slots do."""

@@ -49,6 +49,7 @@ class Allocation(Part):
     planned_target: dict[str, int] = {}  # the trial's may have moved since
     ranks: list[RankView] = []  # once the agent said that they exist
     ranks_up: dict[int, RankStarted] = {}  # which of them have journaled that they are up
+    asked_at: float | None = None  # to save its state and leave
     is_for_rest: bool = False  # asked to leave when all was saved, whatever comes after
     started_at: float | None = None
     first_step_at: float | None = None

@@ -17,6 +17,7 @@ from det_jupyter.master.state import Agent, Allocation, Trial
 from det_jupyter.master.views import Progress
 from det_jupyter.scheduler.estimate import estimate_end
 from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
 from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
 
@@ -32,6 +33,7 @@ class Whys:
         now: UTC seconds.
         most: So many waiting trials get a reason of their own by `sentence`, as each costs time.
         zone: That times of day are told in; None: this computer's.
+        own_user: Whose master it is.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class Whys:
         now: float,
         most: int,
         zone: tzinfo | None = None,
+        own_user: str = "",
     ) -> None:
         self._machine = machine
         self.progress = progress
         self.now = now
         self._left = most
         self._zone = zone
+        self._own_user = own_user
         self._surveys: dict[str, tuple[int, Survey]] = {}  # by pool, with its version
 
     def sentence(self, trial: Trial) -> str | None:
@@ -94,6 +98,7 @@ class Whys:
             now=self.now,
             zone=self._zone,
             pool_name=pool,
+            own_user=self._own_user,
         )
 
 
@@ -106,6 +111,7 @@ class _Facts:
     now: float
     zone: tzinfo | None
     pool_name: str
+    own_user: str
 
     def trial_of(self, request_id: str) -> int:
         return self.machine.pools.trial_of(request_id).id
@@ -131,6 +137,17 @@ class _Facts:
             may_stop_early=search is not None and bool(search.brackets),
             basis=f"by the progress of trial {trial.id}",
         )
+
+    def leaves_by(self, request_id: str) -> float | None:
+        """Return until when a gang that was asked to leave may take, UTC seconds."""
+        trial = self.machine.pools.trial_of(request_id)
+        if trial.allocation is None or trial.allocation.asked_at is None:
+            return None
+        config = self.machine.state.experiments[trial.experiment_id].config
+        return float(trial.allocation.asked_at + config["preemption_timeout"])
+
+    def other_pools(self) -> Mapping[str, Pool]:
+        return {name: pool for name, pool in self.machine.pools.items() if name != self.pool_name}
 
     def withheld(self) -> Mapping[str, Withheld]:
         shares = self.machine.pools.configs[self.pool_name].share_devices

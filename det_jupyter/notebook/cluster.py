@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from det_jupyter.notebook import handles
 from det_jupyter.notebook.cluster_page import ledger_page, queue_page, tables_page
-from det_jupyter.notebook.cluster_tables import MOST_ROWS, Listing, jobs_listings
+from det_jupyter.notebook.cluster_tables import MOST_ROWS, Listing, jobs_data, jobs_listings
 from det_jupyter.notebook.cluster_text import ledger_text, queue_text
 from det_jupyter.wire import ClusterView, JobEntry, PoolStatus
 
@@ -21,15 +21,18 @@ WHOLE = 1000  # that the master tells of a queue
 class Slots:
     """Who is on which slot."""
 
-    def __init__(self, view: ClusterView, *, with_all: bool = False) -> None:
+    def __init__(
+        self, view: ClusterView, *, with_all: bool = False, notes: Sequence[str] = ()
+    ) -> None:
         self.view = view
         self._with_all = with_all
+        self._notes = notes
 
     def __repr__(self) -> str:
-        return ledger_text(self.view, with_all=self._with_all)
+        return "\n".join([ledger_text(self.view, with_all=self._with_all), *self._notes])
 
     def _repr_html_(self) -> str:
-        return ledger_page(self.view)
+        return ledger_page(self.view, self._notes)
 
 
 class Queue:
@@ -56,6 +59,10 @@ class Jobs:
         """Return a table for each pool that has any, or for one pool."""
         return jobs_listings(self.view, self._pools, user_name(), pool)
 
+    def data(self, pool: str | None = None) -> Listing:
+        """Return one table of all pools, or of one, for programs."""
+        return jobs_data(self.view, user_name(), pool)
+
     def __repr__(self) -> str:
         return "\n\n".join(listing.text() for listing in self.listings())
 
@@ -69,7 +76,12 @@ def slots(*, all: bool = False) -> Slots:
     Args:
         all: Print every slot, however many there are.
     """
-    return Slots(handles.client().cluster(limit=0), with_all=all)
+    return Slots(handles.client().cluster(limit=0), with_all=all, notes=notes())
+
+
+def notes() -> list[str]:
+    """Return a line for each thing that is wrong with the file of the pools."""
+    return [f"Note: the pools stay as they were: {p}" for p in handles.client().problems()]
 
 
 def queue(*, limit: int = FRONT) -> Queue:

@@ -44,8 +44,8 @@ _LOOKS = {
 }
 
 
-def ledger_page(view: ClusterView) -> str:
-    """Return all slots as boxes, agent by agent."""
+def ledger_page(view: ClusterView, notes: Sequence[str] = ()) -> str:
+    """Return all slots as boxes, agent by agent; notes below them."""
     is_short = sum(len(a.slots) for p in view.pools for a in p.agents) <= MOST_LINES
     parts = []
     for pool in view.pools:
@@ -54,7 +54,7 @@ def ledger_page(view: ClusterView) -> str:
         if hidden := pool.agents[MOST_AGENTS:]:
             slots = [slot for agent in hidden for slot in agent.slots]
             parts.append(f"<p>… and {len(hidden):,} more agents: {escape(summary(slots))}</p>")
-    parts += [f"<p>{escape(hint)}</p>" for hint in idle_hints(view)]
+    parts += [f"<p>{escape(hint)}</p>" for hint in (*idle_hints(view), *notes)]
     return f"<div>{''.join(parts) or 'There is no pool.'}</div>"
 
 
@@ -120,7 +120,7 @@ def _table(listing: Listing, most: int) -> str:
         return f"{title}<p>{escape(listing.if_empty)}</p>"
     head = "".join(f"<th>{escape(name)}</th>" for name in listing.header)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in listing.texts(row))}</tr>"
         for row in listing.rows[:most]
     )
     more = len(listing.rows) - most

@@ -23,7 +23,10 @@ from det_jupyter.wire import (
 )
 
 MOST_ROWS = 50
-_SENTENCE = 400  # that much of one goes into a table
+_LONGEST = {"Job Name": 40, "Task Name": 40, "Description": 40}  # in a table for people
+_SENTENCE = 400  # that much of any other text goes into one
+
+Cell = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +35,8 @@ class Listing:
 
     Args:
         title: A line above it.
-        header: Names of the columns.
-        rows: Cells as text.
+        header: Names of the columns; one without a name is for people only.
+        rows: Cells as what they are; None: there is none.
         if_empty: What to say if there are no rows.
         num_unknown: How many rows there are that are not at hand.
         below: If not empty, as text each row has this line below it instead of the last column.
@@ -41,7 +44,7 @@ class Listing:
 
     title: str = ""
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Cell]]
     if_empty: str = ""
     num_unknown: int = 0
     below: Sequence[str] = ()
@@ -58,23 +61,39 @@ class Listing:
             rest = f"\n… and {more:,} more{hint}"
         return f"{title}{self._table(front)}{rest}"
 
-    def _table(self, rows: Sequence[Sequence[str]]) -> str:
+    def _table(self, rows: Sequence[Sequence[Cell]]) -> str:
+        cells = [self.texts(row) for row in rows]
         if not self.below:
-            return plain_table(self.header, rows)
-        head, *lines = plain_table(self.header[:-1], [row[:-1] for row in rows]).splitlines()
+            return plain_table(self.header, cells)
+        head, *lines = plain_table(self.header[:-1], [row[:-1] for row in cells]).splitlines()
         below = [f"\n    {text}" if text else "" for text in self.below[: len(rows)]]
         return "\n".join([head, *map("".join, zip(lines, below, strict=True))])
 
+    def texts(self, row: Sequence[Cell]) -> list[str]:
+        """Return the cells of a row as people read them: each on one line, and not too long."""
+        return [
+            one_line(shown(cell), _LONGEST.get(name, _SENTENCE))
+            for name, cell in zip(self.header, row, strict=True)
+        ]
+
     def csv(self) -> str:
-        """Return it as comma-separated values."""
+        """Return it as comma-separated values; what there is none of is empty."""
         file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows([self.header, *self.rows])
+        named = [list(row) for row in self._named_rows()]
+        rows = [[str(c).lower() if isinstance(c, bool) else c for c in row] for row in named]
+        header = [name for name in self.header if name]
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
         return file.getvalue()
 
     def json(self) -> str:
-        """Return its rows as JSON."""
-        rows = [dict(zip(self.header, row, strict=True)) for row in self.rows]
-        return json.dumps(rows, indent=2, ensure_ascii=False)
+        """Return its rows as JSON: one list, numbers as numbers."""
+        header = [name for name in self.header if name]
+        rows = [dict(zip(header, row, strict=True)) for row in self._named_rows()]
+        return f"{json.dumps(rows, indent=2, ensure_ascii=False)}\n"
+
+    def _named_rows(self) -> Iterator[list[Cell]]:
+        for row in self.rows:
+            yield [cell for name, cell in zip(self.header, row, strict=True) if name]
 
 
 def slots_listing(view: ClusterView) -> Listing:
@@ -85,10 +104,10 @@ def slots_listing(view: ClusterView) -> Listing:
         (
             agent.id,
             agent.pool,
-            str(slot.slot.id),
-            shown(slot.state != "disabled" and not slot.is_draining),
-            shown(slot.is_draining),
-            _allocation(slot) if agent.connected else "-",
+            slot.slot.id,
+            slot.state != "disabled" and not slot.is_draining,
+            slot.is_draining,
+            _allocation(slot) if agent.connected else None,
             _task_name(slot),
             slot.slot.kind,
             slot.slot.name,
@@ -100,17 +119,17 @@ def slots_listing(view: ClusterView) -> Listing:
     return Listing(header=header, rows=rows, if_empty="No agent is connected, so there are none.")
 
 
-def _allocation(slot: SlotStatus) -> str:
+def _allocation(slot: SlotStatus) -> str | None:
     if slot.allocation_id is not None:
         return slot.allocation_id
-    return "OCCUPIED" if slot.state == "occupied" else "-" if slot.state == "disabled" else "FREE"
+    return {"occupied": "OCCUPIED", "disabled": None}.get(slot.state, "FREE")
 
 
-def _task_name(slot: SlotStatus) -> str:
+def _task_name(slot: SlotStatus) -> str | None:
     if slot.trial_id is not None:
         leaving = " (leaving)" if slot.state == "leaving" else ""
         return f"Trial {slot.trial_id} (Experiment {slot.experiment_id}){leaving}"
-    return one_line(", ".join(f"pid {p.pid} {p.command}" for p in slot.processes)) or "-"
+    return ", ".join(f"pid {p.pid} {p.command}" for p in slot.processes) or None
 
 
 def agents_listing(view: ClusterView) -> Listing:
@@ -121,19 +140,19 @@ def agents_listing(view: ClusterView) -> Listing:
     return Listing(header=header, rows=rows, if_empty="No agent is connected.")
 
 
-def _agent_row(agent: AgentStatus) -> tuple[str, ...]:
+def _agent_row(agent: AgentStatus) -> tuple[Cell, ...]:
     states = [slot.state for slot in agent.slots]
     off = [slot for slot in agent.slots if slot.state == "disabled" or slot.is_draining]
     return (
         agent.id,
         agent.hostname,
         agent.pool,
-        shown(agent.connected),
-        shown(len(off) < len(agent.slots) or not agent.slots),
-        shown(any(slot.is_draining for slot in agent.slots)),
-        str(len(states)),
-        str(states.count("used") + states.count("leaving")),
-        str(states.count("free")),
+        agent.connected,
+        len(off) < len(agent.slots) or not agent.slots,
+        any(slot.is_draining for slot in agent.slots),
+        len(states),
+        states.count("used") + states.count("leaving"),
+        states.count("free"),
         signs(agent),
     )
 
@@ -145,16 +164,16 @@ def tasks_listing(tasks: Sequence[TaskEntry], pools: Sequence[PoolStatus]) -> Li
     policies = {pool.name: pool.policy for pool in pools}
     rows = [
         (
-            str(task.trial_id),
+            task.trial_id,
             task.allocation_id,
             f"Trial {task.trial_id} (Experiment {task.experiment_id})",
-            str(task.slots),
+            task.slots,
             moment(task.registered_at),
             ", ".join(dict.fromkeys(task.agent_ids)) or "unassigned",
-            str(task.priority) if policies.get(task.pool, "priority") == "priority" else "N/A",
+            task.priority if policies.get(task.pool, "priority") == "priority" else None,
             task.pool,
-            "-",
-            one_line(task.waiting_for or "-", _SENTENCE),
+            None,
+            task.waiting_for,
         )
         for task in tasks
     ]
@@ -197,11 +216,11 @@ def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone:
               "State", "User")  # fmt: skip
     rows = [
         (
-            "N/A" if job.jobs_ahead is None else str(job.jobs_ahead),
-            str(job.experiment_id),
+            job.jobs_ahead,
+            job.experiment_id,
             "EXPERIMENT",
-            one_line(job.name),
-            str(job.priority) if ranks_by == "Priority" else f"{job.weight:g}",
+            job.name,
+            job.priority if ranks_by == "Priority" else job.weight,
             moment(job.created_at),
             f"{job.slots_held}/{job.slots_wanted}",
             job_state(job),
@@ -210,8 +229,33 @@ def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone:
         for job in jobs
         if job.pool == pool.name
     ]
-    title = "" if is_alone else f"Pool {pool.name}"
+    title = "" if is_alone else f"Pool {one_line(pool.name)}"
     return Listing(title=title, header=header, rows=rows, if_empty="No experiment runs or waits.")
+
+
+def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> Listing:
+    """Return one table for programs, of all pools or of one: the same columns in each row."""
+    header = ("#", "ID", "Type", "Job Name", "Priority", "Weight", "Submitted", "Slots Acquired",
+              "Slots Needed", "State", "User", "Resource Pool")  # fmt: skip
+    rows = [
+        (
+            job.jobs_ahead,
+            job.experiment_id,
+            "EXPERIMENT",
+            job.name,
+            job.priority,
+            job.weight,
+            moment(job.created_at),
+            job.slots_held,
+            job.slots_wanted,
+            job_state(job),
+            user,
+            job.pool,
+        )
+        for job in jobs
+        if pool in (None, job.pool)
+    ]
+    return Listing(header=header, rows=rows)
 
 
 def job_state(job: JobEntry) -> str:
@@ -229,13 +273,13 @@ def pools_listing(pools: Sequence[PoolStatus]) -> Listing:
         (
             pool.name,
             pool.policy,
-            shown(pool.preemption),
-            str(pool.default_priority) if pool.policy == "priority" else "N/A",
-            str(len(pool.agents)),
-            str(pool.num_slots),
-            str(pool.num_free),
-            str(pool.num_waiting),
-            one_line(pool.description or "-"),
+            pool.preemption,
+            pool.default_priority if pool.policy == "priority" else None,
+            len(pool.agents),
+            pool.num_slots,
+            pool.num_free,
+            pool.num_waiting,
+            pool.description or None,
         )
         for pool in pools
     ]

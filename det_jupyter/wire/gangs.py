@@ -114,6 +114,7 @@ class RegisterAgent(Wire):
     slots: list[SlotView]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # who else uses them, by slot id
+    problems: list[str] = []  # with what it was told to offer, for people
 
 
 class Offsets(Wire):
