@@ -182,7 +182,7 @@ class Client:
         return [PoolStatus.model_validate(item) for item in self.session.get("/pools")]
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the file of the pools, each a line; it changed nothing."""
+        """Return what people wrote for the master and it cannot follow, such as `pools.yaml`."""
         return [str(problem) for problem in self.session.get("/status")["problems"]]
 
     def find_impossibility(

@@ -226,7 +226,7 @@ def on_pools_set(turn: Turn, event: PoolsSet) -> None:
             )
         )
     turn.state.pools = event.pools
-    turn.pools.rebuild()
+    turn.pools.redefine()
 
 
 def _living(turn: Turn, experiment_id: int) -> Experiment:

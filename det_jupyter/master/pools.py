@@ -5,15 +5,15 @@ a pool made anew decides as the live one does (det_jupyter/scheduler). Whoever c
 experiment or an agent touches it afterwards (turn.py), and the pools take note.
 
     trial                               in its pool
-    QUEUED                              waits (in the pool that its experiment asks for)
-    STARTING, RUNNING, STOPPING         holds slots (in the pool of its agent)
+    QUEUED                              waits, in the pool that its experiment asks for
+    STARTING, RUNNING, STOPPING         holds slots, in the pool of each of its agents
     anything else                       is not there
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
 from det_jupyter.master.state import Agent, Allocation, Experiment, MachineState, Trial
@@ -34,9 +34,9 @@ from det_jupyter.wire import AllocationState
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a trial is in the pools."""
+    """Where a trial is in the pools: in several if its gang spans agents of several."""
 
-    pool: str
+    pools: tuple[str, ...]
     request_id: str
     waits: bool
     is_leaving: bool
@@ -51,10 +51,15 @@ class Pools:
 
     def __init__(self, state: MachineState) -> None:
         self._state = state
-        self.rebuild()
+        self._num_noted = 0  # changes that the present pools do not count
+        self._build()
 
-    def rebuild(self) -> None:
-        """Begin anew from the state."""
+    def redefine(self) -> None:
+        """Begin anew with the pools that the state names now."""
+        self._num_noted = self.version + 1
+        self._build()
+
+    def _build(self) -> None:
         state = self._state
         self.configs = {pool.pool_name: pool for pool in parse_pools({"pools": state.pools}).pools}
         self._pools = {name: Pool(to_rules(config)) for name, config in self.configs.items()}
@@ -63,6 +68,7 @@ class Pools:
         self._agents: dict[str, str] = {}  # the pool of each
         self._groups: dict[int, set[str]] = {}  # the pools that know an experiment
         self._allocations: dict[str, int] = {}  # trial by request
+        self._whole: dict[str, tuple[int, ...] | None] = {}  # all slots of each agent
         self._impossible: dict[tuple[str, int, bool], str | None] = {}  # what was asked before
         for agent in state.agents.values():
             self.note_agent(agent.id)
@@ -76,8 +82,9 @@ class Pools:
 
     def note_agent(self, agent_id: str) -> None:
         """Take note of an agent as it is now, or that it is gone."""
-        self._impossible.clear()
+        self._num_noted += 1
         agent = self._state.agents.get(agent_id)
+        self._note_whole(agent_id, agent)
         if agent is None:
             if pool := self._agents.pop(agent_id, None):
                 self._pools[pool].remove_agent(agent_id)
@@ -85,6 +92,13 @@ class Pools:
         name = self.pool_of_agent(agent_id)
         self._agents[agent_id] = name
         self._pools[name].set_agent(_to_agent_slots(agent, self.configs[name]))
+
+    def _note_whole(self, agent_id: str, agent: Agent | None) -> None:
+        """Forget what pools could run if that may have changed."""
+        whole = None if agent is None else tuple(slot.id for slot in agent.slots)
+        if whole != self._whole.get(agent_id):
+            self._whole[agent_id] = whole
+            self._impossible.clear()
 
     def note_experiment(self, experiment: Experiment) -> None:
         """Take note of what an experiment may have."""
@@ -102,27 +116,31 @@ class Pools:
         if before == now:
             return
         if before is not None and (
-            now is None or (before.pool, before.request_id) != (now.pool, now.request_id)
+            now is None or (before.pools, before.request_id) != (now.pools, now.request_id)
         ):
-            self._pools[before.pool].remove(before.request_id)
+            for name in before.pools:
+                self._pools[name].remove(before.request_id)
             del self._places[trial.id]
             del self._allocations[before.request_id]
         if now is not None:
             assert trial.allocation is not None
-            self._enter(trial, trial.allocation, now)
+            for name in now.pools:
+                self._enter(name, trial, trial.allocation, now)
             self._places[trial.id] = now
             self._allocations[now.request_id] = trial.id
 
-    def _enter(self, trial: Trial, allocation: Allocation, place: _Place) -> None:
-        pool = self._pools[place.pool]
+    def _enter(self, name: str, trial: Trial, allocation: Allocation, place: _Place) -> None:
+        pool = self._pools[name]
         experiment = self._state.experiments[trial.experiment_id]
         if experiment.id not in pool.groups:
-            self._groups.setdefault(experiment.id, set()).add(place.pool)
+            self._groups.setdefault(experiment.id, set()).add(name)
             pool.set_group(_to_group(experiment))
         if place.waits:
             pool.add(to_request(trial, experiment))
         elif allocation.id not in pool.running:
-            pool.hold(_to_running(trial, experiment, allocation))
+            running = _to_running(trial, experiment, allocation)
+            own = (part for part in running.parts if self.pool_of_agent(part.agent_id) == name)
+            pool.hold(replace(running, parts=tuple(own)))
         elif place.is_leaving:
             pool.leave(allocation.id)
 
@@ -132,10 +150,10 @@ class Pools:
             return None
         if allocation.state is AllocationState.QUEUED:
             experiment = self._state.experiments[trial.experiment_id]
-            return _Place(self.pool_of(experiment), allocation.id, True, False)
-        assert allocation.agent_id is not None
+            return _Place((self.pool_of(experiment),), allocation.id, True, False)
+        pools = dict.fromkeys(self.pool_of_agent(agent_id) for agent_id in allocation.agent_ids)
         is_leaving = allocation.state is AllocationState.STOPPING
-        return _Place(self.pool_of_agent(allocation.agent_id), allocation.id, False, is_leaving)
+        return _Place(tuple(pools), allocation.id, False, is_leaving)
 
     # questions
 
@@ -184,8 +202,8 @@ class Pools:
 
     @property
     def version(self) -> int:
-        """Counts the changes of all pools."""
-        return sum(pool.version for pool in self._pools.values())
+        """Counts the changes of all pools, and of what there is to say of their agents."""
+        return self._num_noted + sum(pool.version for pool in self._pools.values())
 
     def undecided(self) -> Iterable[Pool]:
         """Yield the pools that have changed since their last pass, which is due now."""

@@ -48,10 +48,6 @@ class Roster:
         if held:
             self._held[trial.id] = held
 
-    def forget(self, trial: Trial) -> None:
-        """Forget a trial that is over and deleted."""
-        self._living.get(trial.experiment_id, {}).pop(trial.id, None)
-
     def holding(self, agent_id: str) -> list[Trial]:
         """Return the trials that hold slots of an agent."""
         return self._listed(self._holding.get(agent_id, {}))

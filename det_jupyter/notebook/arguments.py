@@ -68,8 +68,22 @@ class HelpShown(Exception):
 def experiment_number(text: str) -> int:
     """Return the number of an experiment."""
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected the number of an experiment")
+        message = f"got {text!r}, expected the number of an experiment"
+        raise argparse.ArgumentTypeError(message + number_hint(text))
     return int(text)
+
+
+def number_hint(text: str) -> str:
+    """Return what to type instead of an expression: IPython fills in what is in braces.
+
+    >>> number_hint("w.id"), number_hint("w"), number_hint("{w.id}"), number_hint("7a")
+    ('; write {w.id}', '; write {w.id}', '; w.id is not defined here', '')
+    """
+    if text.startswith("{") and text.endswith("}"):
+        return f"; {text[1:-1]} is not defined here"
+    if not all(part.isidentifier() for part in text.split(".")):
+        return ""
+    return f"; write {{{text if '.' in text else f'{text}.id'}}}"
 
 
 def positive(text: str) -> float:
@@ -130,10 +144,14 @@ def cell_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-large", action="store_true", help="send more than 1 GiB of captured data"
     )
+    _add_queue_anyway(parser)
+    return parser
+
+
+def _add_queue_anyway(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--queue-anyway", action="store_true", help="submit it though no pool can run it now"
     )
-    return parser
 
 
 def line_parser() -> argparse.ArgumentParser:
@@ -170,6 +188,7 @@ def line_parser() -> argparse.ArgumentParser:
     source = fork.add_mutually_exclusive_group()
     source.add_argument("--trial", type=int, metavar="N", help="start from its latest checkpoint")
     source.add_argument("--checkpoint", metavar="UUID", help="start from this checkpoint")
+    _add_queue_anyway(fork)
     help_on = verbs.add_parser("?", help="explain a key of the configuration")
     help_on.add_argument("path", nargs="?", default="", help="such as searcher.divisor")
     return parser

@@ -80,8 +80,8 @@ def slots(*, all: bool = False) -> Slots:
 
 
 def notes() -> list[str]:
-    """Return a line for each thing that is wrong with the file of the pools."""
-    return [f"Note: the pools stay as they were: {p}" for p in handles.client().problems()]
+    """Return a line for each thing that people wrote for the master and that it cannot follow."""
+    return [f"Note: not followed: {problem}" for problem in handles.client().problems()]
 
 
 def queue(*, limit: int = FRONT) -> Queue:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Sequence, Set
 
-import yaml
 from IPython.core.error import UsageError
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.errors import ConfigError, DetError, NotFound
-from det_jupyter.notebook import cluster, handles
+from det_jupyter.errors import NotFound
+from det_jupyter.notebook import cluster, handles, job_verbs
 from det_jupyter.notebook.cluster_tables import (
     Listing,
     agents_listing,
@@ -21,19 +19,11 @@ from det_jupyter.notebook.cluster_tables import (
     tasks_listing,
 )
 from det_jupyter.notebook.cluster_text import agent_title, signs, summary
-from det_jupyter.notebook.det_arguments import OPERATIONS
 from det_jupyter.notebook.pool_verbs import set_pools
-from det_jupyter.notebook.steering_verbs import describe_place, print_why
-from det_jupyter.wire import (
-    AgentStatus,
-    ChangeResources,
-    ExperimentView,
-    MoveInQueue,
-    PoolStatus,
-    SwitchSlots,
-)
+from det_jupyter.notebook.steering_verbs import print_why
+from det_jupyter.wire import AgentStatus, PoolStatus, SwitchSlots
 
-_OPERATION = re.compile(r"(\d+)\.([a-z-]+)=(.*)", re.DOTALL)
+_MOST_NAMED = 5  # trials, by their numbers
 
 
 def run(options: argparse.Namespace, cell: str | None) -> None:
@@ -60,16 +50,26 @@ def run(options: argparse.Namespace, cell: str | None) -> None:
         case _ if verb == "set":
             set_pools(options, cell)
         case _:
-            _print([pools_listing(handles.client().pools())], options)
+            _print([pools_listing(handles.client().pools())], options, notes=cluster.notes())
 
 
-def _print(listings: Sequence[Listing], options: argparse.Namespace, above: str = "") -> None:
+def _print(
+    listings: Sequence[Listing],
+    options: argparse.Namespace,
+    *,
+    above: str = "",
+    data: Listing | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Print tables for people, or for programs one document: `data`, or the only table."""
     if options.csv or options.json:
-        for listing in listings:
-            print(listing.csv() if options.csv else listing.json(), end="")
+        whole = data or listings[0]
+        print(whole.csv() if options.csv else whole.json(), end="")
+        if whole.num_unknown:
+            print(f"… and {whole.num_unknown:,} more", file=sys.stderr)
         return
     most = {"most": None} if options.all else {}
-    print(above + "\n\n".join(listing.text(**most) for listing in listings))
+    print("\n".join([above + "\n\n".join(table.text(**most) for table in listings), *notes]))
 
 
 def _slots_or_agents(options: argparse.Namespace) -> None:
@@ -103,16 +103,31 @@ def _switch(options: argparse.Namespace) -> None:
         drain=getattr(options, "drain", False),
     )
     for name in names:
-        print(_describe_agent(client.switch_slots(name, request), options))
+        print(_describe_agent(client.switch_slots(name, request), is_enabled=is_enabled))
 
 
-def _describe_agent(agent: AgentStatus, options: argparse.Namespace) -> str:
-    done = f"{agent_title(agent)}: {summary(agent.slots)}"
-    holding = [s for s in agent.slots if s.is_draining or s.state == "leaving"]
-    if options.verb == "enable" or not holding:
-        return f"{done}."
-    how = "may finish" if options.drain else "are asked to save their state and leave"
-    return f"{done}. The trials on {len(holding)} of them {how}."
+def _describe_agent(agent: AgentStatus, *, is_enabled: bool) -> str:
+    """Return how an agent is now; if slots were taken out, also what becomes of the trials."""
+    done = f"{agent_title(agent)}: {summary(agent.slots)}."
+    if is_enabled:
+        return done
+    held = [(slot.trial_id, slot) for slot in agent.slots if slot.trial_id is not None]
+    leaving = {i for i, slot in held if slot.state == "leaving"}
+    staying = {i for i, slot in held if slot.is_draining} - leaving
+    if leaving:
+        asked = "is asked to save its" if len(leaving) == 1 else "are asked to save their"
+        done += f" {_trials(leaving)} {asked} state and leave."
+    if staying:
+        done += f" {_trials(staying)} may finish first."
+    return done
+
+
+def _trials(ids: Set[int]) -> str:
+    front, more = sorted(ids)[:_MOST_NAMED], len(ids) - _MOST_NAMED
+    words = [*map(str, front), *([f"{more:,} more"] if more > 0 else [])]
+    if len(words) == 1:
+        return f"Trial {words[0]}"
+    return f"Trials {', '.join(words[:-1])} and {words[-1]}"
 
 
 def _job(options: argparse.Namespace) -> None:
@@ -121,82 +136,16 @@ def _job(options: argparse.Namespace) -> None:
             jobs = cluster.jobs()
             if options.pool is not None:
                 _find_pool(handles.client().pools(), options.pool)
-            _print(jobs.listings(options.pool), options)
+            _print(jobs.listings(options.pool), options, data=jobs.data(options.pool))
         case "move":
-            print(describe_place(_move(options.id, options.ahead_of, options.behind)))
+            job_verbs.move(options)
         case "update":
-            _update(options)
+            job_verbs.update(options)
         case _:
-            _update_several(options.operations)
+            job_verbs.update_several(options.operations)
 
 
 def _find_pool(pools: Sequence[PoolStatus], name: str) -> None:
     if all(pool.name != name for pool in pools):
         known = ", ".join(pool.name for pool in pools)
         raise NotFound(f"there is no pool {name!r}; there are: {known}")
-
-
-def _move(experiment_id: int, ahead_of: int | None, behind: int | None) -> ExperimentView:
-    request = ask_for(MoveInQueue, ahead_of=ahead_of, behind=behind)
-    return handles.client().move(experiment_id, request)
-
-
-def _update(options: argparse.Namespace) -> None:
-    change = ask_for(
-        ChangeResources,
-        priority=options.priority,
-        weight=options.weight,
-        resource_pool=options.resource_pool,
-    )
-    moves = options.ahead_of is not None or options.behind is not None
-    if change == ChangeResources() and not moves:
-        raise UsageError(
-            "%det job update: nothing to change; give --priority, --weight, --resource-pool, "
-            "--ahead-of or --behind-of"
-        )
-    if change != ChangeResources():
-        view = handles.client().change_resources(options.id, change)
-    if moves:
-        view = _move(options.id, options.ahead_of, options.behind)
-    print(describe_place(view))
-
-
-def _update_several(texts: Sequence[str]) -> None:
-    """Read all operations before the first is carried out; then each, whatever becomes of it."""
-    problems: list[str] = []
-    operations: list[tuple[int, str, Any]] = []
-    for text in texts:
-        try:
-            operations.append(_read_operation(text))
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    for experiment_id, name, value in operations:
-        try:
-            print(describe_place(_carry_out(experiment_id, name, value)))
-        except DetError as error:
-            field = name.replace("-", "_")
-            problems.append(f"{experiment_id}.{name}: {str(error).removeprefix(f'{field}: ')}")
-    if problems:
-        raise ConfigError(problems)
-
-
-def _read_operation(text: str) -> tuple[int, str, Any]:
-    found = _OPERATION.fullmatch(text)
-    if found is None or found[2] not in OPERATIONS:
-        raise ConfigError(
-            [f"got {text!r}, expected ID.OPERATION=VALUE with one of {', '.join(OPERATIONS)}"]
-        )
-    value: Any = found[3] if found[2] == "resource-pool" else yaml.safe_load(found[3] or "null")
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or value == "":
-        raise ConfigError([f"{text}: expected a value after the ="])
-    return int(found[1]), found[2], value
-
-
-def _carry_out(experiment_id: int, name: str, value: Any) -> ExperimentView:
-    if name in ("ahead-of", "behind-of"):
-        ahead, behind = (value, None) if name == "ahead-of" else (None, value)
-        return _move(experiment_id, ahead, behind)
-    given = {name.replace("-", "_"): value}
-    return handles.client().change_resources(experiment_id, ask_for(ChangeResources, **given))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from det_jupyter.notebook.arguments import LineParser, experiment_number, positive
+from det_jupyter.notebook.arguments import LineParser, experiment_number, number_hint, positive
 
 EPILOG = """examples:
   %det slots                          who is on which slot
@@ -46,7 +46,7 @@ def det_parser() -> argparse.ArgumentParser:
 def _trial_number(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, expected the number of a trial, or --experiment ID"
+            f"got {text!r}, expected the number of a trial, or --experiment ID{number_hint(text)}"
         )
     return int(text)
 

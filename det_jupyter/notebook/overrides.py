@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from itertools import combinations
 from typing import Any
 
 import yaml
@@ -16,18 +18,37 @@ def read_overrides(assignments: Iterable[str], cell: str | None) -> dict[str, An
     """Return the YAML of a cell, if there is one, with the assignments laid over it.
 
     Raises:
-        ConfigError: All that cannot be read.
+        ConfigError: All that cannot be read, and all assignments that undo one another.
     """
     document = parse_yaml(below_magic(cell)) if cell is not None and cell.strip() else {}
+    parsed: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     for text in assignments:
         try:
-            document = merge(document, _parse_assignment(text))
+            parsed[text] = _parse_assignment(text)
         except ConfigError as error:
             problems += error.problems
+    for first, second in combinations(parsed, 2):
+        both = merge(parsed[first], parsed[second])
+        if not (_is_in(parsed[first], both) and _is_in(parsed[second], both)):
+            problems.append(f"--config: got {first} and {second}, expected only one of them")
     if problems:
         raise ConfigError(problems)
-    return document
+    return reduce(merge, parsed.values(), document)
+
+
+def _is_in(part: Any, whole: Any) -> bool:
+    """Return whether what a part says holds in the whole too.
+
+    >>> whole = {"a": {"b": 1, "c": [1, 2]}}
+    >>> [_is_in(part, whole) for part in ({"a": {"b": 1}}, {"a": {"c": [2]}}, {"a": {"b": 2}})]
+    [True, True, False]
+    """
+    if isinstance(part, Mapping) and isinstance(whole, Mapping):
+        return all(key in whole and _is_in(value, whole[key]) for key, value in part.items())
+    if isinstance(part, list) and isinstance(whole, list):
+        return all(item in whole for item in part)
+    return bool(part == whole)
 
 
 def _parse_assignment(text: str) -> dict[str, Any]:

@@ -16,9 +16,9 @@ import yaml
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.det_arguments import OPERATIONS
 from det_jupyter.wire import ChangeResources, ExperimentView, MoveInQueue, PoolStatus
 
-OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")
 _FIELDS = {"resource-pool": "resource_pool", "ahead-of": "ahead_of", "behind-of": "behind"}
 _OPERATION = re.compile(r"(\d+)\.([a-z-]+)=(.*)", re.DOTALL)
 
@@ -40,12 +40,8 @@ class Change:
         return self.request.behind if ahead_of is None else ahead_of
 
 
-def read_operations(texts: Iterable[str]) -> list[Change]:
-    """Return the changes that `3.priority=10 5.ahead-of=3` stands for.
-
-    Raises:
-        ConfigError: All that cannot be read.
-    """
+def read_operations(texts: Iterable[str]) -> tuple[list[Change], list[str]]:
+    """Return the changes that `3.priority=10 5.ahead-of=3` stands for, and what is unreadable."""
     changes: list[Change] = []
     problems: list[str] = []
     for text in texts:
@@ -53,9 +49,7 @@ def read_operations(texts: Iterable[str]) -> list[Change]:
             changes.append(_read_operation(text))
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    return changes
+    return changes, problems
 
 
 def _read_operation(text: str) -> Change:
@@ -65,27 +59,31 @@ def _read_operation(text: str) -> Change:
             [f"got {text!r}, expected ID.OPERATION=VALUE with one of {', '.join(OPERATIONS)}"]
         )
     name, where = found[2], f"{int(found[1])}.{found[2]}"
-    if not found[3].strip():
+    value = found[3].strip() if name == "resource-pool" else _read_number(found[3])
+    if value in (None, ""):
         raise ConfigError([f"{text}: expected a value after the ="])
-    value: Any = found[3]
-    if name != "resource-pool":
-        try:
-            value = yaml.safe_load(found[3])
-        except yaml.YAMLError:  # then it is no number either, which is told below
-            value = found[3]
     field = _FIELDS.get(name, name)
-    kind = MoveInQueue if field in ("ahead_of", "behind") else ChangeResources
     try:
-        request = ask_for(kind, **{field: value})
+        request = _ask_to_set(field, value)
     except ConfigError as error:
-        raise ConfigError([_placed(where, problem) for problem in error.problems]) from None
-    if value is None:
-        raise ConfigError([f"{text}: expected a value after the ="])
+        told = [problem.partition(": ")[2] for problem in error.problems]
+        raise ConfigError([f"{where}: {problem}" for problem in told]) from None
     return Change(experiment_id=int(found[1]), where=where, request=request)
 
 
-def _placed(where: str, problem: str) -> str:
-    return f"{where}: {problem.partition(': ')[2]}"
+def _ask_to_set(field: str, value: Any) -> ChangeResources | MoveInQueue:
+    if field in ("ahead_of", "behind"):
+        return ask_for(MoveInQueue, **{field: value})
+    return ask_for(ChangeResources, **{field: value})
+
+
+def _read_number(text: str) -> Any:
+    """Return what YAML says; what is no number comes back as something that is refused as such."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return text if isinstance(value, bool) else value
 
 
 @dataclass(slots=True)
@@ -104,32 +102,39 @@ def find_problems(
 
     Args:
         changes: In the order in which they are to be made.
-        views: The experiments that there are.
+        views: The experiments that they name, those that there are.
         pools: The pools that there are.
     """
     places = {i: _Place(view.pool, view.priority) for i, view in views.items()}
     policies = {pool.name: pool.policy for pool in pools}
     problems: list[str] = []
+    told: set[int] = set()  # experiments that are not in the queue
     for change in changes:
-        missing = [i for i in (change.experiment_id, change.anchor_id) if i is not None]
-        found = list(_not_in_the_queue(missing, views))
+        found = list(_find_missing(change, views, told))
         match change.request:
             case ChangeResources() as request:
                 found += _find_wrong_values(request, policies)
-                if not found:
+                if not found and change.experiment_id not in told:
                     _follow(change, request, places[change.experiment_id])
-            case MoveInQueue() if not found:
+            case MoveInQueue() if told.isdisjoint((change.experiment_id, change.anchor_id)):
                 found += _find_wrong_move(change, places, policies)
         problems += [f"{change.where}: {problem}" for problem in found]
     return problems
 
 
-def _not_in_the_queue(ids: Iterable[int], views: Mapping[int, ExperimentView]) -> Iterator[str]:
-    for i in ids:
-        if i not in views:
-            yield f"there is no experiment {i}"
-        elif views[i].state.is_terminal:
-            yield f"experiment {i} is over ({views[i].state})"
+def _find_missing(
+    change: Change, views: Mapping[int, ExperimentView], told: set[int]
+) -> Iterator[str]:
+    """Yield which of the experiments are not in the queue, each the first time it is named."""
+    for i in (change.experiment_id, change.anchor_id):
+        view = None if i is None else views.get(i)
+        if i is None or i in told or (view is not None and not view.state.is_terminal):
+            continue
+        told.add(i)
+        if view is None:
+            yield f"there is no experiment {i}; %det job list shows those that are not over"
+        else:
+            yield f"experiment {i} is over ({view.state})"
 
 
 def _find_wrong_values(request: ChangeResources, policies: Mapping[str, str]) -> Iterator[str]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from IPython.core.error import StdinNotImplementedError, UsageError
 
+from det_jupyter.client import Checkpoint
 from det_jupyter.client.asking import ask_for
+from det_jupyter.client.checkpoint import size
 from det_jupyter.client.reasons import is_queued, reason_text
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook import handles
 from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.notebook.overrides import read_overrides
 from det_jupyter.notebook.tables import counted
-from det_jupyter.notebook.view.words import size
 from det_jupyter.wire import ChangeResources, ExperimentView
 
 _DONE = {"archive": "hidden from lists", "unarchive": "shown in lists again"}
@@ -82,13 +84,36 @@ def set_retention(options: argparse.Namespace) -> None:
         print(f"  {checkpoint!r}")
     if (more := len(doomed) - _MOST_CHECKPOINTS) > 0:
         print(f"  … and {more:,} more")
-    amount = size(sum(checkpoint.view.size_bytes for checkpoint in doomed))
-    what = f"{counted(len(doomed), 'checkpoint')} ({amount}) of experiment {options.id}"
-    if doomed and not options.yes and not _is_sure(f"Delete {what}?", "retention"):
+    question = f"Delete {_amount(doomed)} of experiment {options.id}?"
+    if doomed and not options.yes and not _is_sure(question, "retention"):
         print("Nothing is deleted, and the policy stays as it is.")
         return
-    experiment.set_retention(**policy)
-    print(f"Deleted {what}.")
+    before = [c for c in experiment.checkpoints() if c.view.state == "COMPLETED"]
+    deleted = experiment.set_retention(**policy)
+    print(_describe_retention(options, before, deleted))
+
+
+def _amount(checkpoints: Sequence[Checkpoint]) -> str:
+    num_bytes = sum(checkpoint.view.size_bytes for checkpoint in checkpoints)
+    return f"{counted(len(checkpoints), 'checkpoint')} ({size(num_bytes)})"
+
+
+def _describe_retention(
+    options: argparse.Namespace, before: Sequence[Checkpoint], deleted: Sequence[Checkpoint]
+) -> str:
+    gone = {checkpoint.uuid for checkpoint in deleted}
+    stay = [c for c in before if c.uuid not in gone and c.path.is_dir()]
+    per_trial = options.save_trial_best + options.save_trial_latest
+    of_trials = Counter(checkpoint.view.trial_id for checkpoint in stay)
+    most_kept = options.save_experiment_best + sum(min(n, per_trial) for n in of_trials.values())
+    are_in_use = len(stay) > most_kept
+    if deleted:
+        rest = "; others that would go are in use and stay for now" if are_in_use else ""
+        return f"Deleted {_amount(deleted)} of experiment {options.id}{rest}."
+    why = f"the policy keeps {counted(len(stay), 'checkpoint')}" if stay else "none is left"
+    if are_in_use:
+        why = "those that would go are in use and stay for now"
+    return f"Nothing of experiment {options.id} was to be deleted; {why}."
 
 
 def _is_sure(question: str, verb: str) -> bool:
@@ -111,7 +136,12 @@ def fork(options: argparse.Namespace, cell: str | None) -> NotebookExperiment:
     """Submit an experiment anew, with changes."""
     config = read_overrides(options.overrides, cell)
     parent = handles.experiment(options.id)
-    child = parent.fork(config, trial=options.trial, checkpoint=options.checkpoint)
+    child = parent.fork(
+        config,
+        trial=options.trial,
+        checkpoint=options.checkpoint,
+        queue_anyway=options.queue_anyway,
+    )
     print(f"Experiment {child.id} is a fork of experiment {options.id}.")
     return child
 

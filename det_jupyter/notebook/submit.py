@@ -6,12 +6,12 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.client import Client
 from det_jupyter.config import ExperimentConfig, notices, parse_yaml
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
 from det_jupyter.notebook import handles
@@ -19,7 +19,7 @@ from det_jupyter.notebook.capture import capture, find_entrypoint_problem
 from det_jupyter.notebook.drafts import Draft, below_magic
 from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.notebook.tables import counted
-from det_jupyter.wire import Capsule, CreateExperiment, PoolStatus
+from det_jupyter.wire import Capsule, CreateExperiment
 
 
 def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
@@ -51,7 +51,7 @@ def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperi
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     """Check everything as `submit` does and print what would travel; submit nothing."""
     draft, config, capsule = _prepare(cell, options, shell)
-    print(f"“{config.name}” is ready to run on {config.resources.slots_per_trial} slot(s).")
+    print(f"“{config.name}” is ready {_to_run(config, handles.client())}.")
     print("It takes with it:")
     for item in capsule.captured:
         where = f"from {item.cell}" if item.cell else ""
@@ -61,6 +61,17 @@ def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     for notice in capsule.notices:
         print(f"Note: {notice}")
     print_notices(draft)
+
+
+def _to_run(config: ExperimentConfig, client: Client) -> str:
+    asked = config.resources
+    number = asked.slots_per_trial
+    problem = client.find_impossibility(
+        number, pool=asked.resource_pool or "", is_single_agent=asked.is_single_node
+    )
+    if problem is not None:  # else it was refused, but for --queue-anyway
+        return f"to queue, though it cannot run now: {problem}"
+    return f"to run on {counted(number, 'slot')}" if number else "to run without slots"
 
 
 def read_draft(cell: str, options: argparse.Namespace) -> Draft:
@@ -104,9 +115,11 @@ def _prepare(
             problems += _find_metric_problems(config, shell.user_ns)
         problems += class_problems
     # What is submitted, the master itself looks at.
-    if (problems or options.dry_run) and not options.queue_anyway:
+    if problems or options.dry_run:
         with suppress(MasterUnreachable):
-            problems += find_slot_problems(merged, handles.client().pools())
+            problems += find_slot_problems(
+                merged, handles.client(), queue_anyway=options.queue_anyway
+            )
     if problems or config is None:
         raise draft.located(problems)
     client = handles.client()
@@ -144,35 +157,26 @@ def _folder() -> Path:
         ) from None
 
 
-def find_slot_problems(document: dict[str, Any], pools: Sequence[PoolStatus]) -> list[str]:
-    """Return a problem if the document asks for a pool that is not there, or more than it has.
+def find_slot_problems(
+    document: dict[str, Any], client: Client, *, queue_anyway: bool = False
+) -> list[str]:
+    """Return a problem if there is no such pool, or if it can never run so many slots.
 
-    Which numbers of slots within that can run, the master knows: it says so at submission.
+    With `queue_anyway` the latter is none.
     """
     resources = document.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
-    pool = _chosen_pool(pools, name)
-    if pool is None:
-        known = ", ".join(p.name for p in pools)
-        return [f"resources.resource_pool: got {name!r}, expected one of {known}"] if known else []
-    most = sum(len(agent.slots) for agent in pool.agents if agent.connected)
-    if not isinstance(slots, int) or not any(agent.connected for agent in pool.agents):
+    known = [pool.name for pool in client.pools()]
+    if isinstance(name, str) and name and name not in known:
+        return [f"resources.resource_pool: got {name!r}, expected one of {', '.join(known)}"]
+    # What is of the wrong kind is told already.
+    if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
         return []
-    if slots <= most:
-        return []
-    return [
-        f"resources.slots_per_trial: got {slots}, but pool {pool.name} has "
-        f"{counted(most, 'slot')}; expected at most {most}"
-    ]
-
-
-def _chosen_pool(pools: Sequence[PoolStatus], name: Any) -> PoolStatus | None:
-    """Return the pool of that name, without one the default: `default`, or the first."""
-    if name:
-        return next((pool for pool in pools if pool.name == name), None)
-    default = next((pool for pool in pools if pool.name == "default"), None)
-    return default or next(iter(pools), None)
+    problem = client.find_impossibility(
+        slots, pool=name or "", is_single_agent=resources.get("is_single_node") is True
+    )
+    return [] if problem is None else [problem]
 
 
 def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:

@@ -92,6 +92,13 @@ def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[s
         ("%det_experiment kill", "required: id"),
         ("%det_experiment kill seven", "got 'seven', expected the number of an experiment"),
         ("%det_experiment kill 9999", "9999"),
+        ("%det_experiment kill experiment.id",
+         "expected the number of an experiment; write {experiment.id}"),
+        ("%det_experiment kill {nothing.id}", "nothing.id is not defined here"),
+        ("%det_experiment fork {experiment.id} --config a.b=1 --config a=2",
+         "ConfigError: --config: got a.b=1 and a=2, expected only one of them"),
+        ("%det job update-batch 8.weight=[1",
+         "ConfigError: 8.weight: got '[1', expected a number above 0"),
         ("%%det_experiment --slotz 2\nname: x", "unrecognized arguments: --slotz"),
         ("%%det_experiment --var class\nname: x", "--var: got 'class', expected a name"),
         ("%det_experiment logs 9999", "9999"),
@@ -106,6 +113,29 @@ def test_a_wrong_line(book: Notebook, line: str, part: str) -> None:
     shown = message_of(book, line)
     assert part in shown
     assert len(shown.strip().splitlines()) == 1
+
+
+def test_a_dry_run_knows_what_a_submission_would_be_told(book: Notebook) -> None:
+    anyway = GOOD.replace(
+        "%%det_experiment", "%%det_experiment --dry-run --queue-anyway --slots 9"
+    )
+    shown = book.check(anyway.replace("size: 16", "size: 18")).text
+    assert "is ready to queue, though it cannot run now: resources.slots_per_trial: got 9" in shown
+    assert "is ready to run on 2 slots." in book.check(
+        GOOD.replace("%%det_experiment", "%%det_experiment --dry-run")
+    ).text  # fmt: skip
+
+
+def test_a_line_of_several_changes_is_told_everything_and_changes_nothing(book: Notebook) -> None:
+    book.check(variant("pause_s: 0", "pause_s: 0.5"))
+    shown = message_of(book, "%det job update {experiment.id} --priority 5 --ahead-of 9999")
+    assert shown.splitlines() == [
+        "ConfigError: --ahead-of: there is no experiment 9999; %det job list shows those that are "
+        "not over",
+        "Nothing is changed.",
+    ]
+    book.check("assert experiment.view.priority == 42")
+    book.check("experiment.kill()")
 
 
 def test_too_many_slots_are_told_with_all_other_problems(book: Notebook) -> None:

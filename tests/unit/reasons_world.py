@@ -38,6 +38,9 @@ class World:
     ends: Mapping[str, Estimate] = field(default_factory=dict)
     away: Mapping[str, Withheld] = field(default_factory=dict)
     absent: Sequence[AgentSlots] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    others: Mapping[str, Pool] = field(default_factory=dict)
+    own_user: str = ""
     pool_name: str = "default"
     now: float = NOON
     zone: tzinfo | None = UTC
@@ -50,6 +53,12 @@ class World:
 
     def end_of(self, request_id: str) -> Estimate | None:
         return self.ends.get(request_id)
+
+    def leaves_by(self, request_id: str) -> float | None:
+        return self.limits.get(request_id)
+
+    def other_pools(self) -> Mapping[str, Pool]:
+        return self.others
 
     def withheld(self) -> Mapping[str, Withheld]:
         return self.away
@@ -103,16 +112,18 @@ def end(minutes: float, first: float, last: float | None) -> Estimate:
 
 
 def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
-    """Do as a remedy says; return the id that the request has from then on."""
+    """Do as a remedy says, one thing after the other; return the request's id from then on."""
     match remedy.kind:
-        case "wait" if remedy.trial_id is not None:
-            pool.remove(str(remedy.trial_id))
-        case "wait" if remedy.experiment_id is None or "left" in remedy.sentence:
-            for running in [gang for gang in pool.running.values() if gang.is_leaving]:
-                pool.remove(running.request.id)
-        case "wait" | "pause":
+        case "wait":
+            _wait(remedy, pool, world, waiting)
+        case "pause":
+            for line in remedy.command.splitlines():
+                group_id = int(line.removeprefix("%det_experiment pause "))
+                assert group_id != waiting.group
+                _remove_experiment(pool, group_id)
+                pool.decide(world.now)
+        case "kill_trial":
             assert remedy.experiment_id is not None
-            assert remedy.experiment_id != waiting.group
             _remove_experiment(pool, remedy.experiment_id)
         case "set_max_slots":
             pool.set_group(replace(pool.groups[waiting.group], max_slots=remedy.value))
@@ -124,9 +135,7 @@ def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
             assert remedy.experiment_id is not None
             _move(pool, waiting.group, remedy.experiment_id)
         case "ask_slots":
-            assert remedy.value is not None
-            pool.remove(waiting.id)
-            pool.add(replace(waiting, slots=remedy.value))
+            return _submit_anew(remedy, pool, world, waiting)
         case "enable_slots" | "free_device":
             assert remedy.agent_id is not None
             _give_out(pool, world, remedy)
@@ -134,9 +143,70 @@ def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
             for absent in world.absent:
                 if remedy.agent_id in (None, absent.id):
                     pool.set_agent(absent)
+        case "activate":
+            assert "continue" in remedy.command
+            pool.remove(waiting.id)
+            pool.add(replace(waiting, blocked=frozenset()))
         case _:
             raise AssertionError(remedy.kind)
     return waiting.id
+
+
+def _wait(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> None:
+    """Let those end that it names; where it names a number, the smallest of them."""
+    if "left" in remedy.sentence:
+        for running in [gang for gang in pool.running.values() if gang.is_leaving]:
+            pool.remove(running.request.id)
+        pool.decide(world.now)
+    if remedy.trial_id is not None:
+        if str(remedy.trial_id) in pool.running:
+            pool.remove(str(remedy.trial_id))
+    elif remedy.agent_id is not None:
+        assert remedy.value is not None
+        _end_some(pool, world, remedy, waiting, remedy.value)
+    elif remedy.experiment_id is not None and "ends" in remedy.sentence:
+        assert remedy.experiment_id != waiting.group
+        _remove_experiment(pool, remedy.experiment_id)
+
+
+def _end_some(pool: Pool, world: World, remedy: Remedy, waiting: Request, enough: int) -> None:
+    assert remedy.agent_id is not None
+    usable = set(pool.agents[remedy.agent_id].slots)
+    given = {
+        running.request.id: len(usable & {s for p in running.parts for s in p.slot_ids
+                                          if p.agent_id == remedy.agent_id})
+        for running in pool.on_agent(remedy.agent_id)
+        if not running.is_leaving
+        and remedy.experiment_id in (None, running.request.group)
+        and not _is_asked(pool, running, waiting)
+    }  # fmt: skip
+    for request_id in sorted(given, key=lambda name: (given[name], name)):
+        if enough > 0 and given[request_id]:
+            enough -= 1 if remedy.experiment_id is not None else given[request_id]
+            pool.remove(request_id)
+            pool.decide(world.now)
+
+
+def _is_asked(pool: Pool, running: Running, waiting: Request) -> bool:
+    """Whether the pool itself asks this one to leave as soon as that helps."""
+    theirs, mine = pool.groups[running.request.group], pool.groups[waiting.group]
+    has_order = pool.rules.policy is Policy.PRIORITY and pool.rules.preemption
+    return has_order and theirs.priority > mine.priority
+
+
+def _submit_anew(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
+    """Kill the experiment and submit it again."""
+    assert remedy.value is not None
+    mine = pool.groups[waiting.group]
+    _remove_experiment(pool, mine.id)
+    pool.decide(world.now)
+    new = max(pool.groups) + 1
+    pool.set_group(replace(mine, id=new, position=float(new)))
+    pool.add(Request(
+        id="1000000", group=new, slots=remedy.value, number=1000000,
+        is_single_agent=waiting.is_single_agent,
+    ))  # fmt: skip
+    return "1000000"
 
 
 def _remove_experiment(pool: Pool, group_id: int) -> None:
@@ -176,13 +246,14 @@ def _give_out(pool: Pool, world: World, remedy: Remedy) -> None:
 
 
 def starts(pool: Pool, request_id: str, now: float, *, is_preempting: bool = False) -> bool:
-    """Whether the request starts in the next pass, or once those asked to leave have left."""
-    started = {start.request_id for start in pool.decide(now).starts}
-    if request_id in started or not is_preempting:
-        return request_id in started
-    for running in [gang for gang in pool.running.values() if gang.is_leaving]:
-        pool.remove(running.request.id)
-    return request_id in {start.request_id for start in pool.decide(now).starts}
+    """Whether the request has started after the next pass, or once those asked have left."""
+    pool.decide(now)
+    for _ in range(3 if is_preempting else 0):
+        for running in [gang for gang in pool.running.values() if gang.is_leaving]:
+            if running.request.id != request_id:
+                pool.remove(running.request.id)
+        pool.decide(now)
+    return request_id in pool.running
 
 
 __all__ = [

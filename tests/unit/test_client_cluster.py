@@ -11,11 +11,12 @@ import pytest
 
 from det_jupyter.client import Checkpoint, Client, Experiment, Trial
 from det_jupyter.client.reasons import telling
-from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     PROTOCOL,
     AllocationState,
+    CheckpointView,
     MasterInfo,
     SetPools,
     State,
@@ -144,6 +145,68 @@ def test_a_fork_starts_from_one_place_only() -> None:
     searcher = wired.asked[-1][2]["config"]["searcher"]
     assert searcher["source_checkpoint_uuid"] == "uuid-10"
     assert "source_trial_id" not in searcher
+
+
+def test_a_fork_can_queue_though_nothing_can_run_it(wired: Wired) -> None:
+    wired.experiment.fork(queue_anyway=True)
+    assert wired.asked[-1][2]["queue_anyway"] is True
+
+
+def checkpoints_of(*views: CheckpointView) -> Experiment:
+    """Return a handle on an experiment, whose accuracy should be large, with these checkpoints."""
+    wired = Wired(checkpoints=list(views))
+    wired.answers["7"] = experiment(trial())
+    return wired.experiment
+
+
+def test_the_best_checkpoint_is_one_that_is_still_there() -> None:
+    saved = [checkpoint(10, 0.5), checkpoint(20, 0.9, state="DELETED"), checkpoint(30, 0.7),
+             checkpoint(40, None)]  # fmt: skip
+    assert checkpoints_of(*saved).best_checkpoint().uuid == "uuid-30"
+
+
+@pytest.mark.parametrize(
+    ("deleted", "problem"),
+    [
+        ([], "experiment 7 has no checkpoint with a validation yet; one is saved when a "
+         "validation is the best so far, and at the end"),
+        ([10], "experiment 7: its policy (checkpoint_storage.save_*) deleted its only checkpoint "
+         "with a validation; checkpoints() shows what is left"),
+        ([10, 20], "experiment 7: its policy (checkpoint_storage.save_*) deleted all 2 "
+         "checkpoints with a validation; checkpoints() shows what is left"),
+    ],
+)  # fmt: skip
+def test_that_no_best_checkpoint_is_left_is_told_with_the_reason(
+    deleted: list[int], problem: str
+) -> None:
+    gone = [checkpoint(step, 0.5, state="DELETED") for step in deleted]
+    with pytest.raises(NotFound) as caught:
+        checkpoints_of(*gone, checkpoint(40, None)).best_checkpoint()
+    assert str(caught.value) == problem
+
+
+def test_a_deleted_checkpoint_says_who_deleted_it() -> None:
+    gone, lost = checkpoints_of(
+        checkpoint(10, 0.5, state="DELETED", size_bytes=42_000), checkpoint(20, 0.5)
+    ).checkpoints()
+    assert repr(gone) == "Checkpoint uuid-10 of trial 1: batch 10, metric 0.5, 42 kB, deleted"
+    with pytest.raises(CheckpointError, match=r"uuid-10 is deleted: the policy of experiment 7"):
+        gone.load()
+    with pytest.raises(CheckpointError, match=r"checkpoint-20 is not there any more; its exp"):
+        lost.load()
+
+
+def test_what_can_never_run_is_asked_for_before_it_is_submitted() -> None:
+    wired = Wired(possible={"problem": "got 5"}, status={"problems": ["pools.yaml: x"]})
+    assert wired.client.find_impossibility(5, pool="night", is_single_agent=True) == "got 5"
+    wired.answers["possible"] = {"problem": None}
+    assert wired.client.find_impossibility(4) is None
+    assert wired.client.problems() == ["pools.yaml: x"]
+    assert [path for _, path, _ in wired.asked] == [
+        "possible?slots=5&pool=night&is_single_agent=true",
+        "possible?slots=4&pool=&is_single_agent=false",
+        "status",
+    ]
 
 
 def test_what_a_policy_would_delete_is_told_before(wired: Wired) -> None:

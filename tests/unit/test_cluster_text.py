@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from datetime import datetime
 from html.parser import HTMLParser
@@ -14,6 +15,7 @@ from det_jupyter.notebook.cluster_page import ledger_page, queue_page, tables_pa
 from det_jupyter.notebook.cluster_tables import (
     Listing,
     agents_listing,
+    jobs_data,
     jobs_listings,
     pools_listing,
     slots_listing,
@@ -177,15 +179,19 @@ def test_slots_are_a_table_with_determineds_columns() -> None:
         "Task Name", "Type", "Device",
     ]  # fmt: skip
     assert [row[2:7] for row in table.rows] == [
-        ("0", "true", "false", "3.7.1", "Trial 7 (Experiment 3)"),
-        ("1", "false", "true", "3.7.1", "Trial 7 (Experiment 3)"),
-        ("2", "true", "false", "3.7.1", "Trial 7 (Experiment 3) (leaving)"),
-        ("3", "true", "false", "OCCUPIED", "pid 4711 python -m ipykernel_launcher -…"),
-        ("4", "false", "false", "-", "-"),
-        ("5", "true", "false", "FREE", "-"),
-        ("6", "true", "false", "FREE", "-"),
-        ("7", "true", "false", "FREE", "-"),
+        (0, True, False, "3.7.1", "Trial 7 (Experiment 3)"),
+        (1, False, True, "3.7.1", "Trial 7 (Experiment 3)"),
+        (2, True, False, "3.7.1", "Trial 7 (Experiment 3) (leaving)"),
+        (3, True, False, "OCCUPIED", "pid 4711 python -m ipykernel_launcher -f kernel-abc.json"),
+        (4, False, False, None, None),
+        (5, True, False, "FREE", None),
+        (6, True, False, "FREE", None),
+        (7, True, False, "FREE", None),
     ]
+    lines = table.text().splitlines()
+    assert lines[4].split()[2:6] == ["3", "true", "false", "OCCUPIED"]
+    assert "pid 4711 python -m ipykernel_launcher -…  cuda" in lines[4]  # people get it short
+    assert lines[5].split()[2:] == ["4", "false", "false", "-", "-", "cuda", "H100"]
 
 
 def test_agents_tasks_jobs_and_pools_are_tables() -> None:
@@ -225,7 +231,7 @@ def test_jobs_of_several_pools_are_several_tables_and_shares_have_weights() -> N
     first, second = jobs_listings([job(), sleeping], [pool(), night], "ann")
     assert (first.title, second.title) == ("Pool default", "Pool night")
     assert second.header[4] == "Weight"
-    assert second.rows[0][:5] == ("N/A", "5", "EXPERIMENT", "resnet", "2.5")
+    assert second.rows[0][:5] == (None, 5, "EXPERIMENT", "resnet", 2.5)
     assert second.rows[0][7] == "PAUSED"
     (only,) = jobs_listings([job(), sleeping], [pool(), night], "ann", "night")
     assert only.rows == second.rows
@@ -233,7 +239,35 @@ def test_jobs_of_several_pools_are_several_tables_and_shares_have_weights() -> N
 
 def test_a_pool_without_priorities_has_none_in_the_table_of_tasks() -> None:
     (row,) = tasks_listing([task()], [pool(policy="round_robin")]).rows
-    assert row[6] == "N/A"
+    assert row[6] is None
+
+
+def test_programs_get_one_document_with_numbers_as_numbers() -> None:
+    night = job(5, pool="night", jobs_ahead=None, weight=2.5, slots_held=0, name="n" * 60)
+    data = jobs_data([job(), night], "ann")
+    first, second = json.loads(data.json())
+    assert first == {
+        "#": 0, "ID": 3, "Type": "EXPERIMENT", "Job Name": "resnet", "Priority": 42,
+        "Weight": 1.0, "Submitted": f"{TODAY} 14:30:00", "Slots Acquired": 4, "Slots Needed": 4,
+        "State": "SCHEDULED", "User": "ann", "Resource Pool": "default",
+    }  # fmt: skip
+    assert (second["#"], second["Weight"], second["Resource Pool"]) == (None, 2.5, "night")
+    assert second["Job Name"] == "n" * 60  # whole
+    assert [row[1] for row in csv.reader(data.csv().splitlines())] == ["ID", "3", "5"]
+    assert [row["ID"] for row in json.loads(jobs_data([job(), night], "ann", "night").json())] == [
+        5
+    ]
+    agents = json.loads(agents_listing(cluster(pool(busy_agent()))).json())
+    assert agents == [
+        {"Agent ID": "left", "Hostname": "left", "Resource Pool": "default", "Connected": True,
+         "Enabled": True, "Draining": True, "Slots": 8, "Used": 3, "Free": 3}
+    ]  # fmt: skip
+    slots = slots_listing(cluster(pool(busy_agent()))).csv().splitlines()
+    assert slots[5] == "left,default,4,false,false,,,cuda,H100"
+    (waits,) = json.loads(tasks_listing([task(agent_ids=[])], [pool()]).json())
+    assert (waits["Task ID"], waits["Priority"], waits["Waits For"]) == (7, 42, None)
+    (shown,) = json.loads(pools_listing([pool(num_waiting=3)]).json())
+    assert (shown["Preemption"], shown["Waiting"], shown["Description"]) == (True, 3, None)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +308,8 @@ class Tags(HTMLParser):
 def test_pages_are_whole_and_have_no_scripts() -> None:
     view = cluster(pool(busy_agent(), num_waiting=3), queue=(entry(),))
     agents = [agent(*(held(i, i) for i in range(8)), name=f"a{n}") for n in range(1000)]
+    told = ledger_page(view, ["Note: <pools.yaml>"])
+    assert told.endswith("<p>Note: &lt;pools.yaml&gt;</p></div>")
     tables = [slots_listing(view), *jobs_listings([], [pool()], "ann")]
     pages = [ledger_page(view), ledger_page(cluster(pool(*agents))), ledger_page(cluster()),
              queue_page(view), queue_page(cluster()), tables_page(tables, 3),

@@ -433,3 +433,17 @@ def test_an_experiment_whose_pool_is_gone_is_not_continued(world: World) -> None
 
     with pytest.raises(ConfigError, match="no such pool, there are: default"):
         world.tell(ContinueRequested(experiment_id=1, config=world.experiment(1).config))
+
+
+@pytest.mark.parametrize("moved", ["box", "other"])
+def test_a_gang_whose_agents_come_to_different_pools_keeps_all_its_slots(
+    world: World, moved: str
+) -> None:
+    world.tell(registered(2, agent_id="box"), registered(2, agent_id="other", session="s2"))
+    world.tell(submitted(slots=4), *running("1.1.1", 4))
+    world.tell(PoolsSet(pools=[{"pool_name": "night", "agents": [moved]}]))
+
+    world.tell(submitted(slots=2, resources={"resource_pool": "night"}), submitted(slots=2))
+    assert [world.allocation_state(i) for i in (1, 2, 3)] == [RUNNING, QUEUED, QUEUED]
+    world.tell(*completed(100, "1.1.1"), exited("1.1.1"))
+    assert [world.allocation_state(i) for i in (2, 3)] == [STARTING, STARTING]

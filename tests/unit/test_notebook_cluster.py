@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +13,7 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 
 import det_jupyter
 from det_jupyter.client import Client, LiveExperiment
-from det_jupyter.errors import ConfigError, NotFound
+from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.notebook import cluster_verbs, handles, verbs, waiting
 from det_jupyter.notebook.arguments import line_parser, parse
 from det_jupyter.notebook.det_arguments import det_parser
@@ -33,6 +35,7 @@ from det_jupyter.wire import (
     Reason,
     SetPools,
     SetRetention,
+    State,
     SwitchSlots,
     TaskEntry,
 )
@@ -59,11 +62,17 @@ class Master:
         self.view = experiment(trial(), priority=42, pool="default")
         self.agent = busy_agent()
         self.pool = pool(self.agent, agent(slot(0), name="right"), num_waiting=1)
+        self.night = pool(name="night", policy="fair_share")
+        self.views: dict[int, dict[str, Any]] = {}  # what is different of some experiments
+        self.noted: list[str] = []
         self.asked: list[Any] = []
         self.session = SimpleNamespace(info=SimpleNamespace(data_dir="data"))
 
     def experiment(self, experiment_id: int) -> ExperimentView:
-        return self.view.model_copy(update={"id": experiment_id})
+        if experiment_id >= 90:
+            raise NotFound(f"there is no experiment {experiment_id}")
+        changes = self.views.get(experiment_id, {})
+        return self.view.model_copy(update={"id": experiment_id, **changes})
 
     def experiments(self) -> list[ExperimentView]:
         return [self.view]
@@ -82,6 +91,8 @@ class Master:
         return self.view.model_copy(update={"id": experiment_id})
 
     def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
+        if request.ahead_of == 80:
+            raise Conflict("experiment 80 is over (COMPLETED)")
         self.asked.append((experiment_id, request.model_dump(exclude_none=True)))
         return self.view.model_copy(update={"id": experiment_id})
 
@@ -91,6 +102,7 @@ class Master:
 
     def create(self, request: CreateExperiment) -> ExperimentView:
         self.asked.append((request.parent_id, request.config["searcher"]))
+        self.queues_anyway = request.queue_anyway
         return self.view.model_copy(update={"id": 8})
 
     def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
@@ -107,7 +119,10 @@ class Master:
         return [task()]
 
     def pools(self) -> list[PoolStatus]:
-        return [self.pool]
+        return [self.pool, self.night]
+
+    def problems(self) -> list[str]:
+        return self.noted
 
     def set_pools(self, request: SetPools) -> list[PoolStatus]:
         self.asked.append(request.pools)
@@ -210,6 +225,8 @@ def test_what_there_is_is_listed(
         ("job move 5", "one of the arguments --ahead-of --behind/--behind-of is required"),
         ("job update 5", "%det job update: nothing to change; give --priority"),
         ("why seven", "got 'seven', expected the number of a trial, or --experiment ID"),
+        ("why {t.id}", "or --experiment ID; t.id is not defined here"),
+        ("job update w --priority 1", "expected the number of an experiment; write {w.id}"),
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
         ("agent enable left --all", "give the name of an agent, or --all"),
         ("pool set", "give either a file, or %%det pool set above YAML"),
@@ -228,6 +245,11 @@ def test_a_wrong_line_is_told_in_one(master: Master, line: str, problem: str) ->
     [
         ("set 5", "%det_experiment set: nothing to change; give --priority"),
         ("set 5 --max-slots some", "got 'some', expected a whole number, or none"),
+        ("pause w.id", "got 'w.id', expected the number of an experiment; write {w.id}"),
+        (
+            "pause {w.id}",
+            "got '{w.id}', expected the number of an experiment; w.id is not defined here",
+        ),
         ("arhive 5", "invalid choice: 'arhive'; did you mean archive?"),
     ],
 )
@@ -240,10 +262,44 @@ def test_a_wrong_line_about_an_experiment_is_told_in_one(
 
 
 def test_an_unknown_pool_or_trial_is_told_with_those_that_there_are(master: Master) -> None:
-    with pytest.raises(NotFound, match="there is no pool 'nigth'; there are: default"):
+    with pytest.raises(NotFound, match="there is no pool 'nigth'; there are: default, night"):
         det("job list -p nigth")
     with pytest.raises(NotFound, match="there is no trial 99"):
         det("why 99")
+
+
+def test_lists_for_programs_are_one_document_whatever_there_is(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(master, "jobs", lambda: [job(), job(5, pool="night")])
+    master.noted = ["pools.yaml: polls: unknown key"]
+    for noun in ("slot", "agent", "task", "job", "pool"):
+        det(f"{noun} list --json")
+        rows = json.loads(capsys.readouterr().out)
+        assert rows
+        det(f"{noun} list --csv")
+        assert len(list(csv.reader(capsys.readouterr().out.splitlines()))) == len(rows) + 1
+    det("job list --json -p night")
+    assert [row["ID"] for row in json.loads(capsys.readouterr().out)] == [5]
+    monkeypatch.setattr(master, "tasks", lambda limit: [])
+    monkeypatch.setattr(master, "jobs", list)
+    for noun in ("task", "job"):
+        det(f"{noun} list --json")
+        captured = capsys.readouterr()
+        assert captured.out == "[]\n"
+    det("task list --json")
+    assert capsys.readouterr().err == "… and 1 more\n"
+
+
+def test_what_is_wrong_with_the_file_of_the_pools_is_told(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.noted = ["pools.yaml: polls: unknown key"]
+    for line in ("slots", "pool list"):
+        det(line)
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last == "Note: not followed: pools.yaml: polls: unknown key"
+    assert "polls: unknown key" in det_jupyter.slots()._repr_html_()
 
 
 def test_how_many_more_trials_wait_is_told(
@@ -288,40 +344,107 @@ def test_what_becomes_of_the_trials_on_a_slot_is_told(
 ) -> None:
     master.agent = agent(held(0, 0, "leaving"), slot(1, "disabled"))
     det("slot disable left 0 1")
-    assert capsys.readouterr().out == (
-        "Agent left: 2 slots: 1 leaving, 1 disabled. The trials on 1 of them are asked to save "
-        "their state and leave.\n"
-    )
-    det("slot disable left 0 1 --drain")
-    assert "on 1 of them may finish" in capsys.readouterr().out
+    told = "Agent left: 2 slots: 1 leaving, 1 disabled."
+    leaves = "Trial 7 is asked to save its state and leave."
+    assert capsys.readouterr().out == f"{told} {leaves}\n"
+    det("slot disable left 0 1 --drain")  # that it may finish would be a lie
+    assert capsys.readouterr().out == f"{told} {leaves}\n"
     det("slot enable left")
-    assert capsys.readouterr().out == "Agent left: 2 slots: 1 leaving, 1 disabled.\n"
+    assert capsys.readouterr().out == f"{told}\n"
+    running = [held(i, 0, trial_id=i, is_draining=True) for i in range(2, 9)]
+    master.agent = agent(held(0, 0, "leaving"), held(1, 0, "leaving", trial_id=8), *running)
+    det("agent disable left --drain")
+    assert capsys.readouterr().out == (
+        "Agent left: 9 slots: 7 used, 2 leaving. Trials 7 and 8 are asked to save their state and "
+        "leave. Trials 2, 3, 4, 5 and 6 may finish first.\n"
+    )
+    master.agent = agent(*(held(i, 0, trial_id=i, is_draining=True) for i in range(9)))
+    det("agent disable left --drain")
+    assert "Trials 0, 1, 2, 3, 4 and 4 more may finish first." in capsys.readouterr().out
 
 
-def test_several_jobs_are_changed_and_what_fails_is_told_at_the_end(master: Master) -> None:
+def test_several_jobs_are_changed_in_one_line(master: Master) -> None:
     det("job update-batch 3.priority=10 5.ahead-of=3 6.weight=1.5 7.resource-pool=night")
     assert master.asked == [
         (3, {"priority": 10}), (5, {"ahead_of": 3}), (6, {"weight": 1.5}),
         (7, {"resource_pool": "night"}),
     ]  # fmt: skip
-    master.asked.clear()
-    with pytest.raises(ConfigError) as caught:
-        det("job update-batch 3.priority=100 5.priority=7")
-    assert caught.value.problems == ["3.priority: got 100, expected a number from 1 to 99"]
-    assert len(master.asked) == 2
 
 
-def test_operations_are_read_before_the_first_is_carried_out(master: Master) -> None:
+def test_what_fails_though_it_was_right_is_told_at_the_end(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        det("job update-batch 3.priority=10 5.prio=3 x 6.weight=")
-    assert caught.value.problems == [
-        "got '5.prio=3', expected ID.OPERATION=VALUE with one of priority, weight, "
-        "resource-pool, ahead-of, behind-of",
-        "got 'x', expected ID.OPERATION=VALUE with one of priority, weight, resource-pool, "
-        "ahead-of, behind-of",
+        det("job update-batch 3.ahead-of=80 5.priority=7")
+    assert caught.value.problems == ["3.ahead-of: experiment 80 is over (COMPLETED)"]
+    assert master.asked == [(5, {"priority": 7})]
+    capsys.readouterr()
+    with pytest.raises(Conflict, match="experiment 80 is over"):
+        det("job update 5 --weight 2 --ahead-of 80")
+    assert capsys.readouterr().out.startswith("Changed before that: Experiment 5 “digits”: ")
+
+
+def problems_of(line: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        det(line)
+    return caught.value.problems
+
+
+def test_a_line_with_any_mistake_changes_nothing_and_tells_all(master: Master) -> None:
+    master.views = {4: {"state": State.COMPLETED}, 6: {"pool": "night"}, 8: {"priority": 10}}
+    operations = (
+        "3.priority=10 5.prio=3 x 6.weight= 2.ahead-of=x 2.priority=[1,2] 2.weight=nan "
+        "3.weight=[1 3.weight=true 3.priority=100 3.weight=-1 2.ahead-of=4 4.priority=5 "
+        "99.weight=2 3.resource-pool=nigth 3.behind-of=3 3.ahead-of=6 6.ahead-of=7"
+    )
+    known = "priority, weight, resource-pool, ahead-of, behind-of"
+    # A pool that shares its slots has no order: 7 goes there before 6 is to go ahead of it.
+    assert problems_of(f"job update-batch 7.resource-pool=night {operations}") == [
+        f"got '5.prio=3', expected ID.OPERATION=VALUE with one of {known}",
+        f"got 'x', expected ID.OPERATION=VALUE with one of {known}",
         "6.weight=: expected a value after the =",
+        "2.ahead-of: got 'x', expected an experiment, or its number",
+        "2.priority: got [1, 2], expected a whole number from 1 to 99",
+        "2.weight: got 'nan', expected a number above 0",
+        "3.weight: got '[1', expected a number above 0",
+        "3.weight: got 'true', expected a number above 0",
+        "3.priority: got 100, expected a number from 1 to 99",
+        "3.weight: got -1, expected a number above 0",
+        "2.ahead-of: experiment 4 is over (COMPLETED)",
+        "99.weight: there is no experiment 99; %det job list shows those that are not over",
+        "3.resource-pool: got 'nigth'; there is no such pool, there are: default, night",
+        "3.behind-of: experiment 3 cannot be moved relative to itself",
+        "3.ahead-of: experiment 3 queues in pool default, experiment 6 in pool night; only within "
+        "a pool is there an order",
+        "6.ahead-of: pool night shares its slots by fair_share: there is no order to change; "
+        "change the experiment's weight",
+        "Nothing is changed.",
     ]
     assert not master.asked
+
+
+def test_an_update_is_checked_before_any_of_it_is_made(master: Master) -> None:
+    master.views = {8: {"priority": 10}}
+    assert problems_of("job update 5 --priority 100 --ahead-of 99") == [
+        "--priority: got 100, expected a number from 1 to 99",
+        "--ahead-of: there is no experiment 99; %det job list shows those that are not over",
+        "Nothing is changed.",
+    ]
+    assert problems_of("job update 5 --priority 5 --behind-of 8") == [
+        "--behind-of: experiment 5 would take priority 10 of experiment 8, and --priority wants "
+        "5; give one of the two",
+        "Nothing is changed.",
+    ]
+    assert problems_of("job update 99 --priority 7 --weight 2") == [
+        "--priority: there is no experiment 99; %det job list shows those that are not over",
+        "Nothing is changed.",
+    ]
+    assert problems_of("job update 5 --priority 0") == [
+        "--priority: got 0, expected a number from 1 to 99"
+    ]
+    assert not master.asked
+    det("job update 5 --priority 10 --weight 2 --behind-of 8")
+    assert master.asked == [(5, {"priority": 10, "weight": 2.0}), (5, {"behind": 8})]
 
 
 POOLS = """pools:
@@ -431,13 +554,47 @@ def test_checkpoints_are_deleted_after_they_were_shown(
     assert questions == [question]
     assert [request.dry_run for request in master.asked] == [True]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "  Checkpoint uuid-0 of trial 1: batch 0, metric 0.5, 0.6 MB"
+    assert lines[0] == "  Checkpoint uuid-0 of trial 1: batch 0, metric 0.5, 620 kB"
     assert lines[-2:] == ["  … and 5 more", "Nothing is deleted, and the policy stays as it is."]
     det_experiment(f"{RETENTION} --yes")
     assert [request.dry_run for request in master.asked] == [True, True, False]
     assert capsys.readouterr().out.splitlines()[-1] == (
         "Deleted 25 checkpoints (16 MB) of experiment 5."
     )
+
+
+@pytest.mark.parametrize(
+    ("policy", "gone", "told"),
+    [
+        ("0 0 0", [], "Nothing of experiment 5 was to be deleted; those that would go are in use "
+         "and stay for now."),
+        ("0 0 0", [10], "Deleted 1 checkpoint (620 kB) of experiment 5; others that would go are "
+         "in use and stay for now."),
+        ("0 0 1", [10], "Deleted 1 checkpoint (620 kB) of experiment 5."),
+        ("1 0 1", [], "Nothing of experiment 5 was to be deleted; the policy keeps 2 "
+         "checkpoints."),
+    ],
+)  # fmt: skip
+def test_checkpoints_in_use_stay_and_that_is_told(
+    master: Master,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    policy: str,
+    gone: list[int],
+    told: str,
+) -> None:
+    here = [checkpoint(i, 0.5, path=str(tmp_path)) for i in (10, 20)]
+    others = [checkpoint(30, 0.5, state="DELETED"), checkpoint(40, 0.5, path=str(tmp_path / "x"))]
+    monkeypatch.setattr(master, "checkpoints", lambda experiment_id: [*here, *others])
+    doomed = [one for one in here if one.steps_completed in gone]
+    monkeypatch.setattr(master, "set_retention", lambda experiment_id, request: doomed)
+    best, trial_best, latest = policy.split()
+    det_experiment(
+        f"retention 5 --yes --save-experiment-best {best} --save-trial-best {trial_best} "
+        f"--save-trial-latest {latest}"
+    )
+    assert capsys.readouterr().out.splitlines()[-1] == told
 
 
 def test_where_nobody_can_be_asked_nothing_is_deleted(
@@ -462,6 +619,13 @@ def test_a_cells_yaml_and_the_lines_changes_go_to_a_fork(
                 "max_length": {"epochs": 3}, "source_trial_id": 2}  # fmt: skip
     assert master.asked == [(7, searcher)]
     assert capsys.readouterr().out == "Experiment 8 is a fork of experiment 7.\n"
+
+
+def test_a_fork_can_queue_though_nothing_can_run_it(master: Master) -> None:
+    det_experiment("fork 7")
+    assert not master.queues_anyway
+    det_experiment("fork 7 --queue-anyway")
+    assert master.queues_anyway
 
 
 def test_a_cells_yaml_goes_to_what_is_continued(master: Master) -> None:
@@ -490,6 +654,32 @@ def test_the_cell_magic_knows_fork_and_continue(master: Master) -> None:
 )
 def test_changes_are_read_from_a_line(text: str, value: dict[str, Any]) -> None:
     assert read_overrides([text], None) == value
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("searcher.max_length.batches=10", "searcher.max_length.epochs=2"),
+        ("a=1", "a=2"),
+        ("a=1", "a.b=2"),
+        ("a.b=2", "a=1"),
+        ("a={b: 1}", "a.b=2"),
+        ("a=1", "a=null"),
+    ],
+)
+def test_changes_that_undo_one_another_are_refused(first: str, second: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_overrides([first, "c=3", second], "a: 5\n")
+    assert caught.value.problems == [
+        f"--config: got {first} and {second}, expected only one of them"
+    ]
+
+
+def test_changes_of_the_same_section_go_together() -> None:
+    cell = "a: {b: 0, c: 1}\nlabels: [x]\n"
+    assert read_overrides(["a.b=2", "a={d: 3}", "a.b=2", "labels=y", "n=1"], cell) == {
+        "a": {"b": 2, "c": 1, "d": 3}, "labels": "y", "n": 1,
+    }  # fmt: skip
 
 
 def test_changes_that_cannot_be_read_are_told_together() -> None:

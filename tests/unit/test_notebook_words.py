@@ -77,24 +77,55 @@ def test_help_shows_both_magics_as_they_are_typed() -> None:
     assert cell_parser().format_help().startswith("%%det_experiment [options]")
 
 
-def test_more_slots_than_a_pool_has_are_told_before_submission() -> None:
-    pools = [pool(16, name="big"), pool(2, 4)]
-    document = {"resources": {"slots_per_trial": 10}}
-    assert find_slot_problems(document, pools) == [
-        "resources.slots_per_trial: got 10, but pool default has 6 slots; expected at most 6"
-    ]
-    in_big = {"resources": {"slots_per_trial": 10, "resource_pool": "big"}}
-    assert find_slot_problems(in_big, pools) == []
-    assert find_slot_problems(document, []) == []  # nothing is known yet
-    assert find_slot_problems(document, [pool(2, connected=False)]) == []
-    assert find_slot_problems({"resources": {"slots_per_trial": "x"}}, pools) == []
+IMPOSSIBLE = (
+    "resources.slots_per_trial: got 5, but pool default has 1 agent with 4 slots and 1 agent with "
+    "2 slots; values that can run: 1 to 4"
+)
+
+
+class Pools:
+    """Says which sizes can run, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, str, bool]] = []
+
+    def pools(self) -> list[PoolStatus]:
+        return [pool(16, name="big"), pool(4, 2)]
+
+    def find_impossibility(self, slots: int, *, pool: str, is_single_agent: bool) -> str | None:
+        self.asked.append((slots, pool, is_single_agent))
+        return IMPOSSIBLE if slots == 5 and not pool else None
+
+    def problems_of(self, queue_anyway: bool = False, **resources: Any) -> list[str]:
+        """Return what is told of an experiment that asks for this."""
+        client = cast("Client", self)
+        return find_slot_problems({"resources": resources}, client, queue_anyway=queue_anyway)
+
+
+def test_slots_that_a_pool_can_never_give_are_told_before_submission() -> None:
+    master = Pools()
+    assert master.problems_of(slots_per_trial=5) == [IMPOSSIBLE]
+    assert master.problems_of(slots_per_trial=5, resource_pool="big", is_single_node=True) == []
+    assert master.problems_of() == []
+    assert master.asked == [(5, "", False), (5, "big", True), (1, "", False)]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [{"slots_per_trial": "x"}, {"slots_per_trial": -1}, {"slots_per_trial": True},
+     {"resource_pool": 5}],
+)  # fmt: skip
+def test_what_is_of_the_wrong_kind_is_not_asked_about(resources: dict[str, Any]) -> None:
+    master = Pools()
+    assert master.problems_of(**resources) == []
+    assert not master.asked
 
 
 def test_a_pool_that_is_not_there_is_told_before_submission() -> None:
-    document = {"resources": {"resource_pool": "bg"}}
-    assert find_slot_problems(document, [pool(16, name="big"), pool(2)]) == [
-        "resources.resource_pool: got 'bg', expected one of big, default"
-    ]
+    problem = "resources.resource_pool: got 'bg', expected one of big, default"
+    assert Pools().problems_of(resource_pool="bg") == [problem]
+    assert Pools().problems_of(queue_anyway=True, resource_pool="bg") == [problem]
+    assert Pools().problems_of(queue_anyway=True, slots_per_trial=5) == []
 
 
 def test_an_entrypoint_that_is_not_there_names_those_that_are() -> None:

@@ -29,6 +29,7 @@ rules = st.builds(
     fitting=st.sampled_from(Fitting),
     allow_heterogeneous_fits=st.booleans(),
     max_aux_per_agent=st.integers(0, 2),
+    reservation_depth=st.sampled_from([1, 2, 32, 32]),
 )
 
 
@@ -202,7 +203,8 @@ def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     if remedy.kind == "add_agent" and cause == "no_agent":
         return
     request_id = apply(remedy, pool, world, waiting)
-    is_preempting = remedy.kind == "set_priority"
+    has_order = world.rules.policy is Policy.PRIORITY
+    is_preempting = remedy.kind == "set_priority" or (has_order and world.rules.preemption)
     if starts(pool, request_id, world.now, is_preempting=is_preempting):
         return
     assert cause in NEVER, (remedy, waiting)

@@ -9,7 +9,8 @@ from typing import Literal
 from det_jupyter.scheduler.model import AgentSlots, Request
 from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.devices import disabled_only, occupied_only
-from det_jupyter.scheduler.reasons.situation import Room, Situation
+from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.survey import Room
 from det_jupyter.scheduler.reasons.whatif import with_agents
 
 Cause = Literal[

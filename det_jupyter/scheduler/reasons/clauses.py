@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from det_jupyter.scheduler.model import Policy, Request
 from det_jupyter.scheduler.reasons.causes import Cause
-from det_jupyter.scheduler.reasons.remedies import Relief
-from det_jupyter.scheduler.reasons.situation import Room, Situation
+from det_jupyter.scheduler.reasons.reliefs import Relief
+from det_jupyter.scheduler.reasons.remedies import have_left, latest_leaving, some_back
+from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.survey import Room
 from det_jupyter.scheduler.reasons_words import (
     about,
     clock,
@@ -34,6 +36,7 @@ class Story:
         in_the_way: Those ahead that could use the same.
         reliefs: Whose end alone would start it.
         holders: Who holds slots there.
+        asked: Gangs that the pool itself asks to leave as soon as the rest makes room.
         expected: When it starts, if anybody can tell.
     """
 
@@ -44,6 +47,7 @@ class Story:
     reliefs: tuple[Relief, ...]
     holders: tuple[HolderView, ...]
     expected: Estimate | None
+    asked: tuple[str, ...] = ()
 
 
 def what_is_free(story: Story) -> str:
@@ -60,6 +64,8 @@ def what_is_free(story: Story) -> str:
     if len(allowed) == 1 or total == 0 or situation.request.slots == 1:
         return free_of(allowed)
     agent = shown(nearest.agent.id)
+    if not nearest.free:
+        return f"none is free on agents with {situation.request.slots} slots or more"
     return f"agent {agent} comes nearest with {nearest.free} of {nearest.size} free"
 
 
@@ -83,7 +89,7 @@ def who_holds(story: Story) -> str:
         return _holder(story, holders[0])
     parts: list[str] = []
     for holder in holders[: _HOLDERS if len(holders) > _HOLDERS + 1 else len(holders)]:
-        leaving = " and is leaving" if holder.is_leaving else ""
+        leaving = " (leaving)" if holder.is_leaving else ""
         amount = holder.slots if story.situation.request.slots else len(holder.trial_ids)
         verb = "" if parts else "holds "
         parts.append(f"{_who(story, holder)} {verb}{amount}{leaving}")
@@ -117,11 +123,16 @@ def _trials(holder: HolderView) -> str:
     return f"trial {holder.trial_ids[0]}" if num == 1 else f"{num} trials"
 
 
-def what_starts_it(story: Story) -> str:
-    """Say what has to happen, and when that is expected."""
+def what_starts_it(story: Story, *, is_told: bool = True) -> str:
+    """Say what has to happen, and when that is expected.
+
+    Args:
+        story: What is known.
+        is_told: Whether the holders were told of last, so that “it” is the only one of them.
+    """
     at = when(story)
     if story.reliefs:
-        return f"starts when {_relief(story)}{at}"
+        return f"starts when {_relief(story, is_told=is_told)}{at}{_who_is_asked(story)}"
     if story.situation.fits_alone() and not story.in_the_way:
         return "starts in a moment"
     return f"starts when {_combination(story)}{at}"
@@ -130,33 +141,100 @@ def what_starts_it(story: Story) -> str:
 def when(story: Story) -> str:
     """Return `, about 14:20`, or nothing if nobody can tell."""
     facts = story.situation.survey.facts
+    if story.reliefs and (limit := latest_leaving(story.situation, story.reliefs[0])):
+        return limit
     return f", {about(story.expected, facts.now, facts.zone)}" if story.expected else ""
 
 
-def _relief(story: Story) -> str:
+def _who_is_asked(story: Story) -> str:
+    """Say that less urgent ones leave by themselves, if they count as gone."""
+    if not story.asked:
+        return ""
+    running = story.situation.survey.pool.running
+    groups = sorted({running[request_id].request.group for request_id in story.asked})
+    verb = "is" if len(groups) == 1 else "are"
+    return f"; {experiments(groups)}, less urgent, {verb} asked to leave then"
+
+
+def _relief(story: Story, *, is_told: bool) -> str:
     first = story.reliefs[0]
-    own = story.situation.request.group
-    if first.is_leaving:
-        groups = sorted({gang.request.group for gang in first.gangs})
-        if [holder.experiment_id for holder in story.holders] == groups:
-            return "it has left"
-        return f"{experiments(groups)} {'has' if len(groups) == 1 else 'have'} left"
+    after = f"{have_left(first.after)} and " if first.after else ""
     groups = list(dict.fromkeys(r.group_id for r in story.reliefs if r.group_id is not None))
-    holders = {holder.experiment_id: holder for holder in story.holders}
-    if len(groups) > 2:
-        return f"one of these {'experiments' if first.is_all else 'trials'} ends"
+    if first.is_leaving:
+        ids = sorted({gang.request.group for gang in first.gangs})
+        if is_told and sorted(holder.experiment_id for holder in story.holders) == ids:
+            return "it has left" if len(ids) == 1 else "they have left"
+        return have_left(first.gangs)
+    if first.num_slots:
+        return f"{after}{some_back(story.situation, first)}"
     if len(groups) > 1:
-        others = [group for group in groups if group != own]
-        mine = ["a trial of its own"] if len(others) < len(groups) else []
-        names = [*mine, *(f"experiment {group}" for group in others)]
-        return f"{' or '.join(names)} ends or is paused"
-    holder = holders[groups[0]]
-    name = "it" if len(holders) == 1 else f"experiment {groups[0]}"
-    if not first.is_all and len(holder.trial_ids) > 1:
-        return f"one of {'its' if name == 'it' or groups[0] == own else f'{name}’s'} trials ends"
-    if groups[0] == own:
-        return f"trial {holder.trial_ids[0]} ends"
+        return f"{after}{_one_of(story, groups)}"
+    return f"{after}{_sole(story, first, is_told=is_told)}"
+
+
+def _one_of(story: Story, groups: Sequence[int]) -> str:
+    """Say that one of several experiments is enough, each by itself."""
+    own, first = story.situation.request.group, story.reliefs[0]
+    if any(relief.agent_id is not None for relief in story.reliefs):
+        return _sole(story, first, is_told=False)
+    if len(groups) > 2:
+        return _any_of(story, first)
+    others = [group for group in groups if group != own]
+    mine = ["a trial of its own"] if len(others) < len(groups) else []
+    names = [*mine, *(f"experiment {group}" for group in others)]
+    return f"{' or '.join(names)} ends or is paused"
+
+
+def _any_of(story: Story, first: Relief) -> str:
+    enough = {gang.request.group for relief in story.reliefs for gang in relief.gangs}
+    if first.is_all:
+        holders = {holder.experiment_id for holder in story.holders}
+        which = "these experiments" if enough >= holders else experiments(sorted(enough))
+        return f"one of {which} ends"
+    trials = [trial for holder in story.holders for trial in holder.trial_ids]
+    return _one_trial(story, trials, None, "these trials")
+
+
+def _one_trial(story: Story, all_ids: Sequence[int], group: int | None, name: str) -> str:
+    """Say that one of some trials is enough: of all of them, or of those that are named."""
+    facts = story.situation.survey.facts
+    ids = sorted(
+        facts.trial_of(relief.gangs[0].request.id)
+        for relief in story.reliefs
+        if not relief.is_all and relief.agent_id is None and group in (None, relief.group_id)
+    )
+    if set(ids) >= set(all_ids):
+        return f"one of {name} ends"
+    if len(ids) == 1:
+        return f"trial {ids[0]} ends"
+    return f"one of trials {listed([str(trial) for trial in ids])} ends"
+
+
+def _sole(story: Story, relief: Relief, *, is_told: bool) -> str:
+    """Say what one experiment has to do."""
+    own, group_id = story.situation.request.group, relief.group_id
+    assert group_id is not None
+    holders = {holder.experiment_id: holder for holder in story.holders}
+    trials = holders[group_id].trial_ids
+    name = "it" if len(holders) == 1 and is_told else f"experiment {group_id}"
+    its = "its" if name == "it" or group_id == own else f"{name}’s"
+    if relief.agent_id is not None:
+        return f"{_some_of(story, relief, its, len(trials))} have ended"
+    if not relief.is_all and len(trials) > 1:
+        return _one_trial(story, trials, group_id, f"{its} trials")
+    has_more = any(other.group == group_id for other in story.situation.survey.queue)
+    if group_id == own or (has_more and not relief.is_all):
+        return f"trial {trials[0]} ends"
     return f"{name} ends or is paused"
+
+
+def _some_of(story: Story, relief: Relief, its: str, num_held: int) -> str:
+    where = ""
+    if relief.agent_id is not None and len(story.situation.rooms) > 1:
+        where = f" on agent {shown(relief.agent_id)}"
+    if relief.num == num_held:
+        return f"{its} {relief.num} trials"
+    return f"{relief.num} of {its} trials{where}"
 
 
 def _combination(story: Story) -> str:
@@ -166,27 +244,4 @@ def _combination(story: Story) -> str:
     if situation.spans_agents:
         busy = sum(1 for room in story.rooms if room.used)
         return f"{count(busy, 'more agent')} {be(busy)} idle"
-    missing = situation.request.slots - story.rooms[0].free
-    ids = [holder.experiment_id for holder in story.holders]
-    if missing == sum(holder.slots for holder in story.holders) and len(ids) <= _HOLDERS + 1:
-        return f"{experiments(ids)} have ended"
-    return f"{missing} of these slots {be(missing)} given back"
-
-
-def what_is_enough_for_all(story: Story) -> str:
-    """Say what would be enough for the request and all ahead of it; nothing if nothing is."""
-    situation = story.situation
-    need = situation.request.slots
-    if not need or situation.spans_agents or not situation.is_complete:
-        return ""
-    rivals = situation.rivals()
-    ways = [
-        (need + claimed - room.free, room.agent.id)
-        for room in story.rooms
-        if need + (claimed := situation.claims(room, rivals)) <= room.size
-    ]
-    if not ways:
-        return ""
-    missing, agent_id = min(ways)
-    where = f" of agent {shown(agent_id)}" if len(situation.rooms) > 1 else ""
-    return f"{count(missing, 'more slot')}{where} {be(missing)} given back"
+    return "enough of these slots are given back"

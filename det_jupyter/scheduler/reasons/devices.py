@@ -7,7 +7,8 @@ from math import inf
 from shlex import quote
 
 from det_jupyter.scheduler.reasons.facts import Withheld
-from det_jupyter.scheduler.reasons.situation import Situation, slots_on
+from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.survey import slots_on
 from det_jupyter.scheduler.reasons.whatif import with_slots
 from det_jupyter.scheduler.reasons_words import (
     count,
@@ -19,6 +20,7 @@ from det_jupyter.scheduler.reasons_words import (
 )
 from det_jupyter.wire import DeviceProcess, Remedy
 
+IDLE_S = 60.0  # whoever uses a device now and then is not idle
 _AGENTS = 16  # that are looked at
 
 Test = Callable[[Situation], bool]
@@ -60,7 +62,7 @@ def _enable(situation: Situation, agent_id: str, withheld: Withheld, test: Test)
         slots: Sequence[int] = withheld.disabled
         return _enabled(agent_id, slots) if test(with_slots(situation, agent_id, ())) else None
     found = _fewest(
-        situation, agent_id, _unheld(situation, agent_id, disabled_only(withheld)), test
+        situation, agent_id, _unheld_first(situation, agent_id, disabled_only(withheld)), test
     )
     return None if found is None else _enabled(agent_id, found)
 
@@ -76,11 +78,16 @@ def _enabled(agent_id: str, slots: Sequence[int]) -> Remedy:
     )
 
 
-def _unheld(situation: Situation, agent_id: str, slots: Sequence[int]) -> list[int]:
-    """Return the slots that are free as soon as they are given out; the others stay held."""
+def _unheld_first(situation: Situation, agent_id: str, slots: Sequence[int]) -> list[int]:
+    """Return these slots, those first that are free as soon as they are given out."""
+    held = held_on(situation, agent_id)
+    return sorted(slots, key=lambda slot: (slot in held, slot))
+
+
+def held_on(situation: Situation, agent_id: str) -> set[int]:
+    """Return the slots that gangs hold on an agent, those that are given out no more too."""
     gangs = situation.survey.pool.on_agent(agent_id)
-    held = {slot for gang in gangs for slot in slots_on(gang, agent_id)}
-    return [slot for slot in slots if slot not in held]
+    return {slot for gang in gangs for slot in slots_on(gang, agent_id)}
 
 
 def _fewest(
@@ -102,8 +109,9 @@ def _fewest(
 def _free(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -> Remedy | None:
     if situation.request.slots == 0:
         return None
-    slots = _unheld(situation, agent_id, occupied_only(withheld))
-    slots.sort(key=lambda slot: (_busy(withheld.occupied[slot]), slot))
+    held = held_on(situation, agent_id)
+    slots = list(occupied_only(withheld))
+    slots.sort(key=lambda slot: (slot in held, _busy(withheld.occupied[slot]), slot))
     found = _fewest(situation, agent_id, slots, test)
     if found is None:
         return None
@@ -112,7 +120,7 @@ def _free(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -
     freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
     if len(freed) > len(found) and not test(with_slots(situation, agent_id, freed)):
         return None
-    return _freed(agent_id, found, list(users.values()), situation.survey.facts.now)
+    return _freed(situation, agent_id, found, list(users.values()))
 
 
 def _busy(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
@@ -122,26 +130,39 @@ def _busy(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
 
 
 def _freed(
-    agent_id: str, slots: Collection[int], users: Sequence[DeviceProcess], now: float
+    situation: Situation, agent_id: str, slots: Collection[int], users: Sequence[DeviceProcess]
 ) -> Remedy:
-    kernels = [user for user in users if user.notebook]
-    others = [user for user in users if not user.notebook]
-    steps = []
-    if kernels:
-        names = [f"{file_of(user.notebook or '')} ({facts_of(user, now)})" for user in kernels]
-        noun = "kernel" if len(kernels) == 1 else "kernels"
-        steps.append(f"shut down the {noun} of {listed(names)}")
-    if others:
-        names = [f"{command_of(user)} ({facts_of(user, now)})" for user in others]
-        steps.append(f"end {listed(names)}")
+    """Return how to get devices back: what idles may be ended, the rest is asked for."""
+    facts = situation.survey.facts
+    steps, pids = [], []
+    for user in users:
+        if not is_own(user, facts.own_user):
+            steps.append(f"ask {shown(user.user)} to end {stranger(user, facts.now)}")
+        elif not is_idle(user, facts.now):
+            steps.append(f"end {stranger(user, facts.now)}, which may be busy,")
+        elif user.notebook:
+            steps.append(f"shut down {stranger(user, facts.now)}")
+        else:
+            steps.append(f"end {stranger(user, facts.now)}")
+            pids.append(str(user.pid))
     return Remedy(
         kind="free_device",
-        sentence=f"{' and '.join(steps)} on agent {shown(agent_id)}",
-        command="" if kernels else f"kill {' '.join(str(user.pid) for user in others)}",
+        sentence=f"{listed(steps)} on agent {shown(agent_id)}",
+        command=f"!kill {' '.join(pids)}" if len(pids) == len(users) else "",
         agent_id=agent_id,
         slot_ids=list(slots),
         pid=users[0].pid if len(users) == 1 else None,
     )
+
+
+def is_own(process: DeviceProcess, own_user: str) -> bool:
+    """Return whether a process may be the reader's own."""
+    return process.user in ("", own_user)
+
+
+def is_idle(process: DeviceProcess, now: float) -> bool:
+    """Return whether a process has not used its device for a while."""
+    return process.idle_since is not None and now - process.idle_since > IDLE_S
 
 
 def stranger(process: DeviceProcess, now: float) -> str:

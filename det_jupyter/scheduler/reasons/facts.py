@@ -8,6 +8,7 @@ from datetime import tzinfo
 from typing import Protocol
 
 from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.scheduler.pool import Pool
 from det_jupyter.wire import DeviceProcess, Estimate
 
 
@@ -47,6 +48,10 @@ class Facts(Protocol):
     def pool_name(self) -> str:
         """Of the pool that is asked about."""
 
+    @property
+    def own_user(self) -> str:
+        """Whose processes a reader may end: the user that all of this runs as; "": not known."""
+
     def trial_of(self, request_id: str) -> int:
         """Return the trial that an allocation is a run of."""
 
@@ -56,8 +61,17 @@ class Facts(Protocol):
     def end_of(self, request_id: str) -> Estimate | None:
         """Return when a running gang is expected to give its slots back, if anybody can tell."""
 
+    def leaves_by(self, request_id: str) -> float | None:
+        """Return until when a gang that was asked to leave may take, UTC seconds, if limited."""
+
     def withheld(self) -> Mapping[str, Withheld]:
         """Return the slots that are not given out, by connected agent of the pool."""
 
     def gone(self) -> Sequence[AgentSlots]:
-        """Return the pool's agents that are registered but not connected, as they would be."""
+        """Return the pool's agents that were lost, as they would be if they came back.
+
+        An agent of the pool that is named here is taken to offer nothing now.
+        """
+
+    def other_pools(self) -> Mapping[str, Pool]:
+        """Return the other pools by name, in the order in which they are to be offered."""

@@ -3,6 +3,7 @@
 The first in turn starts when enough of the gangs on one of its agents have ended. One further
 behind starts at the latest when there is room for all that are ahead of it and for itself; if
 there never is, somebody ahead has to end first, and nobody knows when a trial that waits will.
+By shares the line changes with every end, so each moment is looked at by itself.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from det_jupyter.scheduler.estimate import both_of, end_of_enough, first_of
-from det_jupyter.scheduler.model import Running
-from det_jupyter.scheduler.reasons.situation import Line, Room, Situation, slots_on
-from det_jupyter.scheduler.reasons.whatif import gangs_on, uncapped
+from det_jupyter.scheduler.model import Policy, Running
+from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.survey import Line, Room, slots_on
+from det_jupyter.scheduler.reasons.whatif import gangs_on, kept_agents, overtaken, without
 from det_jupyter.scheduler.reasons_words import clock, count
 from det_jupyter.wire import Estimate
+
+_RUNNING = 256  # gangs that run; whose shares change when is not followed among more
+_MOMENTS = 12
 
 
 def expect_start(situation: Situation, rooms: Sequence[Room]) -> tuple[Estimate | None, str]:
@@ -26,8 +31,10 @@ def expect_start(situation: Situation, rooms: Sequence[Room]) -> tuple[Estimate 
         rooms: The agents where the request is nearest to fitting.
     """
     facts = situation.survey.facts
-    # Whoever max_slots holds back now may go first as soon as those who run have ended.
-    situation = uncapped(situation, situation.survey.pool.groups)
+    is_by_priority = situation.survey.pool.rules.policy is Policy.PRIORITY
+    if is_by_priority:
+        # Whoever max_slots holds back now may go first as soon as those who run have ended.
+        situation = overtaken(situation, situation.survey.pool.groups)
     alone = replace(situation, ahead=Line(), is_complete=True)
     own = _allowance_end(situation)
     soonest = both_of(own, _room_end(alone, rooms))
@@ -35,13 +42,15 @@ def expect_start(situation: Situation, rooms: Sequence[Room]) -> tuple[Estimate 
         return None, _why_unknown(situation, rooms)
     if not situation.is_complete:
         return None, f"it is far behind in the queue{_not_before(situation, soonest)}"
-    if not situation.ahead.requests:
+    if is_by_priority and not situation.ahead.requests:
         return soonest, ""
-    latest = both_of(own, _room_end(situation, rooms))
+    end = _room_end(situation, rooms) if is_by_priority else _shares_end(situation, rooms)
+    latest = both_of(own, end)
     if latest is None:
         why = "others go first, and how long they will run is not known yet"
         return None, f"{why}{_not_before(situation, soonest)}"
-    return latest.model_copy(update={"earliest": max(facts.now, soonest.earliest)}), ""
+    earliest = min(latest.at, max(facts.now, soonest.earliest))
+    return latest.model_copy(update={"earliest": earliest}), ""
 
 
 def _not_before(situation: Situation, soonest: Estimate) -> str:
@@ -52,7 +61,7 @@ def _not_before(situation: Situation, soonest: Estimate) -> str:
 
 
 def _at_once(now: float) -> Estimate:
-    return Estimate(at=now, earliest=now, latest=now, basis="there is room")
+    return Estimate(at=now, earliest=now, latest=now, basis="from what is free")
 
 
 def _allowance_end(situation: Situation) -> Estimate | None:
@@ -64,7 +73,7 @@ def _allowance_end(situation: Situation) -> Estimate | None:
         return _at_once(facts.now)
     missing = mates + situation.request.slots - allowance
     own = [g for g in pool.running.values() if g.request.group == situation.request.group]
-    ends = [(facts.end_of(gang.request.id), gang.request.slots) for gang in own]
+    ends = [(situation.survey.end_of(gang.request.id), gang.request.slots) for gang in own]
     return end_of_enough(ends, missing, facts.now)
 
 
@@ -82,20 +91,50 @@ def _room_end(situation: Situation, rooms: Sequence[Room]) -> Estimate | None:
         missing = sum(room.used for room in rooms)
         return _enough_on(situation, rooms, missing) if missing else None
     ways = []
+    kept = kept_agents(situation)
     for room in rooms:
         needed = situation.request.slots + situation.claims(room, rivals)
         if needed <= room.size:
-            ways.append(_enough_on(situation, [room], needed - room.free))
+            is_kept = room.agent.id in kept
+            ways.append(_enough_on(situation, [room], needed - room.free, is_kept=is_kept))
     return first_of(ways, now)
 
 
-def _enough_on(situation: Situation, rooms: Sequence[Room], missing: int) -> Estimate | None:
+def _shares_end(situation: Situation, rooms: Sequence[Room]) -> Estimate | None:
+    """Return when there is room, counting whoever goes ahead because its group holds less then."""
+    survey = situation.survey
+    now = survey.facts.now
+    if situation.starts():
+        return _at_once(now)
+    running = survey.pool.running
+    if len(running) > _RUNNING:
+        return None
+    known = [(end, gang) for gang in running.values() if (end := survey.end_of(gang.request.id))]
+    here = {gang.request.id for gang in gangs_on(situation, rooms)}
+    kept = {*kept_agents(situation)}
+    moments = sorted({end.at for end, gang in known if gang.request.id in here})
+    for num, at in enumerate(moments[:_MOMENTS]):
+        gone = [gang for end, gang in known if end.at <= at]
+        then = without(situation, gone)
+        if num:  # what is given back bit by bit stays only where it is kept
+            then = replace(then, looked_at=tuple(r for r in then.allowed() if r.agent.id in kept))
+        if then.starts():
+            last = max((end for end, _ in known if end.at <= at), key=lambda end: end.at)
+            return Estimate(at=max(now, at), earliest=now, latest=None, basis=last.basis)
+    return None
+
+
+def _enough_on(
+    situation: Situation, rooms: Sequence[Room], missing: int, *, is_kept: bool = True
+) -> Estimate | None:
+    """Return when enough has been given back; bit by bit only where that is kept."""
     facts = situation.survey.facts
     if missing <= 0:
         return _at_once(facts.now)
     ends = [
-        (facts.end_of(gang.request.id), _given_back(gang, rooms))
+        (situation.survey.end_of(gang.request.id), given)
         for gang in gangs_on(situation, rooms)
+        if (given := _given_back(gang, rooms)) >= missing or is_kept
     ]
     return end_of_enough(ends, missing, facts.now)
 
@@ -111,7 +150,9 @@ def _why_unknown(situation: Situation, rooms: Sequence[Room]) -> str:
     most = situation.group.max_slots
     if most is not None and most < situation.request.slots:
         return "it cannot run as things are"
-    unknown = [g for g in gangs_on(situation, rooms) if facts.end_of(g.request.id) is None]
+    unknown = [
+        g for g in gangs_on(situation, rooms) if situation.survey.end_of(g.request.id) is None
+    ]
     if any(gang.is_leaving for gang in unknown):
         return "how long it takes to save and leave is not known"
     if len(unknown) == 1:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 
 from det_jupyter.scheduler.model import Running
-from det_jupyter.scheduler.reasons.remedies import Relief
-from det_jupyter.scheduler.reasons.situation import Room, Situation
+from det_jupyter.scheduler.reasons.devices import held_on
+from det_jupyter.scheduler.reasons.reliefs import Relief
+from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.survey import Room
 from det_jupyter.scheduler.reasons.whatif import gangs_on
 from det_jupyter.wire import DeviceProcess, HolderView
 
@@ -31,6 +33,16 @@ def holders_on(
     last = len(found)
     views.sort(key=lambda view: (enough.get(view.experiment_id, last), -view.slots, view.since))
     return views
+
+
+def draining(situation: Situation) -> list[Room]:
+    """Return the agents with disabled slots that a gang still holds."""
+    return [
+        room
+        for room in situation.allowed()
+        if (withheld := situation.survey.withheld.get(room.agent.id)) is not None
+        and held_on(situation, room.agent.id).intersection(withheld.disabled)
+    ]
 
 
 def _reversed(found: Sequence[Relief]) -> list[tuple[int, Running]]:

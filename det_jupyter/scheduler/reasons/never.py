@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from det_jupyter.scheduler.possible import nearest_values, values_that_fit
 from det_jupyter.scheduler.reasons.causes import Cause, all_agents
 from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.remedies import ask_slots
+from det_jupyter.scheduler.reasons.elsewhere import ask_slots, other_pool, starts_anew
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.whatif import with_agents
 from det_jupyter.scheduler.reasons_words import listed, shown
@@ -22,13 +22,14 @@ def make_possible(situation: Situation, cause: Cause) -> list[Remedy]:
     """Return what would start the request, or would at least let it wait for its turn."""
     remedies: Iterator[Remedy]
     if cause in ("disabled", "occupied"):
-        remedies = _devices(situation)
+        remedies = chain(_devices(situation), other_pool(situation))
     elif cause == "agent_gone":
-        remedies = _agents(situation)
+        remedies = chain(_agents(situation), other_pool(situation))
     elif cause == "no_agent":
-        remedies = iter([Remedy(kind="add_agent", sentence="start an agent, or reconnect one")])
+        start = Remedy(kind="add_agent", sentence="start an agent, or reconnect one")
+        remedies = chain([start], other_pool(situation))
     else:
-        remedies = _values(situation)
+        remedies = chain(_again(situation), other_pool(situation), _values(situation))
     return list(islice(remedies, _MOST))
 
 
@@ -63,10 +64,30 @@ def _agents(situation: Situation) -> Iterator[Remedy]:
         yield Remedy(kind="add_agent", sentence=f"reconnect agents {names}{effect}")
 
 
+def is_kept_away(situation: Situation) -> bool:
+    """Return whether only agents that the trial avoids could run it."""
+    freely = replace(situation, request=replace(situation.request, blocked=frozenset()))
+    return not situation.is_possible() and freely.is_possible()
+
+
+def _again(situation: Situation) -> Iterator[Remedy]:
+    """Yield how a trial comes back to agents that a log policy has it avoid."""
+    if is_kept_away(situation):
+        own = situation.request.group
+        yield Remedy(
+            kind="activate",
+            sentence=f"kill its experiment and continue it: it may run there again; {_THEN}",
+            command=f"%det_experiment kill {own}\n%det_experiment continue {own}",
+            experiment_id=own,
+        )
+
+
 def _values(situation: Situation) -> Iterator[Remedy]:
     for value in values_to_ask(situation):
-        then = replace(situation, request=replace(situation.request, slots=value))
-        yield ask_slots(value, "starts at once" if then.starts() else "can run")
+        effect = (
+            "which starts at once" if starts_anew(situation, value) else f"which can run; {_THEN}"
+        )
+        yield ask_slots(situation, value, effect)
 
 
 def values_to_ask(situation: Situation) -> list[int]:

@@ -1,97 +1,44 @@
-"""What would start a waiting trial, the mildest first; each of them alone is enough.
+"""What would start a waiting trial, the mildest first; each of them is enough.
 
     wait       for a trial or an experiment to end or leave
     own        more max_slots, a place further ahead, a more urgent priority
-    machine    slots enabled, devices freed
-    others     another experiment paused
+    machine    slots enabled, devices freed, another pool
+    others     other experiments paused
     less       fewer slots asked for
 
 Each is tried on a `Situation` and is offered only if the request certainly starts then: at once
-or, for a priority, as soon as those have left who are asked to.
+or, with preemption, as soon as those have left who are asked to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
-from math import inf
 
 from det_jupyter.scheduler.model import Policy, Request, Running
 from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.situation import Line, Room, Situation
-from det_jupyter.scheduler.reasons.whatif import gangs_on, paused, without
-from det_jupyter.scheduler.reasons_words import about, count, experiments, shown
+from det_jupyter.scheduler.reasons.elsewhere import fewer_slots, other_pool
+from det_jupyter.scheduler.reasons.pauses import pauses
+from det_jupyter.scheduler.reasons.reliefs import Relief
+from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.survey import Line, Room
+from det_jupyter.scheduler.reasons.whatif import gangs_on, without
+from det_jupyter.scheduler.reasons_words import about, clock, count, experiments, shown
 from det_jupyter.wire import Remedy
 
 _MOST = 4
-_TRIES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Relief:
-    """Whose end would be enough.
-
-    Args:
-        group_id: The experiment; None: several that are leaving anyway.
-        gangs: Those of its gangs that must end.
-        is_leaving: Whether all of these were asked to leave already.
-        is_all: Whether its waiting trials must not take their place: it has to end or be paused.
-    """
-
-    group_id: int | None
-    gangs: tuple[Running, ...]
-    is_leaving: bool = False
-    is_all: bool = False
-
-
-def reliefs(situation: Situation, rooms: Sequence[Room]) -> list[Relief]:
-    """Return whose end alone would start the request, those first that are expected first."""
-    if not situation.is_complete:
-        return []
-    gangs = sorted(gangs_on(situation, rooms), key=lambda gang: _wait_order(situation, gang))
-    leaving = [gang for gang in gangs if gang.is_leaving]
-    if leaving and without(situation, leaving).starts():
-        groups = {gang.request.group for gang in leaving}
-        sole = groups.pop() if len(groups) == 1 else None
-        return [Relief(sole, tuple(leaving), is_leaving=True)]
-    single = [
-        Relief(gang.request.group, (gang,))
-        for gang in gangs[:_TRIES]
-        if not gang.is_leaving and without(situation, [gang]).starts()
-    ]
-    found = {relief.group_id for relief in single}
-    return single + [
-        Relief(group_id, tuple(mine), is_all=True)
-        for group_id, mine in islice(_by_group(gangs).items(), _TRIES)
-        if group_id not in found
-        and group_id != situation.request.group
-        and paused(situation, group_id, mine).starts()
-    ]
-
-
-def _wait_order(situation: Situation, gang: Running) -> tuple[bool, float, int, float, str]:
-    end = situation.survey.facts.end_of(gang.request.id)
-    priority = situation.survey.pool.groups[gang.request.group].priority
-    at = inf if end is None else end.at
-    return (not gang.is_leaving, at, -priority, -gang.since, gang.request.id)
-
-
-def _by_group(gangs: Sequence[Running]) -> dict[int, list[Running]]:
-    groups: dict[int, list[Running]] = {}
-    for gang in gangs:
-        groups.setdefault(gang.request.group, []).append(gang)
-    return groups
 
 
 def find_remedies(
-    situation: Situation, rooms: Sequence[Room], found: Sequence[Relief]
+    situation: Situation, base: Situation, rooms: Sequence[Room], found: Sequence[Relief]
 ) -> list[Remedy]:
     """Return at most four remedies for a request that the pool could run.
 
     Args:
         situation: As it is.
+        base: As if those had left whom the pool itself would ask.
         rooms: The agents where the request is nearest to fitting.
         found: Whose end would start it.
     """
@@ -99,12 +46,14 @@ def find_remedies(
         return []
     makers: tuple[Callable[[], Iterator[Remedy]], ...] = (
         lambda: _waits(situation, found),
+        lambda: _kills(situation, found),
         lambda: _more_max_slots(situation),
         lambda: _moves(situation),
         lambda: _priorities(situation, rooms),
         lambda: device_remedies(situation),
-        lambda: _pauses(situation, rooms),
-        lambda: _fewer_slots(situation),
+        lambda: other_pool(situation),
+        lambda: pauses(base, [base.rooms[room.agent.id] for room in rooms]),
+        lambda: fewer_slots(situation),
     )
     return list(islice((remedy for maker in makers for remedy in maker()), _MOST))
 
@@ -112,29 +61,85 @@ def find_remedies(
 def _waits(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
     facts = situation.survey.facts
     for relief in found[:1]:
-        trials = [facts.trial_of(gang.request.id) for gang in relief.gangs]
-        who = _who(situation, relief, trials)
-        ends = [facts.end_of(gang.request.id) for gang in relief.gangs]
+        who = _who(situation, relief)
+        ends = [situation.survey.end_of(gang.request.id) for gang in relief.gangs]
         soon = ends[0] if len(ends) == 1 else None
         when = f", {about(soon, facts.now, facts.zone)}" if soon else ""
+        is_one = len(relief.gangs) == 1 and not relief.is_all
         yield Remedy(
             kind="wait",
-            sentence=f"wait until {who}{when}",
+            sentence=f"wait until {who}{when or latest_leaving(situation, relief)}",
             experiment_id=relief.group_id,
-            trial_id=None if relief.is_all or len(trials) > 1 else trials[0],
+            trial_id=facts.trial_of(relief.gangs[0].request.id) if is_one else None,
+            agent_id=relief.agent_id,
+            value=relief.num_slots or (relief.num if relief.agent_id else None),
         )
 
 
-def _who(situation: Situation, relief: Relief, trials: Sequence[int]) -> str:
+def _who(situation: Situation, relief: Relief) -> str:
+    first = f"{have_left(relief.after)} and " if relief.after else ""
     if relief.is_leaving:
-        groups = sorted({gang.request.group for gang in relief.gangs})
-        return f"{experiments(groups)} {'has' if len(groups) == 1 else 'have'} left"
-    assert relief.group_id is not None
+        return have_left(relief.gangs)
+    if relief.num_slots:
+        return f"{first}{some_back(situation, relief)}"
+    whose = f"experiment {relief.group_id}"
     if relief.is_all:
-        return f"experiment {relief.group_id} ends"
-    if relief.group_id == situation.request.group:
-        return f"trial {trials[0]} of its own experiment ends"
-    return f"trial {trials[0]} of experiment {relief.group_id} ends"
+        return f"{first}{whose} ends"
+    whose = "its own experiment" if relief.group_id == situation.request.group else whose
+    if relief.agent_id is not None:
+        num = count(relief.num, "trial")
+        on = f" on agent {shown(relief.agent_id)}" if len(situation.rooms) > 1 else ""
+        return f"{first}{num} of {whose}{on} have ended"
+    trial = situation.survey.facts.trial_of(relief.gangs[0].request.id)
+    return f"{first}trial {trial} of {whose} ends"
+
+
+def some_back(situation: Situation, relief: Relief) -> str:
+    """Say how many of those who hold slots on an agent have to give them back."""
+    where, num = f"on agent {shown(relief.agent_id or '')}", len(relief.gangs)
+    if relief.num == num == 1:
+        trial = situation.survey.facts.trial_of(relief.gangs[0].request.id)
+        return f"trial {trial} has ended"
+    if relief.num == num:
+        return f"the {num} trials {where} have ended"
+    if relief.num:
+        have = "has" if relief.num == 1 else "have"
+        return f"{relief.num} of the {num} trials {where} {have} ended"
+    be = "is" if relief.num_slots == 1 else "are"
+    return f"{count(relief.num_slots, 'more slot')} {where} {be} given back"
+
+
+def have_left(gangs: Iterable[Running]) -> str:
+    """Return `experiment 3 has left`, `experiments 3 and 4 have left`."""
+    groups = sorted({gang.request.group for gang in gangs})
+    return f"{experiments(groups)} {'has' if len(groups) == 1 else 'have'} left"
+
+
+def latest_leaving(situation: Situation, relief: Relief) -> str:
+    """Return `, at the latest about 15:20` for those who leave, if they have a limit."""
+    facts = situation.survey.facts
+    if not relief.is_leaving:
+        return ""
+    limits = [facts.leaves_by(gang.request.id) for gang in relief.gangs]
+    known = [limit for limit in limits if limit is not None]
+    if not known or len(known) < len(limits):
+        return ""
+    if max(known) <= facts.now:
+        return f", which was due at {clock(max(known), facts.now, facts.zone)}"
+    return f", at the latest about {clock(max(known), facts.now, facts.zone)}"
+
+
+def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
+    """Yield what ends one that leaves and does not get done with it."""
+    for relief in found[:1]:
+        group_id = relief.group_id
+        if relief.is_leaving and group_id is not None and group_id != situation.request.group:
+            yield Remedy(
+                kind="kill_trial",
+                sentence=f"kill experiment {group_id}: what it has not saved is lost",
+                command=f"%det_experiment kill {group_id}",
+                experiment_id=group_id,
+            )
 
 
 def _more_max_slots(situation: Situation) -> Iterator[Remedy]:
@@ -213,57 +218,5 @@ def _priority(situation: Situation, value: int) -> Remedy:
         ),
         command=f"%det_experiment set {own.id} --priority {value}",
         experiment_id=own.id,
-        value=value,
-    )
-
-
-def _pauses(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]:
-    pool, own = situation.survey.pool, situation.request.group
-    gangs = [gang for gang in gangs_on(situation, rooms) if not gang.is_leaving]
-    held = _by_group(gangs)
-    for other in situation.ahead.requests[:_TRIES]:
-        held.setdefault(other.group, [])
-    held.pop(own, None)
-
-    def order(group_id: int) -> tuple[int, int, int]:
-        slots = sum(gang.request.slots for gang in held[group_id])
-        return (-pool.groups[group_id].priority, slots, -group_id)
-
-    for group_id in sorted(held, key=order)[:_TRIES]:
-        if paused(situation, group_id, held[group_id]).starts():
-            yield _pause(situation, group_id, is_holder=bool(held[group_id]))
-            return
-
-
-def _pause(situation: Situation, group_id: int, *, is_holder: bool) -> Remedy:
-    held = situation.survey.pool.held(group_id)
-    name = shown(situation.survey.facts.title_of(group_id).name)
-    slots = count(held, "slot") if situation.request.slots else "such a place"
-    holds = f", which holds {slots}" if is_holder else ", which is ahead of it"
-    return Remedy(
-        kind="pause",
-        sentence=f"pause experiment {group_id} “{name}”{holds}",
-        command=f"%det_experiment pause {group_id}",
-        experiment_id=group_id,
-    )
-
-
-def _fewer_slots(situation: Situation) -> Iterator[Remedy]:
-    """Find the largest divisor that fits: a batch that n slots share, they can share too."""
-    need = situation.request.slots
-    for value in range(need // 2, 0, -1):
-        if need % value == 0:
-            request = replace(situation.request, slots=value)
-            if replace(situation, request=request).starts():
-                yield ask_slots(value, "starts at once")
-                return
-
-
-def ask_slots(value: int, effect: str) -> Remedy:
-    """Return the advice to ask for another number of slots."""
-    return Remedy(
-        kind="ask_slots",
-        sentence=f"submit it again with resources.slots_per_trial {value}: that {effect}",
-        command=f"resources: {{slots_per_trial: {value}}}",
         value=value,
     )

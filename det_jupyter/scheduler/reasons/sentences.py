@@ -11,14 +11,18 @@ from det_jupyter.scheduler.reasons.clauses import (
     Story,
     be,
     free_of,
-    what_is_enough_for_all,
     what_is_free,
     what_starts_it,
     when,
     who_holds,
 )
-from det_jupyter.scheduler.reasons.devices import disabled_only, occupied_only, stranger
-from det_jupyter.scheduler.reasons.never import values_to_ask
+from det_jupyter.scheduler.reasons.devices import (
+    disabled_only,
+    held_on,
+    occupied_only,
+    stranger,
+)
+from det_jupyter.scheduler.reasons.never import is_kept_away, values_to_ask
 from det_jupyter.scheduler.reasons_words import (
     count,
     experiments,
@@ -66,19 +70,34 @@ def _slots(story: Story) -> Sequence[str]:
 
 def _withheld(story: Story) -> str:
     """Mention slots that are not given out, on the nearest agent that has any."""
-    parts = []
+    situation = story.situation
+    if situation.request.slots == 0:
+        return ""
     for room in story.rooms:
-        withheld = story.situation.survey.withheld.get(room.agent.id)
-        if withheld is None or story.situation.request.slots == 0:
-            continue
-        if disabled := disabled_only(withheld):
-            parts.append(f"{len(disabled)} more {be(len(disabled))} disabled")
-        if occupied := occupied_only(withheld):
-            users = {p.pid: p for slot in occupied for p in withheld.occupied[slot]}
-            parts.append(_by_strangers(story, len(occupied), list(users.values())))
-        if parts:
-            break
-    return " and ".join(parts)
+        if parts := _kept_from_use(story, room.agent.id):
+            return " and ".join(parts)
+    # An agent may be too small only because of them.
+    smaller = [
+        room
+        for room in situation.allowed()
+        if 0 < room.size < situation.request.slots or (not room.size and not room.used)
+    ]
+    for room in sorted(smaller, key=lambda room: -room.free):
+        if parts := _kept_from_use(story, room.agent.id):
+            agent = shown(room.agent.id)
+            return f"of agent {agent} {free_of([room])}, {' and '.join(parts)}"
+    return ""
+
+
+def _kept_from_use(story: Story, agent_id: str) -> list[str]:
+    withheld = story.situation.survey.withheld.get(agent_id)
+    parts = []
+    if withheld and (disabled := disabled_only(withheld)):
+        parts.append(f"{len(disabled)} more {be(len(disabled))} disabled")
+    if withheld and (occupied := occupied_only(withheld)):
+        users = {p.pid: p for slot in occupied for p in withheld.occupied[slot]}
+        parts.append(_by_strangers(story, len(occupied), list(users.values())))
+    return parts
 
 
 def _by_strangers(story: Story, num: int, users: Sequence[DeviceProcess]) -> str:
@@ -140,14 +159,16 @@ def _who_else(story: Story) -> str:
 
 def _after(story: Story) -> str:
     if story.reliefs:
-        return what_starts_it(story)
-    if enough := what_is_enough_for_all(story):
-        return f"starts when {enough}{when(story)}"
+        return what_starts_it(story, is_told=False)
     return f"starts after {_them(story)}{when(story)}"
 
 
 def _them(story: Story) -> str:
-    return "it" if len(story.in_the_way) == 1 and story.situation.is_complete else "them"
+    if len(story.in_the_way) != 1 or not story.situation.is_complete:
+        return "them"
+    other = story.in_the_way[0]
+    is_mate = other.group == story.situation.request.group
+    return "that one" if is_mate else f"experiment {other.group}"
 
 
 def _max_slots(story: Story) -> Sequence[str]:
@@ -173,7 +194,10 @@ def _occupied(story: Story) -> Sequence[str]:
         for processes in withheld.occupied.values():
             users.update((process.pid, process) for process in processes)
     num = sum(len(withheld.occupied) for _, withheld in agents)
-    total = sum(len(agent.slots) for agent in all_agents(story.situation))
+    whole = all_agents(story.situation)
+    if len(agents) == 1:
+        whole = [agent for agent in whole if agent.id == agents[0][0]]
+    total = sum(len(agent.slots) for agent in whole)
     names = listed([stranger(user, now) for user in users.values()], most=2)
     verb = "uses" if len(users) == 1 else "use"
     where = f" of agent {shown(agents[0][0])}" if len(agents) == 1 else ""
@@ -184,21 +208,53 @@ def _occupied(story: Story) -> Sequence[str]:
 def _given_out(story: Story) -> str:
     given = sum(room.size for room in story.situation.allowed())
     total = sum(len(agent.slots) for agent in all_agents(story.situation))
-    return f"{given or 'none'} of {total} {be(given)} given out"
+    return f"{given or 'none'} of {count(total, 'slot')} may be given out"
 
 
 def _disabled(story: Story) -> Sequence[str]:
+    situation = story.situation
+    agents = [
+        (agent_id, sorted(withheld.disabled))
+        for agent_id, withheld in sorted(situation.survey.withheld.items())
+        if withheld.disabled
+        and agent_id in situation.rooms
+        and agent_id not in situation.request.blocked
+    ]
+    is_one = sum(len(slots) for _, slots in agents) == 1
+    if len(agents) == 1 and (who := _still_there(story)):
+        agent_id, slots = agents[0]
+        held = len(held_on(situation, agent_id).intersection(slots))
+        on = "" if held == len(slots) else f" on {held} of them"
+        return (
+            "" if held == len(slots) and not situation.rooms[agent_id].size else _given_out(story),
+            f"{count(len(slots), 'slot')} of agent {shown(agent_id)} {be(len(slots))} draining: "
+            f"{who} still {'runs' if ' and ' not in who else 'run'} there{on}",
+            f"can run when {'it is' if is_one else 'they are'} enabled",
+        )
     parts = [
         f"slot{'s' if len(slots) > 1 else ''} {numbers(slots)} of agent {shown(agent_id)}"
-        for agent_id, withheld in sorted(story.situation.survey.withheld.items())
-        if (slots := sorted(withheld.disabled)) and agent_id not in story.situation.request.blocked
+        for agent_id, slots in agents
     ]
-    plural = len(parts) > 1 or parts[0].startswith("slots")
+    still = (
+        f"{who} still {'runs' if ' and ' not in who else 'run'} there"
+        if (who := _still_there(story))
+        else ""
+    )
     return (
         _given_out(story),
-        f"{listed(parts, most=2)} {'are' if plural else 'is'} disabled",
-        f"can run when {'enough of them are' if plural else 'it is'} enabled",
+        f"{listed(parts, most=2)} {'is' if is_one else 'are'} disabled",
+        still,
+        f"can run when {'it is' if is_one else 'enough of them are'} enabled",
     )
+
+
+def _still_there(story: Story) -> str:
+    """Name who still runs on slots that are disabled."""
+    names = [
+        f"experiment {holder.experiment_id} “{shown(holder.experiment_name)}”"
+        for holder in story.holders
+    ]
+    return listed(names, most=2)
 
 
 def _no_agent(story: Story) -> Sequence[str]:
@@ -223,10 +279,12 @@ def _impossible(story: Story) -> Sequence[str]:
     avoids, other = "", ""
     if len(allowed) < len(agents):
         blocked = sorted(shown(agent.id) for agent in agents if agent.id in request.blocked)
-        avoids = f"it must avoid {'agent' if len(blocked) == 1 else 'agents'} {listed(blocked)}"
+        noun = "agent" if len(blocked) == 1 else "agents"
+        avoids = f"it avoids {noun} {listed(blocked)} because of a log policy"
         other = " other"
+    again = "can run there again after a kill and a continue" if is_kept_away(situation) else ""
     if not allowed:
-        return avoids, f"pool {pool} has no{other} agent"
+        return avoids, f"pool {pool} has no{other} agent", again
     if request.slots == 0:
         return avoids, f"no{other} agent of pool {pool} takes trials without slots", "ask for 1"
     values = values_that_fit(allowed, situation.survey.pool.rules, request.is_single_agent)
@@ -237,5 +295,5 @@ def _impossible(story: Story) -> Sequence[str]:
         avoids,
         f"pool {pool} has {describe_agents(allowed)}{' besides' if avoids else ''}",
         f"values that can run{on_one}: {numbers(values) or 'none but 0'}",
-        advice,
+        f"{again}, or {advice}" if again else advice,
     )

@@ -1,7 +1,6 @@
 """The pool as one waiting gang meets it, and as it would be if somebody changed something.
 
-    Survey      a pool at one moment: gathered once for all reasons that are given then
-    Situation   a survey seen by one request: the rooms of agents, and who goes ahead of it
+A situation is a survey seen by one request: the rooms of agents, and who goes ahead of it.
 
 `Situation.starts()` says that the request would certainly start in the next pass. It rests on
 this: whoever is ahead and could use an agent at all either starts elsewhere or takes at most its
@@ -13,112 +12,14 @@ nobody knows.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from det_jupyter.scheduler.model import AgentSlots, Group, Request, Running
+from det_jupyter.scheduler.model import Group, Request
 from det_jupyter.scheduler.order import Shape, shape_of
 from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.possible import Capacity, fits_on_wholes, wholes_of
-from det_jupyter.scheduler.reasons.facts import Facts, Withheld
-
-LOOK_AHEAD = 256  # of the queue; who stands further behind is told less
-
-
-class Room(NamedTuple):
-    """An agent as a waiting gang meets it.
-
-    Args:
-        agent: The agent.
-        free: How many of its slots nobody holds.
-        used: How many slots gangs hold here, those that are given out no more too.
-        num_aux_gone: So many gangs without slots are there now, but are taken to be gone.
-    """
-
-    agent: AgentSlots
-    free: int
-    used: int
-    num_aux_gone: int = 0
-
-    @property
-    def size(self) -> int:
-        """How many slots may be given out, held or not."""
-        return len(self.agent.slots)
-
-
-class Line:
-    """Requests that may go first, in order; each question is worked out once."""
-
-    def __init__(self, requests: Iterable[Request] = ()) -> None:
-        self.requests = tuple(requests)
-
-    @cached_property
-    def shapes(self) -> Mapping[Shape, int]:
-        """How many there are of each shape."""
-        return Counter(shape_of(request) for request in self.requests)
-
-    @cached_property
-    def wanted(self) -> Mapping[int, int]:
-        """How many slots each group's want together."""
-        wanted: Counter[int] = Counter()
-        for request in self.requests:
-            wanted[request.group] += request.slots
-        return wanted
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """A pool at one moment."""
-
-    pool: Pool
-    facts: Facts
-    rooms: Mapping[str, Room]
-    queue: Sequence[Request]  # the front of it, in order
-    withheld: Mapping[str, Withheld]
-    gone: Sequence[AgentSlots]
-    capacity: Capacity
-
-    @property
-    def is_whole_queue(self) -> bool:
-        """Whether nobody waits behind the front."""
-        return self.pool.num_waiting <= len(self.queue)
-
-
-def survey(pool: Pool, facts: Facts) -> Survey:
-    """Gather what reasons are made of; as long as the pool's version stays, so does this."""
-    withheld, queue = facts.withheld(), pool.waiting(LOOK_AHEAD)
-    return Survey(
-        pool=pool,
-        facts=facts,
-        rooms={
-            agent_id: room_of(pool, agent) if agent_id in withheld else _usual_room(pool, agent)
-            for agent_id, agent in pool.agents.items()
-        },
-        queue=queue,
-        withheld=withheld,
-        gone=facts.gone(),
-        capacity=Capacity(pool.agents.values(), pool.rules),
-    )
-
-
-def _usual_room(pool: Pool, agent: AgentSlots) -> Room:
-    free = len(pool.free(agent.id))
-    return Room(agent, free, len(agent.slots) - free)
-
-
-def room_of(pool: Pool, agent: AgentSlots) -> Room:
-    """Return the agent with what is free on it, were its slots these."""
-    gangs = pool.on_agent(agent.id) if agent.id in pool.agents else []
-    taken = {slot for gang in gangs for slot in slots_on(gang, agent.id)}
-    return Room(agent, sum(1 for slot in agent.slots if slot not in taken), len(taken))
-
-
-def slots_on(gang: Running, agent_id: str) -> tuple[int, ...]:
-    """Return the slots that a gang holds on an agent."""
-    return tuple(s for part in gang.parts if part.agent_id == agent_id for s in part.slot_ids)
+from det_jupyter.scheduler.reasons.survey import Line, Room, Survey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +36,8 @@ class Situation:
         is_complete: Whether `ahead` names all of those.
         allowance: How many more slots its experiment may hold; None: any number.
         looked_at: The only agents where it can fit, if that is known; None: any of them.
+        ended: Ids of gangs that are taken to be gone.
+        released: The slots that these held, by group.
     """
 
     survey: Survey
@@ -145,6 +48,8 @@ class Situation:
     is_complete: bool
     allowance: int | None
     looked_at: tuple[Room, ...] | None = None
+    ended: frozenset[str] = frozenset()
+    released: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def group(self) -> Group:

@@ -1,18 +1,22 @@
-"""Situations as they would be: somebody gone, enabled, freed.
+"""Situations as they would be: somebody gone, asked to leave, enabled, freed.
 
 All of these begin from a situation in which the request does not start.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from heapq import nlargest
 
-from det_jupyter.scheduler.model import AgentSlots, Policy, Running
+from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running
 from det_jupyter.scheduler.possible import Capacity
-from det_jupyter.scheduler.reasons.situation import Line, Room, Situation, room_of
+from det_jupyter.scheduler.reasons.situation import Situation
+from det_jupyter.scheduler.reasons.survey import Line, Place, Room, room_of
 
 NEARBY = 8  # agents that are looked at for who could make room
+_CLEARED = 32  # agents that are looked at for who would be asked to leave
 
 
 def nearest_rooms(situation: Situation) -> list[Room]:
@@ -50,7 +54,7 @@ def gangs_on(situation: Situation, rooms: Iterable[Room]) -> list[Running]:
         gang.request.id: gang
         for room in rooms
         for gang in pool.on_agent(room.agent.id)
-        if (gang.request.slots > 0) is has_slots
+        if (gang.request.slots > 0) is has_slots and gang.request.id not in situation.ended
     }
     return list(gangs.values())
 
@@ -63,30 +67,39 @@ def without(situation: Situation, gangs: Collection[Running]) -> Situation:
         gang.request.slots for gang in gangs if gang.request.group == situation.request.group
     )
     allowance = situation.allowance
-    return replace(
-        uncapped(freed, groups), allowance=None if allowance is None else allowance + own
+    return overtaken(
+        replace(freed, allowance=None if allowance is None else allowance + own), groups
     )
 
 
-def paused(situation: Situation, group_id: int, gangs: Collection[Running]) -> Situation:
-    """Return the situation after an experiment was paused.
+def paused(
+    situation: Situation, group_ids: Collection[int], gangs: Collection[Running]
+) -> Situation:
+    """Return the situation after experiments were paused.
 
     Args:
         situation: As it is.
-        group_id: The experiment; not the request's own.
-        gangs: Those of its gangs that are counted as gone.
+        group_ids: The experiments; not the request's own.
+        gangs: Those of their gangs that are counted as gone.
     """
     freed = _freed(situation, gangs)
-    if group_id not in freed.ahead.wanted:
+    if situation.survey.pool.rules.policy is not Policy.PRIORITY:
+        overtaking = _who_overtakes(freed)
+        freed = _behind(freed, [other for other in overtaking if other.group not in group_ids])
+    if not freed.ahead.wanted.keys() & set(group_ids):
         return freed
-    others = (other for other in freed.ahead.requests if other.group != group_id)
+    others = (other for other in freed.ahead.requests if other.group not in group_ids)
     return replace(freed, ahead=Line(others), looked_at=None)
 
 
 def _freed(situation: Situation, gangs: Iterable[Running]) -> Situation:
     rooms = dict(situation.rooms)
-    changed = set()
+    changed: set[str] = set()
+    ended: set[str] = set(situation.ended)
+    released: Counter[int] = Counter(situation.released)
     for gang in gangs:
+        ended.add(gang.request.id)
+        released[gang.request.group] += gang.request.slots
         for part in gang.parts:
             if (room := rooms.get(part.agent_id)) is not None:
                 back = len(set(part.slot_ids).intersection(room.agent.slots))
@@ -97,28 +110,116 @@ def _freed(situation: Situation, gangs: Iterable[Running]) -> Situation:
                     room.num_aux_gone + (not gang.request.slots),
                 )
                 changed.add(part.agent_id)
+    if situation.looked_at is not None:
+        changed |= {room.agent.id for room in situation.looked_at}
     # It does not start as it is, so only these can make the difference.
-    return replace(situation, rooms=rooms, looked_at=tuple(rooms[name] for name in changed))
-
-
-def uncapped(situation: Situation, groups: Collection[int]) -> Situation:
-    """Return the situation where max_slots holds these groups back no more."""
-    survey, request, line = situation.survey, situation.request, situation.ahead
-    is_by_priority = survey.pool.rules.policy is Policy.PRIORITY
-    position = survey.pool.position(request.id)
-    front = survey.queue[:position] if is_by_priority else survey.queue
-    # By shares, whoever gives slots back moves forward too, past the first in line.
-    known = {other.id for other in line.requests if other.group in groups}
-    more = [
-        other
-        for other in front
-        if other.group in groups and other.group != request.group and other.id not in known
-    ]
     return replace(
         situation,
-        ahead=Line((*line.requests, *more)) if more else line,
-        is_complete=situation.is_complete and (is_by_priority or survey.is_whole_queue),
+        rooms=rooms,
+        looked_at=tuple(rooms[name] for name in changed),
+        ended=frozenset(ended),
+        released=released,
     )
+
+
+def overtaken(situation: Situation, groups: Collection[int]) -> Situation:
+    """Return the situation with those in line that go first once these groups hold less.
+
+    By priority those are the ones that max_slots held back; by shares all of whom the group now
+    holds so little that its place is ahead.
+    """
+    if situation.survey.pool.rules.policy is Policy.PRIORITY:
+        position = situation.survey.pool.position(situation.request.id)
+        front = [other for other in situation.survey.queue[:position] if other.group in groups]
+        return _behind(situation, front)
+    overtaking = _who_overtakes(situation)
+    is_complete = situation.is_complete and situation.survey.is_whole_queue
+    return replace(_behind(situation, overtaking), is_complete=is_complete)
+
+
+def _behind(situation: Situation, others: Iterable[Request]) -> Situation:
+    line, own = situation.ahead.requests, situation.request.group
+    known = {other.id for other in line}
+    more = [other for other in others if other.group != own and other.id not in known]
+    return replace(situation, ahead=Line((*line, *more))) if more else situation
+
+
+def _who_overtakes(situation: Situation) -> list[Request]:
+    """Return those whose place by shares is ahead; in turns, also those with fewer slots.
+
+    Who is tried in turns is tried anew after each start, with all of them at their first turn.
+    """
+    survey = situation.survey
+    has_turns = survey.pool.rules.policy is Policy.ROUND_ROBIN
+    mine = next((p for p in survey.places if p.request.id == situation.request.id), None)
+    if mine is None:
+        return []
+    turn, share = mine.turn, _share(situation, mine)
+    return [
+        place.request
+        for place in survey.places
+        if (there := _share(situation, place)) < share
+        or (has_turns and (place.turn, *there) < (turn, *share))
+    ]
+
+
+def _share(situation: Situation, place: Place) -> tuple[float, float, int, int, str]:
+    pool, request = situation.survey.pool, place.request
+    group = pool.groups[request.group]
+    held = pool.held(group.id) - situation.released.get(group.id, 0) + place.slots_ahead
+    weight = group.weight if pool.rules.policy is Policy.FAIR_SHARE else 1.0
+    return (held / weight, group.position, group.id, request.number, request.id)
+
+
+def who_is_less_urgent(situation: Situation, rooms: Iterable[Room]) -> list[Running]:
+    """Return the gangs that the pool itself asks to leave as soon as that makes room.
+
+    Nobody can tell for whom while others are ahead, so none are counted then; and nobody is asked
+    for a mixed fit.
+    """
+    pool, own = situation.survey.pool, situation.group
+    if not pool.rules.preemption or pool.rules.policy is not Policy.PRIORITY:
+        return []
+    rooms = list(rooms)
+    if not situation.is_complete or not situation.request.slots or situation.rivals():
+        return []
+    if situation.spans_agents and len({room.size for room in rooms}) > 1:
+        return []
+    return [
+        gang
+        for gang in gangs_on(situation, rooms)
+        if pool.groups[gang.request.group].priority > own.priority and not gang.is_leaving
+    ]
+
+
+def cleared(situation: Situation) -> Situation:
+    """Return the situation as if all who would be asked to leave had left."""
+    own, need = situation.group, situation.request.slots
+    if all(group.priority <= own.priority for group in situation.survey.pool.groups.values()):
+        return situation
+    if situation.spans_agents:
+        rooms = nearest_rooms(situation)
+    else:
+        rooms = [room for room in situation.allowed() if room.size >= need]
+        rooms = nlargest(_CLEARED, rooms, key=lambda room: room.free)
+    lesser = who_is_less_urgent(situation, rooms)
+    if not lesser:
+        return situation
+    then = replace(_freed(situation, lesser), looked_at=None)
+    leaving = [gang for gang in gangs_on(then, rooms) if gang.is_leaving]
+    # If that were enough, they would have been asked: something else is in the way.
+    return situation if without(then, leaving).starts() else then
+
+
+def kept_agents(situation: Situation) -> Collection[str]:
+    """Return the agents where nobody behind the request takes what is given back bit by bit."""
+    pool, survey = situation.survey.pool, situation.survey
+    position = pool.position(situation.request.id)
+    if pool.num_waiting == position + 1:
+        return situation.rooms.keys()
+    kept = pool.reservations()
+    first = survey.queue[: position + 1]
+    return {agent_id for other in first for agent_id in kept.get(other.id, ())}
 
 
 def with_agents(situation: Situation, agents: Iterable[AgentSlots]) -> Situation:

@@ -17,12 +17,14 @@ from det_jupyter.scheduler.reasons.causes import cause_of, who_is_in_the_way
 from det_jupyter.scheduler.reasons.clauses import Story
 from det_jupyter.scheduler.reasons.facts import Facts
 from det_jupyter.scheduler.reasons.forecast import expect_start
-from det_jupyter.scheduler.reasons.holders import holders_on, strangers
+from det_jupyter.scheduler.reasons.holders import draining, holders_on, strangers
 from det_jupyter.scheduler.reasons.never import make_possible
-from det_jupyter.scheduler.reasons.remedies import find_remedies, reliefs
+from det_jupyter.scheduler.reasons.reliefs import reliefs
+from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentences import tell
-from det_jupyter.scheduler.reasons.situation import Survey, situation_of, survey
-from det_jupyter.scheduler.reasons.whatif import nearest_rooms
+from det_jupyter.scheduler.reasons.situation import situation_of
+from det_jupyter.scheduler.reasons.survey import Survey, survey
+from det_jupyter.scheduler.reasons.whatif import cleared, nearest_rooms
 from det_jupyter.wire import Reason
 
 _NAMED = 20  # experiments ahead, processes
@@ -41,25 +43,30 @@ def why_waiting(
     """
     gathered = gathered or survey(pool, facts)
     situation = situation_of(gathered, request_id)
-    rooms = nearest_rooms(situation)
+    base = cleared(situation)
+    nearest = nearest_rooms(base)
+    rooms = [situation.rooms[room.agent.id] for room in nearest]
     in_the_way = who_is_in_the_way(situation, rooms)
     cause = cause_of(situation, in_the_way)
     is_never = not situation.is_possible()
-    found = [] if is_never else reliefs(situation, rooms)
+    found = [] if is_never else reliefs(base, nearest)
     expected, why_unknown = None, "it cannot run as things are"
     if not is_never:
-        expected, why_unknown = expect_start(situation, rooms)
+        expected, why_unknown = expect_start(base, nearest)
     story = Story(
         situation=situation,
         cause=cause,
         rooms=tuple(rooms),
         in_the_way=tuple(in_the_way),
         reliefs=tuple(found),
-        holders=tuple(holders_on(situation, rooms, found)),
+        holders=tuple(holders_on(situation, draining(situation) if is_never else rooms, found)),
+        asked=tuple(base.ended),
         expected=expected,
     )
     remedies = (
-        make_possible(situation, cause) if is_never else find_remedies(situation, rooms, found)
+        make_possible(situation, cause)
+        if is_never
+        else find_remedies(situation, base, rooms, found)
     )
     return Reason(
         trial_id=facts.trial_of(request_id),
