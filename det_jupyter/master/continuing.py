@@ -158,6 +158,11 @@ def _must_have_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
     ids = {trial.id for trial in incomplete if usable(turn.state, trial.latest_checkpoint) is None}
     trained = {one.trial_id for one in turn.state.checkpoints.values() if one.trial_id in ids}
     trained |= {trial.id for trial in incomplete if trial.id in ids and trial.latest_checkpoint}
+    trained |= {
+        trial.id
+        for trial in incomplete
+        if trial.id in ids and trial.warm_start and usable(turn.state, trial.warm_start) is None
+    }
     if trained:
         which = ", ".join(str(trial_id) for trial_id in sorted(trained))
         raise Conflict(

@@ -148,7 +148,7 @@ class _Intake:
             found = self._work.machine.state.find_allocation(source.allocation_id)
             if found is None or is_settled(found[1], policy.action, source.rank):
                 continue
-            line = self._work.matcher.first_in(policy.pattern, lines)
+            line = self._work.matcher.first_in(source.experiment_id, policy.pattern, lines)
             if line is not None:
                 self._handle(_match(source, policy, line))
 

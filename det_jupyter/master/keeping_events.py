@@ -75,7 +75,7 @@ def _must_be_unused(turn: Turn, experiment: Experiment) -> None:
         raise Conflict(
             f"cannot delete experiment {experiment.id}: experiment{'s' * (len(users) > 1)} "
             f"{which} started from a checkpoint of it and may need it again; "
-            "wait until that has ended, or kill it"
+            f"wait until {'they have' if len(users) > 1 else 'it has'} ended"
         )
 
 

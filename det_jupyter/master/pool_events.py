@@ -153,17 +153,39 @@ def _position_beside(
 ) -> float:
     """Return a position between the anchor and its neighbour on that side."""
     lane = sorted(
-        (other.position, other.id)
-        for other in turn.state.experiments.values()
-        if not other.state.is_terminal
-        and other.priority == anchor.priority
-        and other.id != experiment.id
+        (
+            other
+            for other in turn.state.experiments.values()
+            if not other.state.is_terminal
+            and other.priority == anchor.priority
+            and other is not experiment
+        ),
+        key=lambda other: (other.position, other.id),
     )
-    place = lane.index((anchor.position, anchor.id))
-    neighbour = place - 1 if is_ahead else place + 1
-    if not 0 <= neighbour < len(lane):
-        return anchor.position + (-1.0 if is_ahead else 1.0)
-    return (anchor.position + lane[neighbour][0]) / 2
+    for _ in range(2):
+        low, high = _gap(turn, lane, lane.index(anchor), is_ahead=is_ahead)
+        middle = (low + high) / 2
+        if low < middle < high:
+            return middle
+        _spread(turn, lane)  # halved too often: there is nothing left between the two
+    raise AssertionError("neighbours that were spread have room between them")
+
+
+def _gap(turn: Turn, lane: list[Experiment], place: int, *, is_ahead: bool) -> tuple[float, float]:
+    """Return the positions between which one comes that moves beside this place."""
+    if is_ahead:
+        low = lane[place - 1].position if place > 0 else lane[place].position - 1.0
+        return low, lane[place].position
+    is_last = place == len(lane) - 1
+    coming = float(turn.state.last_experiment_id + 1)
+    return lane[place].position, coming if is_last else lane[place + 1].position
+
+
+def _spread(turn: Turn, lane: list[Experiment]) -> None:
+    """Give experiments positions apart from one another, before those that are still to come."""
+    for place, experiment in enumerate(lane):
+        experiment.position = turn.state.last_experiment_id + place / len(lane)
+        turn.touch(experiment)
 
 
 def on_slots_switched(turn: Turn, event: SlotsSwitched) -> None:

@@ -90,16 +90,18 @@ def find_unneeded(
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
     wanted = kept(own, policy)
     if len(wanted) < len(own):
-        wanted.update(*(_used_by(other, roster) for other in state.experiments.values()))
+        concerned = {experiment.id, *roster.began_with(experiment.id)} & state.experiments.keys()
+        wanted.update(*(_used_by(state.experiments[i], roster) for i in concerned))
     return [one.uuid for one in own if one.uuid not in wanted]
 
 
 def find_users(state: MachineState, roster: Roster, experiment: Experiment) -> list[int]:
     """Return the other experiments that are not over and start from a checkpoint of this one."""
+    began = (state.experiments.get(other_id) for other_id in roster.began_with(experiment.id))
     return [
         other.id
-        for other in state.experiments.values()
-        if other is not experiment
+        for other in began
+        if other is not None
         and any(_is_of(state, uuid, experiment) for uuid in _used_by(other, roster))
     ]
 
@@ -120,18 +122,11 @@ def _used_by(experiment: Experiment, roster: Roster) -> Iterator[str]:
     yield from (ref.uuid for ref in refs if ref is not None)
 
 
-def sources_of(state: MachineState, experiment: Experiment) -> list[Experiment]:
+def sources_of(state: MachineState, roster: Roster, experiment: Experiment) -> list[Experiment]:
     """Return the other experiments, over by now, from whose checkpoints this one began."""
-    refs = [experiment.warm_start.uuid] if experiment.warm_start is not None else []
-    found = {c.experiment_id for uuid in refs if (c := state.checkpoints.get(uuid)) is not None}
-    if (continued := state.trials.get(experiment.continues or 0)) is not None:
-        found.add(continued.experiment_id)
     over = (State.COMPLETED, State.CANCELED, State.ERROR)
-    return [
-        state.experiments[source_id]
-        for source_id in sorted(found - {experiment.id})
-        if state.experiments[source_id].state in over
-    ]
+    found = (state.experiments.get(source_id) for source_id in roster.began_from(experiment.id))
+    return [source for source in found if source is not None and source.state in over]
 
 
 def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | None:
@@ -141,7 +136,9 @@ def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | No
     found = state.checkpoints.get(ref.uuid)
     if found is None or found.state == "DELETED":
         return None
-    trial = state.trials.get(found.trial_id)
+    owner, trial = state.experiments.get(found.experiment_id), state.trials.get(found.trial_id)
+    if owner is None or owner.state in (State.DELETING, State.DELETE_FAILED):
+        return None
     return ref if trial is not None and ref.uuid in trial.checkpoints else None
 
 

@@ -6,9 +6,9 @@ it afterwards (turn.py), and the roster takes note. Who waits, the pools know (p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from det_jupyter.master.state import MachineState, Trial
+from det_jupyter.master.state import Experiment, MachineState, Trial
 
 
 class Roster:
@@ -23,7 +23,35 @@ class Roster:
         self._holding: dict[str, dict[int, None]] = {}  # by agent
         self._living: dict[int, dict[int, None]] = {}  # by experiment
         self._held: dict[int, frozenset[str]] = {}  # the agents of each
+        self._began_from: dict[int, set[int]] = {}  # by experiment: those it began from
+        self._began_with: dict[int, dict[int, None]] = {}  # and those that began from it
+        for experiment in state.experiments.values():
+            self.note_experiment(experiment)
         self.note(state.trials.values())
+
+    def note_experiment(self, experiment: Experiment) -> None:
+        """Take note of whose checkpoints an experiment begins with; that never changes."""
+        if experiment.id in self._began_from:
+            return
+        sources = self._began_from[experiment.id] = set(self._sources_of(experiment))
+        for source_id in sources:
+            self._began_with.setdefault(source_id, {})[experiment.id] = None
+
+    def _sources_of(self, experiment: Experiment) -> Iterator[int]:
+        start = experiment.warm_start
+        if start is not None and (found := self._state.checkpoints.get(start.uuid)) is not None:
+            yield found.experiment_id
+        trial = self._state.trials.get(experiment.continues or 0)
+        if trial is not None and trial.experiment_id != experiment.id:
+            yield trial.experiment_id
+
+    def began_with(self, experiment_id: int) -> list[int]:
+        """Return the experiments that began with a checkpoint of this one."""
+        return list(self._began_with.get(experiment_id, ()))
+
+    def began_from(self, experiment_id: int) -> list[int]:
+        """Return the experiments with whose checkpoints this one began."""
+        return sorted(self._began_from.get(experiment_id, ()))
 
     def note(self, trials: Iterable[Trial]) -> None:
         """Take note of trials as they are now."""

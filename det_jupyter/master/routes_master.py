@@ -52,7 +52,7 @@ def master_routes(
     @routes.get("/status", response_model=Status)
     async def status() -> Response:
         """Return who this is and what goes on."""
-        views = service.experiments()
+        views = service.experiments(only_active=True)
         active = [
             ActiveExperiment(
                 id=view.id,
@@ -62,14 +62,13 @@ def master_routes(
                 num_trials=len(view.trials),
             )
             for view in views
-            if not view.state.is_terminal
         ]
         return JsonResponse(
             Status(
                 master=public,
                 agents=service.agents(),
                 experiments=active,
-                num_experiments=len(views),
+                num_experiments=len(service.machine.state.experiments),
                 problems=service.problems,
             )
         )

@@ -139,7 +139,8 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     turn.searches.forget(experiment)
     turn.touch(experiment)
     drop_unneeded(turn, experiment)
-    for source in sources_of(turn.state, experiment):  # it needs their checkpoints no more
+    # It needs no more what it began with.
+    for source in sources_of(turn.state, turn.roster, experiment):
         drop_unneeded(turn, source)
 
 

@@ -29,7 +29,7 @@ from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
 from det_jupyter.master.machine import Machine
-from det_jupyter.master.matching import Matcher
+from det_jupyter.master.matching import Matcher, find_pattern_problems
 from det_jupyter.master.sampling import find_problems
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.master.store import Store
@@ -97,7 +97,7 @@ class Service:
 
     @contextmanager
     def _work(self) -> Iterator[Work]:
-        reasons = self._reasons(_EXPLAINED)
+        reasons = self._reasons(0)  # whoever shows them asks; see routes_cluster.py
         work = Work(self.machine, self.store, self._clock(), reasons, self._matcher)
         try:
             with self.store.transaction():
@@ -132,6 +132,7 @@ class Service:
             self.find_template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
         )
+        check_patterns(config)
         await check_sampler(config)
         with suppress(TimeoutError):
             # Whether it can ever run is known only when an agent has said what it has.
@@ -224,11 +225,15 @@ class Service:
         experiment = self.find_experiment(experiment_id)
         return self._view_of(experiment, self._reasons(_EXPLAINED, self.store.progress()))
 
-    def experiments(self) -> list[ExperimentView]:
+    def experiments(self, *, only_active: bool = False) -> list[ExperimentView]:
         """Return all experiments, oldest first."""
         experiments = self.machine.state.experiments
         reasons = self._reasons(_EXPLAINED, self.store.progress())
-        return [self._view_of(experiments[i], reasons) for i in sorted(experiments)]
+        return [
+            self._view_of(experiments[i], reasons)
+            for i in sorted(experiments)
+            if not (only_active and experiments[i].state.is_terminal)
+        ]
 
     def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
         return experiment_view(
@@ -339,6 +344,13 @@ async def check_sampler(config: dict[str, Any]) -> None:
         hparams = config["hyperparameters"]
         if problems := await asyncio.to_thread(find_problems, searcher, hparams):
             raise ConfigError(problems)
+
+
+def check_patterns(config: dict[str, Any]) -> None:
+    """Refuse log policies whose patterns the master could not look for."""
+    problems = find_pattern_problems(config.get("log_policies") or ())
+    if problems:
+        raise ConfigError(problems)
 
 
 def restore_machine(store: Store) -> Machine:

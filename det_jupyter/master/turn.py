@@ -68,6 +68,7 @@ class Turn:
         """
         if isinstance(part, Experiment):
             self.changes.experiments.add(part.id)
+            self.roster.note_experiment(part)
             self.pools.note_experiment(part)
             return
         self.changes.trials.add(part.id)

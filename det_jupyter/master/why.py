@@ -146,6 +146,19 @@ class _Facts:
         config = self.machine.state.experiments[trial.experiment_id].config
         return float(trial.allocation.asked_at + config["preemption_timeout"])
 
+    def may_ask_again(self, experiment_id: int) -> bool:
+        """Return whether an experiment's search may still make trials, or promote some."""
+        experiment = self.machine.state.experiments[experiment_id]
+        search = experiment.search_view
+        if experiment.state is not State.ACTIVE or search is None:
+            return False
+        return bool(search.brackets) or search.num_created < search.max_trials
+
+    def queues_again(self, request_id: str) -> bool:
+        """Return whether the trial of a gang that leaves will queue again."""
+        trial = self.machine.pools.trial_of(request_id)
+        return trial.state is State.ACTIVE and not trial.is_resting
+
     def other_pools(self) -> Mapping[str, Pool]:
         return {name: pool for name, pool in self.machine.pools.items() if name != self.pool_name}
 

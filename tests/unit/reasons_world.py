@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
@@ -161,6 +162,10 @@ def _wait(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> None:
     if remedy.trial_id is not None:
         if str(remedy.trial_id) in pool.running:
             pool.remove(str(remedy.trial_id))
+    elif match := re.search(r"trials ([0-9, and]+) have ended", remedy.sentence):
+        for number in re.findall(r"[0-9]+", match[1]):
+            pool.remove(number)
+            pool.decide(world.now)
     elif remedy.agent_id is not None:
         assert remedy.value is not None
         _end_some(pool, world, remedy, waiting, remedy.value)

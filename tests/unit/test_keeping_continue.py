@@ -13,6 +13,7 @@ from det_jupyter.master.events import (
     CancelRequested,
     ContinueRequested,
     DeleteRequested,
+    KillRequested,
     KillTrialRequested,
     RetentionSet,
 )
@@ -387,3 +388,26 @@ def test_a_search_that_compares_trials_is_not_continued(name: str) -> None:
     assert world.experiment().state is State.CANCELED
     with pytest.raises(Conflict, match=f"a search by {name}, which cannot be continued"):
         world.tell(again(world))
+
+
+def test_what_began_with_a_checkpoint_that_is_gone_is_not_continued_from_scratch() -> None:
+    world = World()
+    world.tell(registered(), submitted(), *running(), saved(50), *completed(), exited())
+    second = submitted("second")
+    second.config["searcher"]["source_trial_id"] = 1
+    world.tell(second, KillRequested(experiment_id=2), exited("2.2.1"))
+    world.tell(DeleteRequested(experiment_id=1))
+
+    with pytest.raises(Conflict, match="the checkpoints to go on from were deleted"):
+        world.tell(ContinueRequested(experiment_id=2, config=world.experiment(2).config))
+
+
+def test_nothing_begins_with_a_checkpoint_of_an_experiment_that_is_being_deleted() -> None:
+    world = World()
+    world.tell(registered(), submitted(), *running(), saved(50), *completed(), exited())
+    world.tell(DeleteRequested(experiment_id=1))
+
+    second = submitted("second")
+    second.config["searcher"]["source_trial_id"] = 1
+    with pytest.raises(ConfigError, match="trial 1 has no checkpoint to begin with"):
+        world.tell(second)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import notices
-from det_jupyter.master.matching import Matcher
+from det_jupyter.master.matching import Matcher, find_pattern_problems
 from det_jupyter.master.policies import describe, is_settled, policies_of
 from det_jupyter.master.state import Allocation
 from tests.unit.machine_world import make_config
@@ -38,15 +38,21 @@ def test_a_configuration_without_policies_has_nothing_to_look_for() -> None:
 def test_a_line_fits_if_the_pattern_is_found_anywhere_in_it() -> None:
     lines = ["fine", "RuntimeError: CUDA out of memory. Tried", "CUDA is out of memory"]
     matcher = Matcher()
-    assert matcher.first_in("CUDA.*memory", lines) == "RuntimeError: CUDA out of memory. Tried"
-    assert matcher.first_in("CUDA.*memory", ["cuda out of memory"]) is None
+    assert matcher.first_in(1, "CUDA.*memory", lines) == "RuntimeError: CUDA out of memory. Tried"
+    assert matcher.first_in(1, "CUDA.*memory", ["cuda out of memory"]) is None
 
 
 def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
     matcher, slow = Matcher(), r"(a|aa)+$"
-    assert matcher.first_in(slow, ["a" * 60 + "!"]) is None
-    assert matcher.first_in(slow, ["a"]) is None, "it is looked for no more"
-    assert matcher.first_in("a", ["a"]) == "a"
+    assert matcher.first_in(1, slow, ["a" * 60 + "!"]) is None
+    assert matcher.first_in(1, slow, ["a"]) is None, "it is looked for no more"
+    assert matcher.first_in(1, "a", ["a"]) == "a"
+    assert matcher.first_in(2, slow, ["a"]) == "a", "of another experiment it is"
+
+
+def test_a_pattern_of_another_dialect_is_refused() -> None:
+    problems = find_pattern_problems([{"pattern": "fine"}, {"pattern": r"\p{Nonsense}"}])
+    assert [problem.split(":")[0] for problem in problems] == ["log_policies[1].pattern"]
 
 
 @pytest.mark.parametrize(

@@ -447,3 +447,22 @@ def test_a_gang_whose_agents_come_to_different_pools_keeps_all_its_slots(
     assert [world.allocation_state(i) for i in (1, 2, 3)] == [RUNNING, QUEUED, QUEUED]
     world.tell(*completed(100, "1.1.1"), exited("1.1.1"))
     assert [world.allocation_state(i) for i in (2, 3)] == [STARTING, STARTING]
+
+
+def order(world: World) -> list[int]:
+    return [request.group for request in world.machine.pools["default"].waiting()]
+
+
+def test_moves_never_wear_out(world: World) -> None:
+    world.tell(*(submitted() for _ in range(3)))
+    for first, second in [(2, 3), (3, 2)] * 60:
+        world.tell(MoveRequested(experiment_id=second, move=MoveInQueue(behind=1)))
+        assert order(world) == [1, second, first]
+
+
+def test_who_is_moved_to_the_end_stays_ahead_of_those_that_come_later(world: World) -> None:
+    world.tell(*(submitted() for _ in range(4)))
+    world.tell(MoveRequested(experiment_id=2, move=MoveInQueue(behind=4)))
+    world.tell(MoveRequested(experiment_id=3, move=MoveInQueue(behind=2)))
+    world.tell(*(submitted() for _ in range(2)))
+    assert order(world) == [1, 4, 2, 3, 5, 6]

@@ -163,7 +163,8 @@ def test_the_reason_to_wait_is_told_anew_when_it_changes(world: World) -> None:
     world.tell(PauseRequested(experiment_id=1))
     assert world.waiting_for(2) == (
         "needs 2 slots; none of 2 is free; experiment 1 “first” (trial 1, priority 42, since "
-        "00:01, notebook digits.ipynb) holds 2 and is leaving; starts when it has left"
+        "00:01, notebook digits.ipynb) holds 2 and is leaving; starts when it has left, "
+        "at the latest about 01:01"
     )
 
 

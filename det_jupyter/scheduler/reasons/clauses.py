@@ -165,7 +165,7 @@ def _relief(story: Story, *, is_told: bool) -> str:
         if is_told and sorted(holder.experiment_id for holder in story.holders) == ids:
             return "it has left" if len(ids) == 1 else "they have left"
         return have_left(first.gangs)
-    if first.num_slots:
+    if first.is_named or first.num_slots:
         return f"{after}{some_back(story.situation, first)}"
     if len(groups) > 1:
         return f"{after}{_one_of(story, groups)}"

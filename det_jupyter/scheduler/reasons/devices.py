@@ -68,6 +68,7 @@ def _enable(situation: Situation, agent_id: str, withheld: Withheld, test: Test)
 
 
 def _enabled(agent_id: str, slots: Sequence[int]) -> Remedy:
+    slots = sorted(slots)
     ids = " ".join(str(slot) for slot in slots)
     return Remedy(
         kind="enable_slots",
@@ -134,25 +135,29 @@ def _freed(
 ) -> Remedy:
     """Return how to get devices back: what idles may be ended, the rest is asked for."""
     facts = situation.survey.facts
-    steps, pids = [], []
-    for user in users:
-        if not is_own(user, facts.own_user):
-            steps.append(f"ask {shown(user.user)} to end {stranger(user, facts.now)}")
-        elif not is_idle(user, facts.now):
-            steps.append(f"end {stranger(user, facts.now)}, which may be busy,")
-        elif user.notebook:
-            steps.append(f"shut down {stranger(user, facts.now)}")
-        else:
-            steps.append(f"end {stranger(user, facts.now)}")
-            pids.append(str(user.pid))
+    own = [user for user in users if is_own(user, facts.own_user)]
+    steps = [
+        _step([user for user in own if user.notebook], "shut down", facts.now),
+        _step([user for user in own if not user.notebook], "end", facts.now),
+    ]
+    for name in dict.fromkeys(user.user for user in users if user not in own):
+        theirs = [user for user in users if user.user == name]
+        steps.append(_step(theirs, f"ask {shown(name)} to end", facts.now))
+    busy = [str(user.pid) for user in users if not is_idle(user, facts.now)]
+    may_be_busy = f"; pid {listed(busy)} may be busy" if busy else ""
+    is_safe = len(own) == len(users) and not busy and not any(user.notebook for user in users)
     return Remedy(
         kind="free_device",
-        sentence=f"{listed(steps)} on agent {shown(agent_id)}",
-        command=f"!kill {' '.join(pids)}" if len(pids) == len(users) else "",
+        sentence=f"{' and '.join(filter(None, steps))} on agent {shown(agent_id)}{may_be_busy}",
+        command=f"!kill {' '.join(str(user.pid) for user in users)}" if is_safe else "",
         agent_id=agent_id,
         slot_ids=list(slots),
         pid=users[0].pid if len(users) == 1 else None,
     )
+
+
+def _step(users: Sequence[DeviceProcess], verb: str, now: float) -> str:
+    return f"{verb} {listed([stranger(user, now) for user in users])}" if users else ""
 
 
 def is_own(process: DeviceProcess, own_user: str) -> bool:

@@ -132,9 +132,15 @@ def _what_they_do(situation: Situation, ids: Sequence[int], held: Held) -> str:
         return f"which {'is' if len(ids) == 1 else 'are'} ahead of it"
     if not situation.request.slots:
         return f"which {'holds' if len(ids) == 1 else 'hold'} such a place"
-    slots = count(sum(situation.survey.pool.held(group_id) for group_id in ids), "slot")
+    holders = [group_id for group_id in ids if held[group_id]]
+    slots = count(sum(situation.survey.pool.held(group_id) for group_id in holders), "slot")
     if len(ids) == 1:
         return f"which holds {slots}"
-    waits = [group_id for group_id in ids if not held[group_id]]
-    ahead = " or are ahead of it" if waits else ""
-    return f"which hold {slots}{ahead}"
+    if holders == list(ids):
+        return f"which hold {slots}"
+    ahead = [group_id for group_id in ids if group_id not in holders]
+    hold = "holds" if len(holders) == 1 else "hold"
+    be = "is" if len(ahead) == 1 else "are"
+    return (
+        f"of which {experiments(holders)} {hold} {slots} and {experiments(ahead)} {be} ahead of it"
+    )

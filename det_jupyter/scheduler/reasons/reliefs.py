@@ -4,6 +4,7 @@
     some trials of an experiment     any so many of them do, on one agent
     an experiment                    it has to end or be paused: its next trials would go first
     some slots of an agent           any so many of them do, whoever gives them back
+    these trials                     by shares, where others that end would let more go first
 
 What is given back bit by bit must stay there until it is enough: so several ends count only on
 agents that are kept for the request or for those ahead of it. Those count as gone that the pool
@@ -12,6 +13,7 @@ itself asks to leave as soon as the rest makes room (`Situation.ended`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -23,6 +25,7 @@ from det_jupyter.scheduler.reasons.survey import Room, slots_on
 from det_jupyter.scheduler.reasons.whatif import gangs_on, kept_agents, paused, without
 
 _TRIES = 8
+_NAMED = 4  # trials that are named one by one
 _MORE = 3  # numbers of trials that are tried beyond the least possible one
 
 
@@ -39,6 +42,7 @@ class Relief:
         agent_id: Where, if it does not matter who.
         is_leaving: Whether all of these were asked to leave already.
         is_all: Whether its waiting trials must not take their place: it has to end or be paused.
+        is_named: Whether just these have to end, and not any so many.
         after: Gangs that are leaving already and have to be gone as well.
     """
 
@@ -49,6 +53,7 @@ class Relief:
     agent_id: str | None = None
     is_leaving: bool = False
     is_all: bool = False
+    is_named: bool = False
     after: tuple[Running, ...] = ()
 
 
@@ -179,6 +184,13 @@ def _slots_back(
         # Whoever holds less may go first: at worst all of these do.
         worst = replace(situation, ahead=without(situation, here).ahead)
         num_slots = room_needed(worst, room) - room.free
+        if num_slots > (least := room_needed(situation, room) - room.free):
+            named = _named(situation, room, here, least)
+            if named:
+                yield Relief(
+                    group_id=None, gangs=named, num=len(named), is_named=True, after=after
+                )
+                return
         most = sum(gives(gang, room) for gang in here)
         if 0 < num_slots <= most and _with_back(worst, room, num_slots).starts():
             yield Relief(
@@ -190,6 +202,25 @@ def _slots_back(
                 after=after,
             )
             return
+
+
+def _named(
+    situation: Situation, room: Room, gangs: Sequence[Running], missing: int
+) -> tuple[Running, ...]:
+    """Return a few trials whose ends let nobody else go first: those expected first, if so."""
+    expected = sorted(gangs, key=lambda gang: _wait_order(situation, gang))
+    turns: Counter[int] = Counter()
+    balanced = []
+    for gang in expected:
+        turns[gang.request.group] += 1
+        balanced.append((turns[gang.request.group], gang))
+    balanced.sort(key=lambda pair: pair[0])
+    for order in (expected, [gang for _, gang in balanced]):
+        least = _reaching([gives(gang, room) for gang in order], missing)
+        few = tuple(order[:least])
+        if 1 < least <= _NAMED and without(situation, few).starts():
+            return few
+    return ()
 
 
 def room_needed(situation: Situation, room: Room) -> int:

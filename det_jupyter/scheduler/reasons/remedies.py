@@ -25,10 +25,11 @@ from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Line, Room
 from det_jupyter.scheduler.reasons.whatif import gangs_on, without
-from det_jupyter.scheduler.reasons_words import about, clock, count, experiments, shown
+from det_jupyter.scheduler.reasons_words import about, clock, count, experiments, listed, shown
 from det_jupyter.wire import Remedy
 
 _MOST = 4
+_NAMED = 3
 
 
 def find_remedies(
@@ -62,13 +63,10 @@ def _waits(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
     facts = situation.survey.facts
     for relief in found[:1]:
         who = _who(situation, relief)
-        ends = [situation.survey.end_of(gang.request.id) for gang in relief.gangs]
-        soon = ends[0] if len(ends) == 1 else None
-        when = f", {about(soon, facts.now, facts.zone)}" if soon else ""
         is_one = len(relief.gangs) == 1 and not relief.is_all
         yield Remedy(
             kind="wait",
-            sentence=f"wait until {who}{when or latest_leaving(situation, relief)}",
+            sentence=f"wait until {who}{_when(situation, relief)}",
             experiment_id=relief.group_id,
             trial_id=facts.trial_of(relief.gangs[0].request.id) if is_one else None,
             agent_id=relief.agent_id,
@@ -76,11 +74,21 @@ def _waits(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
         )
 
 
+def _when(situation: Situation, relief: Relief) -> str:
+    survey = situation.survey
+    if relief.is_leaving:
+        return latest_leaving(situation, relief)
+    ends = [survey.end_of(gang.request.id) for gang in relief.gangs]
+    if len(ends) > 1 or ends[0] is None or relief.after:
+        return ""
+    return f", {about(ends[0], survey.facts.now, survey.facts.zone)}"
+
+
 def _who(situation: Situation, relief: Relief) -> str:
     first = f"{have_left(relief.after)} and " if relief.after else ""
     if relief.is_leaving:
         return have_left(relief.gangs)
-    if relief.num_slots:
+    if relief.is_named or relief.num_slots:
         return f"{first}{some_back(situation, relief)}"
     whose = f"experiment {relief.group_id}"
     if relief.is_all:
@@ -96,11 +104,19 @@ def _who(situation: Situation, relief: Relief) -> str:
 
 def some_back(situation: Situation, relief: Relief) -> str:
     """Say how many of those who hold slots on an agent have to give them back."""
+    if relief.is_named:
+        trial_of = situation.survey.facts.trial_of
+        ids = sorted(trial_of(gang.request.id) for gang in relief.gangs)
+        return f"trials {listed([str(trial) for trial in ids], most=4)} have ended"
     where, num = f"on agent {shown(relief.agent_id or '')}", len(relief.gangs)
     if relief.num == num == 1:
         trial = situation.survey.facts.trial_of(relief.gangs[0].request.id)
         return f"trial {trial} has ended"
     if relief.num == num:
+        groups = sorted({gang.request.group for gang in relief.gangs})
+        more = {other.group for other in situation.survey.queue}
+        if len(groups) == num <= _NAMED and not more.intersection(groups):
+            return f"{experiments(groups)} have ended"
         return f"the {num} trials {where} have ended"
     if relief.num:
         have = "has" if relief.num == 1 else "have"
@@ -134,9 +150,14 @@ def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
     for relief in found[:1]:
         group_id = relief.group_id
         if relief.is_leaving and group_id is not None and group_id != situation.request.group:
+            held = situation.survey.pool.held(group_id)
+            is_all = held == sum(gang.request.slots for gang in relief.gangs)
             yield Remedy(
                 kind="kill_trial",
-                sentence=f"kill experiment {group_id}: what it has not saved is lost",
+                sentence=(
+                    f"kill experiment {group_id}{'' if is_all else ' with all its trials'}: what "
+                    "it has not saved is lost"
+                ),
                 command=f"%det_experiment kill {group_id}",
                 experiment_id=group_id,
             )

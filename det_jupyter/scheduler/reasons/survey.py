@@ -81,10 +81,22 @@ class Survey:
     _ends: dict[str, Estimate | None] = field(default_factory=dict)
 
     def end_of(self, request_id: str) -> Estimate | None:
-        """Return when a running gang is expected to give its slots back."""
+        """Return when a running gang is expected to give its slots back.
+
+        One that leaves does so long before its training would end: known is only its limit.
+        """
         if request_id not in self._ends:
-            self._ends[request_id] = self.facts.end_of(request_id)
+            is_leaving = self.pool.running[request_id].is_leaving
+            known = self._limit_of if is_leaving else self.facts.end_of
+            self._ends[request_id] = known(request_id)
         return self._ends[request_id]
+
+    def _limit_of(self, request_id: str) -> Estimate | None:
+        now, limit = self.facts.now, self.facts.leaves_by(request_id)
+        if limit is None or limit <= now:
+            return None
+        basis = "from the time that it has to save and leave"
+        return Estimate(at=limit, earliest=now, latest=limit, basis=basis)
 
     @cached_property
     def places(self) -> Sequence[Place]:
