@@ -47,7 +47,12 @@ Limit = Annotated[int, Query(ge=0, le=_MOST)]
 def cluster_routes(service: Service) -> APIRouter:
     """Return the routes; to be asked before those for experiments, whose verbs are any word."""
     routes = APIRouter()
+    _add_questions(routes, service)
+    _add_changes(routes, service)
+    return routes
 
+
+def _add_questions(routes: APIRouter, service: Service) -> None:
     @routes.get("/cluster", response_model=ClusterView)
     async def cluster(limit: Limit = _FRONT, experiment_id: int | None = None) -> Response:
         """Return all pools, who has which slots, and the fronts of the queues."""
@@ -85,6 +90,8 @@ def cluster_routes(service: Service) -> APIRouter:
         """Return the pools with their agents and slots."""
         return JsonResponse(service.pools())
 
+
+def _add_changes(routes: APIRouter, service: Service) -> None:
     @routes.put("/pools", response_model=list[PoolStatus])
     async def set_pools(request: SetPools) -> Response:
         """Have these pools instead of those that there were."""
@@ -114,5 +121,3 @@ def cluster_routes(service: Service) -> APIRouter:
         service.apply(SlotsSwitched(agent_id=agent_id, switch=switch))
         agent = service.machine.state.agents[agent_id]
         return JsonResponse(agent_status(service.machine, agent, service.links.is_connected))
-
-    return routes
