@@ -1,8 +1,8 @@
 """Looks for log policies' patterns in what ranks print, but not for long.
 
 A pattern may take for ever on the wrong line (`(a+)+$`), and while the master looks it does
-nothing else. So the time is limited, and a pattern that ran over it is not looked for again in what
-that experiment prints.
+nothing else. So the time is limited, and a pattern that ran over it is not looked for again in
+what that experiment prints.
 """
 
 from __future__ import annotations

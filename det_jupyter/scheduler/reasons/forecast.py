@@ -111,13 +111,14 @@ def _shares_end(situation: Situation, rooms: Sequence[Room]) -> Estimate | None:
         return None
     known = [(end, gang) for gang in running.values() if (end := survey.end_of(gang.request.id))]
     here = {gang.request.id for gang in gangs_on(situation, rooms)}
-    kept = {*kept_agents(situation)}
+    kept = kept_agents(situation)
+    barred = frozenset(name for name in situation.rooms if name not in kept)
     moments = sorted({end.at for end, gang in known if gang.request.id in here})
     for num, at in enumerate(moments[:_MOMENTS]):
         gone = [gang for end, gang in known if end.at <= at]
         then = without(situation, gone)
         if num:  # what is given back bit by bit stays only where it is kept
-            then = replace(then, looked_at=tuple(r for r in then.allowed() if r.agent.id in kept))
+            then = replace(then, barred=barred)
         if then.starts():
             last = max((end for end, _ in known if end.at <= at), key=lambda end: end.at)
             return Estimate(at=max(now, at), earliest=now, latest=None, basis=last.basis)

@@ -112,7 +112,8 @@ def _needed(
 
 
 def _pause(situation: Situation, chosen: Sequence[int], held: Held) -> Remedy:
-    ids = sorted(chosen)
+    # Holders first: what they give back is kept for those ahead, too, as long as they wait.
+    ids = sorted(chosen, key=lambda group_id: (not held[group_id], group_id))
     return Remedy(
         kind="pause",
         sentence=f"pause {_names(situation, ids)}, {_what_they_do(situation, ids, held)}",

@@ -76,7 +76,13 @@ def reliefs(situation: Situation, rooms: Sequence[Room]) -> list[Relief]:
         groups = {gang.request.group for gang in leaving}
         sole = groups.pop() if len(groups) == 1 else None
         return [Relief(group_id=sole, gangs=leaving, num=len(leaving), is_leaving=True)]
-    return _ends(situation, rooms, staying, ()) or _ends(gone, rooms, staying, leaving)
+    found = _ends(situation, rooms, staying, ())
+    if found or situation.spans_agents:
+        return found
+    # Those leave first: what they give back stays only where it is kept.
+    kept = kept_agents(situation)
+    barred = frozenset(name for name in situation.rooms if name not in kept)
+    return _ends(replace(gone, barred=barred), rooms, staying, leaving)
 
 
 def _ends(
@@ -181,8 +187,9 @@ def _slots_back(
         return
     for room in kept_rooms(situation, rooms):
         here = _here(room, gangs)
-        # Whoever holds less may go first: at worst all of these do.
-        worst = replace(situation, ahead=without(situation, here).ahead)
+        # Whoever holds less may go first: at worst all of the others do.
+        others = [gang for gang in here if gang.request.group != situation.request.group]
+        worst = replace(situation, ahead=without(situation, others).ahead)
         num_slots = room_needed(worst, room) - room.free
         if num_slots > (least := room_needed(situation, room) - room.free):
             named = _named(situation, room, here, least)

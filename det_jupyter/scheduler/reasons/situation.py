@@ -36,6 +36,7 @@ class Situation:
         is_complete: Whether `ahead` names all of those.
         allowance: How many more slots its experiment may hold; None: any number.
         looked_at: The only agents where it can fit, if that is known; None: any of them.
+        barred: Agents where nobody can tell whether it fits.
         ended: Ids of gangs that are taken to be gone.
         released: The slots that these held, by group.
     """
@@ -48,6 +49,7 @@ class Situation:
     is_complete: bool
     allowance: int | None
     looked_at: tuple[Room, ...] | None = None
+    barred: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     released: Mapping[int, int] = field(default_factory=dict)
 
@@ -90,7 +92,7 @@ class Situation:
         return self._gets_one_agent(rivals)
 
     def _gets_one_agent(self, rivals: Mapping[Shape, int]) -> bool:
-        need, blocked = self.request.slots, self.request.blocked
+        need, blocked = self.request.slots, self.request.blocked | self.barred
         looked_at = self.rooms.values() if self.looked_at is None else self.looked_at
         rooms = [r for r in looked_at if r.free >= need and r.agent.id not in blocked]
         if any(room.free >= need + self.claims(room, rivals) for room in rooms):
