@@ -15,7 +15,7 @@ from det_jupyter.master.metrics import forget_metrics
 from det_jupyter.master.plans import make_plan
 from det_jupyter.master.state import Allocation, Trial
 from det_jupyter.master.turn import Turn
-from det_jupyter.scheduler.model import Part, Placement, Preemption
+from det_jupyter.scheduler.model import Part, Placement, Preemption, Promise
 from det_jupyter.scheduler.pool import Pool
 from det_jupyter.wire import (
     AllocationState,
@@ -49,6 +49,8 @@ def place_waiting(turn: Turn) -> None:
             _start(turn, pool, placement)
         for preemption in decisions.preemptions:
             _preempt(turn, preemption)
+        for promise in decisions.promises:
+            _promise(turn, promise)
 
 
 def _start(turn: Turn, pool: Pool, placement: Placement) -> None:
@@ -57,6 +59,7 @@ def _start(turn: Turn, pool: Pool, placement: Placement) -> None:
     assert allocation is not None
     allocation.agent_id = placement.parts[0].agent_id
     allocation.agent_ids, allocation.slots = _places(turn, placement.parts)
+    allocation.promised = []
     allocation.is_backfill = pool.running[placement.request_id].is_backfill
     allocation.starts_from = trial.latest_checkpoint
     allocation.planned_target = trial.target
@@ -89,6 +92,14 @@ def _preempt(turn: Turn, preemption: Preemption) -> None:
     trial.allocation.preempted_by = turn.pools.trial_of(preemption.for_request_id).experiment_id
     turn.touch(trial, f"makes room for {preemption.for_request_id}")
     make_leave(turn, trial, at_once=False)
+
+
+def _promise(turn: Turn, promise: Promise) -> None:
+    """Remember where others were asked to leave for a trial, or that this counts no longer."""
+    trial = turn.pools.trial_of(promise.request_id)
+    assert trial.allocation is not None
+    trial.allocation.promised = list(promise.agents)
+    turn.touch(trial)
 
 
 def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:

@@ -248,6 +248,7 @@ def to_request(trial: Trial, experiment: Experiment) -> Request:
         number=trial.id,
         is_single_agent=bool(experiment.config["resources"].get("is_single_node")),
         blocked=frozenset(trial.avoids),
+        promised=tuple(trial.allocation.promised),
     )
 
 

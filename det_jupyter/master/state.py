@@ -43,6 +43,7 @@ class Allocation(Part):
     slots: list[SlotView] = []  # in rank order; id -1: a place that is no slot
     is_backfill: bool = False  # in slots that a more urgent trial waits for
     preempted_by: int | None = None  # the experiment that it was asked to make room for
+    promised: list[str] = []  # agents where others were asked to leave for it, while it waits
     excludes: list[str] = []  # agents that its trial shall avoid from its next run on
     is_hopeless: bool = False  # it printed what a policy says is not worth another try
     starts_from: CheckpointRef | None = None

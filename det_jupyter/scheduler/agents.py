@@ -186,14 +186,17 @@ class Ledger:
             seats.gangs[request.id] = part.slot_ids
             self._recount(part.agent_id)
 
-    def leave(self, request_id: str) -> None:
-        """Note that a gang was asked to leave."""
+    def leave(self, request_id: str) -> dict[str, int]:
+        """Note that a gang was asked to leave; return the slots that it will give back."""
         running = self.running[request_id]
+        agents = {part.agent_id for part in running.parts}
+        before = {agent_id: self._seats[agent_id].coming for agent_id in agents}
         self._account(running, -1)
         self.running[request_id] = running = replace(running, is_leaving=True)
         self._account(running, 1)
         for part in running.parts:
             self._recount(part.agent_id)
+        return {agent_id: self._seats[agent_id].coming - num for agent_id, num in before.items()}
 
     def drop(self, request_id: str) -> None:
         """Take a gang's slots back."""

@@ -13,7 +13,7 @@ One agent may make room for several in turn: `spare` is what will be left of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 
 from det_jupyter.scheduler.agents import NOBODY, Ledger
@@ -30,6 +30,7 @@ class Kept:
         self.agents: dict[str, int | None] = {}  # the keeper's priority; None: firmly
         self.spare: dict[str, int] = {}
         self.by_request: dict[str, tuple[str, ...]] = {}
+        self.promised: set[str] = set()  # kept only for some further behind (see promises.py)
         self._singles: dict[str, Shape] = {}  # who waits firmly on one agent, in order
         self.least_loose: int | None = None  # the most urgent keeper of one that has free slots
         self._ledger = ledger
@@ -40,13 +41,24 @@ class Kept:
         for agent_id in agents:
             self.spare[agent_id] = 0 if len(agents) > 1 else self.coming(agent_id) - shape.slots
             self.agents[agent_id] = None
+            self.promised.discard(agent_id)
         if len(agents) == 1:
             self._singles[request_id] = shape
         self.by_request[request_id] = tuple(agents)
 
+    def credit(self, gained: Mapping[str, int]) -> None:
+        """Count slots that those ahead do not need: gangs there were asked to leave just now."""
+        for agent_id, slots in gained.items():
+            if agent_id in self.spare:
+                self.spare[agent_id] += slots
+
     def keep_loosely(self, request_id: str, agents: Sequence[str], priority: int) -> None:
         """Keep agents where no room is in sight."""
         for agent_id in agents:
+            if agent_id in self.promised:
+                self.promised.remove(agent_id)  # it is next here: nobody else but for a promise
+                del self.spare[agent_id]
+                continue
             self.agents[agent_id] = priority
             if self.least_loose is None and self._ledger.seats(agent_id).free:
                 self.least_loose = priority
@@ -70,12 +82,18 @@ class Kept:
             if keeper is None or keeper >= priority
         }
 
-    def find_promise(self, shape: Shape, *, spans: bool) -> list[str] | None:
-        """Return where what leaves will make room, or None: the tightest such place."""
+    def find_room(self, shape: Shape, closed: Container[str], *, spans: bool) -> list[str] | None:
+        """Return where what leaves will make room, or None: the tightest such place.
+
+        Args:
+            shape: What is wanted.
+            closed: Agents that are none, all that are kept included.
+            spans: Whether it takes whole agents.
+        """
         if spans:
             shelf = self._ledger.clear_shelf(NOBODY)
-            return find_wholes(shelf, self._rules, shape, self.agents)
-        agent_id = self._tightest(shape, self.spare, self.agents)
+            return find_wholes(shelf, self._rules, shape, closed)
+        agent_id = self._tightest(shape, self.spare, closed)
         return None if agent_id is None else [agent_id]
 
     def _tightest(self, shape: Shape, rooms: Mapping[str, int], closed: Closed) -> str | None:
@@ -123,25 +141,26 @@ class Kept:
         who waits would go back and forth between agents that others had cleared for themselves.
         """
         shelf = self._ledger.reach_shelf(above)
+        closed = self.agents.keys() - self.promised if self.promised else self.agents
         if spans:
-            return self._nearest_wholes(shape, shelf)
+            return self._nearest_wholes(shape, shelf, closed)
         found: list[tuple[int, str]] = []
         for section in shelf.sections():
             if section[1] >= shape.slots:
-                some = open_on(shelf, section, shape, self.agents)
+                some = open_on(shelf, section, shape, closed)
                 found += ((-level, agent_id) for level, agent_id in islice(some, 1))
         return [min(found)[1]] if found else None
 
-    def _nearest_wholes(self, shape: Shape, shelf: Shelf) -> list[str] | None:
+    def _nearest_wholes(self, shape: Shape, shelf: Shelf, closed: Closed) -> list[str] | None:
         best: tuple[int, list[str]] | None = None
         for section in shelf.sections():
             size = section[1]
             if size and shape.slots % size == 0:
                 num = shape.slots // size
-                found = list(islice(open_on(shelf, section, shape, self.agents), num))
+                found = list(islice(open_on(shelf, section, shape, closed), num))
                 coming = sum(level for level, _ in found)
                 if len(found) == num and (best is None or coming > best[0]):
                     best = (coming, [agent_id for _, agent_id in found])
         if best is None and self._rules.allow_heterogeneous_fits:
-            return find_wholes(shelf, self._rules, shape, self.agents)
+            return find_wholes(shelf, self._rules, shape, closed)
         return best[1] if best else None

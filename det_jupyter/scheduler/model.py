@@ -4,7 +4,7 @@ Group       an experiment: how urgent it is, its share, its place in the queue
 Request     a gang that wants slots, or holds them: one run of one trial
 AgentSlots  an agent: which of its slots may be given out
 PoolRules   how a pool shares its slots
-Decisions   who starts where, and who is asked to leave for whom
+Decisions   who starts where, who is asked to leave for whom, and what is promised to whom
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Request:
         number: Of its trial; among a group's, the lower one goes first.
         is_single_agent: Whether it must not span agents.
         blocked: Agents that it must not run on.
+        promised: While it waits: agents where others were asked to leave for it.
     """
 
     id: str
@@ -89,6 +90,7 @@ class Request:
     number: int = 0
     is_single_agent: bool = False
     blocked: frozenset[str] = frozenset()
+    promised: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,14 @@ class Preemption:
     for_request_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """From now on these agents are promised to this one who waits; none: no longer any."""
+
+    request_id: str
+    agents: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """A gang that holds slots.
@@ -158,3 +168,4 @@ class Decisions:
 
     starts: tuple[Placement, ...] = field(default=())
     preemptions: tuple[Preemption, ...] = field(default=())
+    promises: tuple[Promise, ...] = field(default=())

@@ -21,6 +21,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -48,6 +49,7 @@ class Queue:
 
     def __init__(self, policy: Policy, groups: dict[int, Group]) -> None:
         self.requests: dict[str, Request] = {}
+        self.promised: dict[str, Request] = {}  # those who have promises
         self.heads: dict[Shape, list[Key]] = {}
         self._policy = policy
         self._groups = groups
@@ -64,6 +66,8 @@ class Queue:
     def add(self, request: Request) -> None:
         """Let a request wait."""
         self.requests[request.id] = request
+        if request.promised:
+            self.promised[request.id] = request
         line = self._lines.setdefault(request.group, {})
         insort(line.setdefault(shape_of(request), []), (request.number, request.id))
         if self._policy is Policy.PRIORITY:
@@ -73,6 +77,7 @@ class Queue:
     def remove(self, request_id: str) -> None:
         """Let a request wait no more."""
         request = self.requests.pop(request_id)
+        self.promised.pop(request_id, None)
         line, shape = self._lines[request.group], shape_of(request)
         entries = line[shape]
         del entries[bisect_left(entries, (request.number, request.id))]
@@ -84,6 +89,18 @@ class Queue:
         self._refresh(request.group)
         if not line:
             del self._lines[request.group]
+
+    def promise(self, request_id: str, agents: tuple[str, ...]) -> None:
+        """Note which agents are promised to a request; none: no longer any."""
+        self.promised.pop(request_id, None)
+        request = replace(self.requests[request_id], promised=agents)
+        self.requests[request_id] = request
+        if agents:
+            self.promised[request_id] = request
+
+    def key(self, request: Request) -> Key:
+        """Return the place of a request in the order."""
+        return self._key(request)
 
     def set_held(self, group: int, slots: int) -> None:
         """Note how many slots a group holds now."""

@@ -19,6 +19,7 @@ costs by what starts and by how many shapes there are, not by how many wait.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from det_jupyter.scheduler.agents import NOBODY, Ledger
 from det_jupyter.scheduler.fitting import Closed, find_parts, is_spanning
@@ -31,10 +32,12 @@ from det_jupyter.scheduler.model import (
     Policy,
     PoolRules,
     Preemption,
+    Promise,
     Request,
     Running,
 )
-from det_jupyter.scheduler.order import Queue, Shape
+from det_jupyter.scheduler.order import Key, Queue, Shape, shape_of
+from det_jupyter.scheduler.promises import Promises
 from det_jupyter.scheduler.shares import Exchange
 from det_jupyter.scheduler.victims import Way, find_way
 from det_jupyter.scheduler.walk import Walk
@@ -47,6 +50,7 @@ class Pass:
         self, rules: PoolRules, groups: dict[int, Group], ledger: Ledger, queue: Queue, now: float
     ) -> None:
         self.kept = Kept(ledger, rules)
+        self.promises = Promises(rules, groups, ledger, queue, self.kept)
         self._rules = rules
         self._groups = groups
         self._ledger = ledger
@@ -54,10 +58,12 @@ class Pass:
         self._now = now
         self._starts: list[Placement] = []
         self._preemptions: list[Preemption] = []
+        self._served: set[str] = set()  # who had a promise and was decided about
+        self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # slots that groups keep agents for
         self._spans: dict[Shape, bool] = {}
         self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to which priority
-        self._no_promise: set[Shape] = set()
+        self._no_sight: set[Shape] = set()
         self._no_way: dict[Shape, float] = {}  # fair share: at this share and above
         self._has_order = rules.policy is Policy.PRIORITY
         self._has_backfill = rules.preemption and self._has_order
@@ -67,7 +73,11 @@ class Pass:
         walk = Walk(self._queue)
         while (found := walk.next()) is not None:
             shape, request = found
-            if self._is_full(request):
+            self._serve_promised(walk.key)
+            self.promises.reach(self.promises.rank(request))
+            if request.id in self._served:
+                walk.go_on()
+            elif self._is_full(request):
                 walk.skip_group()
             elif self._start(shape, request) or self._wait(shape, request):
                 walk.go_on()
@@ -75,7 +85,41 @@ class Pass:
                 walk.skip_priority(self._priority(request))
             else:
                 walk.drop()
-        return Decisions(tuple(self._starts), tuple(self._preemptions))
+        self._serve_promised(None)
+        promises = (Promise(name, agents) for name, agents in self.promises.changes.items())
+        return Decisions(tuple(self._starts), tuple(self._preemptions), tuple(promises))
+
+    def _serve_promised(self, until: Key | None) -> None:
+        """Decide about those who have promises, up to this place in the order.
+
+        The walk might not come to them: to it, one that does not fit stands for all of its shape.
+        """
+        while (request := self.promises.next_until(until)) is not None:
+            self.promises.reach(self.promises.rank(request))
+            self._served.add(request.id)
+            self._serve(request)
+
+    def _serve(self, request: Request) -> None:
+        promises, shape = self.promises, shape_of(request)
+        if self._is_full(request):
+            self._end_promise(request)
+        elif not promises.is_kept(request):
+            self._end_promise(request)
+            if not self._start(shape, request):
+                self._wait(shape, request)
+        elif (parts := promises.find_parts(request)) is not None:
+            self._hold(request, parts, is_backfill=promises.is_lent(request))
+            self._end_promise(request)
+        elif self._start(shape, request):
+            self._end_promise(request)
+        else:
+            promises.settle(request)
+            self._note_keeper(request)
+
+    def _end_promise(self, request: Request) -> None:
+        self.promises.end(request)
+        self._no_room.clear()
+        self._no_sight.clear()
 
     def _priority(self, request: Request) -> int:
         return self._groups[request.group].priority
@@ -93,17 +137,32 @@ class Pass:
         tried, priority = self._no_room.get(shape), self._priority(request)
         parts, is_backfill = None, False
         if tried is None:
-            parts = self._find_parts(shape, self.kept.agents)
+            parts = self._find_parts(shape, self._closed_to_all())
+            if parts is None and self.kept.promised:
+                parts = self._find_parts(shape, self.kept.agents.keys() - self.kept.promised)
         if parts is None and (tried is None or priority > tried) and self._may_stand_in(priority):
             parts, is_backfill = self._find_parts(shape, self.kept.closed_to(priority)), True
         if parts is None:
             self._no_room[shape] = priority
             return False
-        self._ledger.hold(
-            Running(request=request, parts=parts, since=self._now, is_backfill=is_backfill)
-        )
-        self._starts.append(Placement(request.id, parts))
+        self._hold(request, parts, is_backfill=is_backfill)
+        self.promises.note_start(part.agent_id for part in parts)
         return True
+
+    def _closed_to_all(self) -> Closed:
+        """Return agents that nobody takes who finds a place elsewhere."""
+        unkept = self.promises.unkept()
+        return self.kept.agents.keys() | unkept if unkept else self.kept.agents
+
+    def _hold(self, request: Request, parts: tuple[Part, ...], *, is_backfill: bool) -> None:
+        running = Running(
+            request=replace(request, promised=()),
+            parts=parts,
+            since=self._now,
+            is_backfill=is_backfill,
+        )
+        self._ledger.hold(running)
+        self._starts.append(Placement(request.id, parts))
 
     def _find_parts(self, shape: Shape, closed: Closed) -> tuple[Part, ...] | None:
         spans = self._spans_several(shape)
@@ -121,9 +180,9 @@ class Pass:
 
     def _wait(self, shape: Shape, request: Request) -> bool:
         """Keep agents for it; return whether the next of its shape is worth a look."""
-        if len(self.kept.by_request) == self._rules.reservation_depth or not shape.slots:
+        if self._num_keepers == self._rules.reservation_depth or not shape.slots:
             return False
-        agents = self._find_promise(shape) or self._make_room(shape, request)
+        agents = self._find_room(shape) or self._make_room(shape, request)
         if agents is not None:
             self.kept.keep_firmly(request.id, agents, shape)
         else:
@@ -132,20 +191,25 @@ class Pass:
             if agents is None:
                 return False
             self.kept.keep_loosely(request.id, agents, self._priority(request))
-        wanted = self._wanted.get(request.group, 0)
-        self._wanted[request.group] = wanted + request.slots
+        self._note_keeper(request)
         return True
 
-    def _find_promise(self, shape: Shape) -> list[str] | None:
+    def _note_keeper(self, request: Request) -> None:
+        self._num_keepers += 1
+        wanted = self._wanted.get(request.group, 0)
+        self._wanted[request.group] = wanted + request.slots
+
+    def _find_room(self, shape: Shape) -> list[str] | None:
         """Return where what leaves makes room."""
-        if shape in self._no_promise:
+        if shape in self._no_sight:
             return None
         spans = self._spans_several(shape)
-        agents = self.kept.find_promise(shape, spans=spans)
-        if agents is None and self._rules.preemption and not spans:
-            agents = self.kept.rearrange(shape)
+        closed = self._closed_to_all()
+        agents = self.kept.find_room(shape, closed, spans=spans)
+        if agents is None and closed is not self.kept.agents:
+            agents = self.kept.find_room(shape, self.kept.agents, spans=spans)
         if agents is None:
-            self._no_promise.add(shape)
+            self._no_sight.add(shape)
         return agents
 
     def _make_room(self, shape: Shape, request: Request) -> list[str] | None:
@@ -154,9 +218,10 @@ class Pass:
         if way is None:
             return None
         for victim in way.victims:
-            self._ledger.leave(victim)
+            self.kept.credit(self._ledger.leave(victim))
             self._preemptions.append(Preemption(victim, request.id))
-        self._no_promise.clear()
+        self._no_sight.clear()
+        self.promises.make(request, way.agents)
         return list(way.agents)
 
     def _find_way(self, shape: Shape, request: Request) -> Way | None:

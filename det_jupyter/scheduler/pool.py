@@ -96,18 +96,26 @@ class Pool:
     def decide(self, now: float) -> Decisions:
         """Decide who starts and who is asked to leave; it is so in the pool from now on.
 
-        Where starts change the order or the shares, passes follow one another until one of them
-        decides nothing.
+        Where that changes what the next one may count on, passes follow one another until one of
+        them decides nothing. That comes about: every other pass lets one that waits start, or one
+        that runs leave, and who has to leave does not wait again before it has left.
         """
-        decisions = more = self._pass(now)
-        while more != Decisions() and self._is_order_moving:
-            more = self._pass(now)
-            decisions = Decisions(
-                decisions.starts + more.starts, decisions.preemptions + more.preemptions
-            )
+        passes = [self._pass(now)]
+        while self._is_worth_another(passes[-1]):
+            passes.append(self._pass(now))
+        promises = {one.request_id: one for decided in passes for one in decided.promises}
+        decisions = Decisions(
+            tuple(start for decided in passes for start in decided.starts),
+            tuple(gone for decided in passes for gone in decided.preemptions),
+            tuple(one for one in promises.values() if self.is_waiting(one.request_id)),
+        )
         if decisions != Decisions():
             self.version += 1
         return decisions
+
+    def _is_worth_another(self, decided: Decisions) -> bool:
+        is_moved = bool(decided.starts) and self._is_order_moving
+        return is_moved or bool(decided.preemptions or decided.promises)
 
     @property
     def _is_order_moving(self) -> bool:
@@ -122,6 +130,9 @@ class Pool:
             group = self.running[start.request_id].request.group
             self._queue.remove(start.request_id)
             self._count(group)
+        for promise in decisions.promises:
+            if self.is_waiting(promise.request_id):
+                self._queue.promise(promise.request_id, promise.agents)
         return decisions
 
     @property

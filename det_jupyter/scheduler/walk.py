@@ -52,6 +52,7 @@ class Walk:
             return None
         key, front = heapq.heappop(self._fronts)
         front.pass_by(key)
+        self.key = key
         self._here = front
         self._request = self._queue.requests[str(key[-1])]
         return front.shape, self._request

@@ -11,8 +11,10 @@ wait and the place of one of them, `deep` to find the place of the one that came
 `told` is the time of the change alone, `pass` that of one pass for a thousand ends that came
 together, for each of them: what an event costs a master that decides once for many.
 
-The second table replays a synthetic trace under every policy, at two loads, see `scheduler_trace`.
-Prints last one JSON line. In full it takes about six minutes on one core.
+The second table is the same in the whole machine, see `scheduler_machine`.
+
+The third table replays a synthetic trace under every policy, at two loads, see `scheduler_trace`.
+Prints last one JSON line. In full it takes about eight minutes on one core.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 from typing import Any
 
+from tests.benchmarks.scheduler_machine import run_machine
 from tests.benchmarks.scheduler_trace import replay
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
 
 FULL = [(10, 100), (10, 100_000), (100, 100_000), (1000, 100), (1000, 10_000), (1000, 100_000)]
+FULL_MACHINE = [(10, 1_000), (10, 30_000), (1000, 1_000), (1000, 30_000)]
 LOADS = (0.7, 0.9)
 QUICK = [(10, 100), (10, 1_000), (100, 1_000)]
+QUICK_MACHINE = [(10, 100), (10, 1_000), (100, 1_000)]
 
 
 def run_busy(name: str, num_agents: int, num_waiting: int, num_events: int) -> dict[str, Any]:
@@ -125,6 +130,15 @@ BUSY_COLUMNS = {
     "anew_s": ("s anew", ".2f"),
     "memory_mib": ("MiB", ".0f"),
 }
+MACHINE_COLUMNS = {
+    "agents": ("agents", ","),
+    "waiting": ("waiting", ","),
+    "submit_us": ("us a submission", ",.0f"),
+    "submit_p99_us": ("p99", ",.0f"),
+    "exit_us": ("us an end", ",.0f"),
+    "exit_p99_us": ("p99", ",.0f"),
+    "memory_mib": ("MiB", ".0f"),
+}
 TRACE_COLUMNS = {
     "load": ("load", ".0%"),
     "utilisation": ("used", ".1%"),
@@ -143,11 +157,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, half a minute")
     given = parser.parse_args()
     sizes, events, trials = (QUICK, 300, 1_000) if given.quick else (FULL, 5_000, 10_000)
+    machine_sizes = QUICK_MACHINE if given.quick else FULL_MACHINE
     busy = [apart(run_busy, name, *size, events) for name in POLICIES for size in sizes]
     print_table(busy, BUSY_COLUMNS)
+    machines = [apart(run_machine, *size) for size in machine_sizes]
+    print_table(machines, MACHINE_COLUMNS)
     traces = [apart(run_trace, name, load, trials) for load in LOADS for name in POLICIES]
     print_table(traces, TRACE_COLUMNS)
-    print(json.dumps({"busy": busy, "trace": traces}))
+    print(json.dumps({"busy": busy, "machine": machines, "trace": traces}))
 
 
 if __name__ == "__main__":

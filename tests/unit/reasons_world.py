@@ -155,9 +155,11 @@ def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
 
 def _wait(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> None:
     """Let those end that it names; where it names a number, the smallest of them."""
-    if "left" in remedy.sentence:
-        for running in [gang for gang in pool.running.values() if gang.is_leaving]:
-            pool.remove(running.request.id)
+    if match := re.search(r"experiments? ([0-9, and]+) (has|have) left", remedy.sentence):
+        groups = {int(number) for number in re.findall(r"[0-9]+", match[1])}
+        for running in list(pool.running.values()):
+            if running.is_leaving and running.request.group in groups:
+                pool.remove(running.request.id)
         pool.decide(world.now)
     if remedy.trial_id is not None:
         if str(remedy.trial_id) in pool.running:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
 from det_jupyter.scheduler.reasons import Withheld, why_waiting
 from det_jupyter.wire import DeviceProcess, Reason
-from tests.unit.reasons_world import World, agent, ask, gang
+from tests.unit.reasons_world import NOON, World, agent, ask, gang
 
 MINE = [Group(id=3, position=3.0), Group(id=5, position=5.0)]
 
@@ -30,8 +30,8 @@ def test_a_trial_without_slots_starts_when_its_agent_is_enabled() -> None:
         )
     )
     assert found.sentence == (
-        "needs a place for a trial without slots; none of 2 is given out; slots 0, 1 of agent my "
-        "box are disabled; can run when enough of them are enabled"
+        "needs a place for a trial without slots; none of 2 slots may be given out; slots 0, 1 of "
+        "agent my box are disabled; can run when enough of them are enabled"
     )
     assert [remedy.command for remedy in found.remedies] == ["%det slot enable 'my box' 0 1"]
 
@@ -65,7 +65,7 @@ def test_places_without_slots_are_given_back_one_at_a_time() -> None:
     assert found.sentence == (
         "needs a place for a trial without slots; agents carry at most 1 each, and all are full; "
         "1 trial of its own experiment is ahead of it; experiment 3 holds the rest; starts after "
-        "it"
+        "that one"
     )
 
 
@@ -78,8 +78,17 @@ def test_whoever_must_avoid_all_agents_cannot_run() -> None:
         )
     )
     assert found.cause == "impossible"
-    assert found.sentence == "needs 1 slot; it must avoid agent a; pool default has no other agent"
-    assert found.remedies == []
+    assert found.sentence == (
+        "needs 1 slot; it avoids agent a because of a log policy; pool default has no other "
+        "agent; can run there again after a kill and a continue"
+    )
+    assert [(r.sentence, r.command) for r in found.remedies] == [
+        (
+            "kill its experiment and continue it: it may run there again; then it waits for its "
+            "turn",
+            "%det_experiment kill 5\n%det_experiment continue 5",
+        )
+    ]
 
 
 def test_an_agent_that_the_pool_does_not_have_gives_nothing() -> None:
@@ -153,7 +162,8 @@ def test_whoever_ends_gives_back_all_that_it_uses() -> None:
 
 
 def test_several_processes_are_ended_together() -> None:
-    users = [DeviceProcess(pid=pid, command=f"python {pid}") for pid in (1, 2)]
+    idle = NOON - 120
+    users = [DeviceProcess(pid=p, command=f"python {p}", idle_since=idle) for p in (1, 2)]
     found = reason(
         World(
             agents=[AgentSlots(id="a", slots=(0,))],
@@ -163,7 +173,11 @@ def test_several_processes_are_ended_together() -> None:
         )
     )
     assert [(r.sentence, r.command, r.pid) for r in found.remedies] == [
-        ("end python 1 (pid 1) and python 2 (pid 2) on agent a", "kill 1 2", None)
+        (
+            "end python 1 (pid 1, idle for 2 min) and python 2 (pid 2, idle for 2 min) on agent a",
+            "!kill 1 2",
+            None,
+        )
     ]
 
 
@@ -192,7 +206,13 @@ def test_of_more_agents_than_those_ahead_one_is_left() -> None:
     )
     assert [(r.kind, r.trial_id) for r in reason(world).remedies][:1] == [("wait", 7)]
     larger = replace(world, queue=[ask(8, 4, 8), ask(9, 5, 2)])
-    assert reason(larger).remedies == []
+    assert [(r.sentence, r.command) for r in reason(larger).remedies] == [
+        (
+            "pause experiments 3 and 4, of which experiment 3 holds 8 slots and experiment 4 is "
+            "ahead of it",
+            "%det_experiment pause 3\n%det_experiment pause 4",
+        )
+    ]
 
 
 def test_a_process_that_uses_several_devices_gives_all_of_them_back() -> None:

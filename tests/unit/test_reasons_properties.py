@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import event, given, settings
@@ -111,7 +112,14 @@ def usual_worlds(draw: st.DrawFn) -> World:
         Request(id=str(100 + i), group=owner, slots=sizes[owner - 1], number=100 + i)
         for i, owner in enumerate(owners)
     ]
-    return World(agents=agents, groups=groups, queue=queue, rules=draw(rules))
+    others = {"night": other_pool(draw(st.integers(0, size)))} if draw(st.booleans()) else {}
+    return World(agents=agents, groups=groups, queue=queue, rules=draw(rules), others=others)
+
+
+def other_pool(num_slots: int) -> Pool:
+    pool = Pool()
+    pool.set_agent(AgentSlots(id="n", kind="cuda", slots=tuple(range(num_slots))))
+    return pool
 
 
 worlds = st.one_of(odd_worlds(), usual_worlds())
@@ -202,6 +210,9 @@ def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     pool = settled(world)
     if remedy.kind == "add_agent" and cause == "no_agent":
         return
+    if "--pool" in remedy.command:
+        assert starts_elsewhere(world, waiting, pool.waiting())
+        return
     request_id = apply(remedy, pool, world, waiting)
     has_order = world.rules.policy is Policy.PRIORITY
     is_preempting = remedy.kind == "set_priority" or (has_order and world.rules.preemption)
@@ -213,3 +224,13 @@ def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     after = why_waiting(pool, request_id, left).cause
     hopeless = (cause,) if cause == "impossible" else NEVER
     assert after not in hopeless, (remedy, waiting)
+
+
+def starts_elsewhere(world: World, waiting: Request, queue: Sequence[Request]) -> bool:
+    """Whether the trial starts in the other pool once its whole experiment waits there."""
+    there = other_pool(len(world.others["night"].agents["n"].slots))
+    there.set_group(next(group for group in world.groups if group.id == waiting.group))
+    for request in queue:
+        if request.group == waiting.group:
+            there.add(request)
+    return starts(there, waiting.id, world.now)

@@ -97,7 +97,7 @@ TABLE = {
         ),
         "slots",
         "needs 4 slots; none of 8 is free; experiment 1 “name1” holds 1, experiment 2 “name2” 1 "
-        "and 6 more experiments 6; starts when 4 of these slots are given back",
+        "and 6 more experiments 6; starts when 4 of the 8 trials on agent a have ended",
     ),
     "one of a crowd is enough": (
         World(
@@ -179,14 +179,14 @@ TABLE = {
         one_agent(running=[RESNET], queue=[ask(8, 4, 8), ask(9, 5, 1)], ends=SOON),
         "turn",
         "needs 1 slot; 2 of 8 are free, but kept for experiment 4 “bert” (trial 8, needs 8), "
-        "which is ahead of it; starts after it",
+        "which is ahead of it; starts after experiment 4",
     ),
     "room for both after an end": (
         one_agent(running=[RESNET], queue=[ask(8, 4, 4), ask(9, 5, 4)], ends=SOON),
         "turn",
         "needs 4 slots; 2 of 8 are free; experiment 4 “bert” (trial 8, needs 4) is ahead of it; "
-        "experiment 3 holds the rest; starts when it ends or is paused, about 12:20 (12:10 to "
-        "12:40)",
+        "experiment 3 holds the rest; starts when experiment 3 ends or is paused, about 12:20 "
+        "(12:10 to 12:40)",
     ),
     "behind its own experiment": (
         one_agent(running=HALVES, queue=[ask(9, 5, 4), ask(10, 5, 4), ask(11, 5, 4)]),
@@ -203,8 +203,8 @@ TABLE = {
         ),
         "turn",
         "needs 1 slot; none of 8 is free; experiment 20 “name20” (trial 8, needs 2) is ahead of "
-        "it; 8 other experiments hold the rest; starts when 3 more slots are given back, about "
-        "12:20 (12:00 to 12:40)",
+        "it; 8 other experiments hold the rest; starts when 3 of the 8 trials on agent a have "
+        "ended, about 12:20 (12:00 to 12:40)",
     ),
     "behind many": (
         one_agent(
@@ -267,8 +267,8 @@ TABLE = {
             away={"a": Withheld(disabled=(0, 1))},
         ),
         "disabled",
-        "needs 3 slots; 2 of 4 are given out; slots 0, 1 of agent a are disabled; can run when "
-        "enough of them are enabled",
+        "needs 3 slots; 2 of 4 slots may be given out; slots 0, 1 of agent a are disabled; can "
+        "run when enough of them are enabled",
     ),
     "no agent": (
         World(groups=groups(5), queue=[ask(9, 5, 4)], pool_name="gpu"),
@@ -298,8 +298,9 @@ TABLE = {
             queue=[ask(9, 5, 8, blocked=frozenset("a"))],
         ),
         "impossible",
-        "needs 8 slots; it must avoid agent a; pool default has 1 agent with 4 slots besides; "
-        "values that can run: 1 to 4; ask for 4 instead of 8",
+        "needs 8 slots; it avoids agent a because of a log policy; pool default has 1 agent with "
+        "4 slots besides; values that can run: 1 to 4; can run there again after a kill and a "
+        "continue, or ask for 4 instead of 8",
     ),
     "odd names": (
         World(
@@ -326,10 +327,17 @@ def test_a_reason_is_one_sentence(world: World, cause: str, sentence: str) -> No
 
 
 PAUSE = ("pause experiment 3 “resnet”, which holds 6 slots", "%det_experiment pause 3")
-FEWER = (
-    "submit it again with resources.slots_per_trial 2: that starts at once",
-    "resources: {slots_per_trial: 2}",
-)
+
+
+def anew(value: int) -> tuple[str, str]:
+    return (
+        "instead: kill it (%det_experiment kill 5) and submit it again with "
+        f"resources.slots_per_trial {value}, which starts at once",
+        f"%det_experiment kill 5\nresources: {{slots_per_trial: {value}}}",
+    )
+
+
+FEWER = anew(2)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +357,9 @@ FEWER = (
         ),
         (
             TABLE["one holder that is leaving"][0],
-            [("wait until experiment 3 has left", ""), FEWER],
+            [("wait until experiment 3 has left", ""),
+             ("kill experiment 3: what it has not saved is lost", "%det_experiment kill 3"),
+             FEWER],
         ),
         (
             TABLE["kept for one ahead"][0],
@@ -364,7 +374,8 @@ FEWER = (
         ),
         (
             TABLE["a stranger"][0],
-            [("end python train.py --lr 3 (pid 71, ann, 12 GB) on agent a", "kill 71")],
+            [("ask ann to end python train.py --lr 3 (pid 71, ann, 12 GB) on agent a; pid 71 may "
+              "be busy", "")],
         ),
         (
             # Of two devices the idle one is asked for.
@@ -385,12 +396,15 @@ FEWER = (
         (TABLE["an agent that is gone"][0], [("reconnect agent right", "")]),
         (
             TABLE["impossible"][0],
-            [("submit it again with resources.slots_per_trial 8: that starts at once",
-              "resources: {slots_per_trial: 8}"),
-             ("submit it again with resources.slots_per_trial 16: that starts at once",
-              "resources: {slots_per_trial: 16}")],
+            [anew(8), anew(16)],
         ),
-        (TABLE["a crowd"][0], []),
+        (
+            TABLE["a crowd"][0],
+            [("wait until 4 of the 8 trials on agent a have ended", ""),
+             ("pause experiments 5, 6, 7 and 8, which hold 4 slots",
+              "%det_experiment pause 5\n%det_experiment pause 6\n%det_experiment pause 7\n"
+              "%det_experiment pause 8")],
+        ),
     ],
 )  # fmt: skip
 def test_remedies_are_offered_with_what_to_type_the_mildest_first(

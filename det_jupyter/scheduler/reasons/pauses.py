@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from det_jupyter.scheduler.model import Running
+from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.reliefs import by_group, gives, kept_rooms
 from det_jupyter.scheduler.reasons.situation import Situation
@@ -59,6 +60,10 @@ def _several(situation: Situation, rooms: Sequence[Room], held: Held) -> list[in
     """Return the fewest found on one agent, or on those that a larger request takes whole."""
     if not situation.request.slots:
         return []
+    rules = situation.survey.pool.rules
+    if rules.preemption and rules.policy is not Policy.PRIORITY:
+        # In between, those ahead may have others leave.
+        held = {group_id: gangs for group_id, gangs in held.items() if gangs}
     kept = kept_rooms(situation, rooms)
     if situation.spans_agents:
         ways = [_enough(situation, kept, held)] if len(kept) == len(rooms) else []
@@ -82,21 +87,14 @@ def _enough(situation: Situation, rooms: Sequence[Room], held: Held) -> list[int
 
 def _help(situation: Situation, rooms: Sequence[Room], group_id: int, held: Held) -> int:
     """Return how many slots of these agents a group holds, or may take ahead of the request."""
-    capacity = situation.capacity
-    wanted: dict[str, int] = {}
+    shapes = Counter(shape_of(other) for other in situation.ahead.by_group.get(group_id, ()))
     rivals = {
-        shape: sum(
-            1
-            for other in situation.ahead.requests
-            if other.group == group_id and shape_of(other) == shape
-        )
-        for shape in situation.ahead.shapes
-        if shape.slots and capacity.can_run(shape)
+        shape: num
+        for shape, num in shapes.items()
+        if shape.slots and situation.capacity.can_run(shape)
     }
-    for room in rooms:
-        wanted[room.agent.id] = situation.claims(room, rivals)
-    given = sum(gives(gang, room) for room in rooms for gang in held[group_id])
-    return given + sum(wanted.values())
+    wanted = sum(situation.claims(room, rivals) for room in rooms)
+    return wanted + sum(gives(gang, room) for room in rooms for gang in held[group_id])
 
 
 def _needed(

@@ -91,15 +91,18 @@ def _ends(
     gangs: Sequence[Running],
     after: tuple[Running, ...],
 ) -> list[Relief]:
-    single = [
-        Relief(group_id=gang.request.group, gangs=(gang,), after=after)
-        for gang in gangs[:_TRIES]
-        if without(situation, [gang]).starts()
-    ]
+    single: list[Relief] = []
+    some: list[Relief] = []
+    can_wait = _is_enough_for_all(situation, rooms)
+    if can_wait:
+        single = [
+            Relief(group_id=gang.request.group, gangs=(gang,), after=after)
+            for gang in gangs[:_TRIES]
+            if without(situation, [gang]).starts()
+        ]
     found = {relief.group_id for relief in single}
-    some = [
-        relief for relief in _some(situation, rooms, gangs, after) if relief.group_id not in found
-    ]
+    if can_wait:
+        some = [r for r in _some(situation, rooms, gangs, after) if r.group_id not in found]
     found |= {relief.group_id for relief in some}
     wholes = [
         Relief(group_id=group_id, gangs=tuple(mine), num=len(mine), is_all=True, after=after)
@@ -108,7 +111,19 @@ def _ends(
         and group_id != situation.request.group
         and paused(situation, [group_id], mine).starts()
     ]
-    return single + some + wholes or list(_slots_back(situation, rooms, gangs, after))
+    if can_wait and not (single or some or wholes):
+        return list(_slots_back(situation, rooms, gangs, after))
+    return single + some + wholes
+
+
+def _is_enough_for_all(situation: Situation, rooms: Sequence[Room]) -> bool:
+    """Return whether one of these agents, or their number, could do for all in line."""
+    if situation.spans_agents or not situation.request.slots:
+        return True
+    rivals = situation.rivals()
+    return len(rooms) > sum(rivals.values()) or any(
+        situation.request.slots + situation.claims(room, rivals) <= room.size for room in rooms
+    )
 
 
 def _wait_order(situation: Situation, gang: Running) -> tuple[bool, float, int, float, str]:

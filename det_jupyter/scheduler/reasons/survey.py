@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -66,6 +66,36 @@ class Line:
             wanted[request.group] += request.slots
         return wanted
 
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """Who they are."""
+        return frozenset(request.id for request in self.requests)
+
+    @cached_property
+    def by_group(self) -> Mapping[int, Sequence[Request]]:
+        """Which of them are whose."""
+        groups: dict[int, list[Request]] = {}
+        for request in self.requests:
+            groups.setdefault(request.group, []).append(request)
+        return groups
+
+    def extended(self, more: Sequence[Request]) -> Line:
+        """Return the line with these at its end."""
+        line, new = Line((*self.requests, *more)), Line(more)
+        line.shapes = Counter(self.shapes)
+        line.shapes.update(new.shapes)
+        return line
+
+    def without_groups(self, groups: Collection[int]) -> Line:
+        """Return the line without those of some groups."""
+        line = Line(other for other in self.requests if other.group not in groups)
+        line.shapes = Counter(self.shapes)
+        line.shapes.subtract(
+            shape_of(other) for group in groups for other in self.by_group.get(group, ())
+        )
+        line.shapes = +line.shapes
+        return line
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -99,16 +129,25 @@ class Survey:
         return Estimate(at=limit, earliest=now, latest=limit, basis=basis)
 
     @cached_property
-    def places(self) -> Sequence[Place]:
-        """Return the front of the queue, each with what its group's ahead of it are."""
-        turns: Counter[int] = Counter()
+    def places(self) -> Mapping[int, Sequence[Place]]:
+        """Return the front of the queue by group, each with what its group's ahead of it are."""
+        places: dict[int, list[Place]] = {}
         slots: Counter[int] = Counter()
-        places = []
         for request in self.queue:
-            places.append(Place(request, turns[request.group], slots[request.group]))
-            turns[request.group] += 1
+            mine = places.setdefault(request.group, [])
+            mine.append(Place(request, len(mine), slots[request.group]))
             slots[request.group] += request.slots
         return places
+
+    @cached_property
+    def ranks(self) -> Mapping[str, int]:
+        """Return how many are ahead of each at the front of the queue."""
+        return {request.id: rank for rank, request in enumerate(self.queue)}
+
+    @cached_property
+    def by_turns(self) -> dict[str, Sequence[Request]]:
+        """Who goes ahead of a request when all are at their first turn; filled as asked for."""
+        return {}
 
     @property
     def is_whole_queue(self) -> bool:

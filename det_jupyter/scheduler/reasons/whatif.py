@@ -6,14 +6,14 @@ All of these begin from a situation in which the request does not start.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import nlargest
 
 from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running
 from det_jupyter.scheduler.possible import Capacity
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import Line, Place, Room, room_of
+from det_jupyter.scheduler.reasons.survey import Place, Room, room_of
 
 NEARBY = 8  # agents that are looked at for who could make room
 _CLEARED = 32  # agents that are looked at for who would be asked to leave
@@ -86,10 +86,9 @@ def paused(
     if situation.survey.pool.rules.policy is not Policy.PRIORITY:
         overtaking = _who_overtakes(freed)
         freed = _behind(freed, [other for other in overtaking if other.group not in group_ids])
-    if not freed.ahead.wanted.keys() & set(group_ids):
+    if not any(group_id in freed.ahead.by_group for group_id in group_ids):
         return freed
-    others = (other for other in freed.ahead.requests if other.group not in group_ids)
-    return replace(freed, ahead=Line(others), looked_at=None)
+    return replace(freed, ahead=freed.ahead.without_groups(group_ids), looked_at=None)
 
 
 def _freed(situation: Situation, gangs: Iterable[Running]) -> Situation:
@@ -128,39 +127,59 @@ def overtaken(situation: Situation, groups: Collection[int]) -> Situation:
     By priority those are the ones that max_slots held back; by shares all of whom the group now
     holds so little that its place is ahead.
     """
-    if situation.survey.pool.rules.policy is Policy.PRIORITY:
-        position = situation.survey.pool.position(situation.request.id)
-        front = [other for other in situation.survey.queue[:position] if other.group in groups]
+    survey = situation.survey
+    if survey.pool.rules.policy is Policy.PRIORITY:
+        facts = survey.pool.groups
+        capped = {group for group in groups if facts[group].max_slots is not None}
+        position = survey.pool.position(situation.request.id) if capped else 0
+        front = [other for other in survey.queue[:position] if other.group in capped]
         return _behind(situation, front)
-    overtaking = _who_overtakes(situation)
-    is_complete = situation.is_complete and situation.survey.is_whole_queue
-    return replace(_behind(situation, overtaking), is_complete=is_complete)
+    is_complete = situation.is_complete and survey.is_whole_queue
+    return replace(_behind(situation, _who_overtakes(situation)), is_complete=is_complete)
 
 
 def _behind(situation: Situation, others: Iterable[Request]) -> Situation:
-    line, own = situation.ahead.requests, situation.request.group
-    known = {other.id for other in line}
-    more = [other for other in others if other.group != own and other.id not in known]
-    return replace(situation, ahead=Line((*line, *more))) if more else situation
+    line, own = situation.ahead, situation.request.group
+    more = [other for other in others if other.group != own and other.id not in line.ids]
+    return replace(situation, ahead=line.extended(more)) if more else situation
 
 
-def _who_overtakes(situation: Situation) -> list[Request]:
-    """Return those whose place by shares is ahead; in turns, also those with fewer slots.
+def _who_overtakes(situation: Situation) -> Iterator[Request]:
+    """Yield those of groups that hold less whose place by shares is ahead.
 
-    Who is tried in turns is tried anew after each start, with all of them at their first turn.
+    In turns also those of any group that has fewer slots: after each start all are tried anew,
+    each group at its first turn.
     """
     survey = situation.survey
-    has_turns = survey.pool.rules.policy is Policy.ROUND_ROBIN
-    mine = next((p for p in survey.places if p.request.id == situation.request.id), None)
+    places = survey.places.get(situation.request.group, ())
+    mine = next((p for p in places if p.request.id == situation.request.id), None)
     if mine is None:
-        return []
-    turn, share = mine.turn, _share(situation, mine)
-    return [
-        place.request
-        for place in survey.places
-        if (there := _share(situation, place)) < share
-        or (has_turns and (place.turn, *there) < (turn, *share))
-    ]
+        return
+    has_turns = survey.pool.rules.policy is Policy.ROUND_ROBIN
+    for group_id in situation.released:
+        yield from _ahead_of(situation, mine, group_id, has_turns=has_turns)
+    if has_turns:
+        known = survey.by_turns
+        if mine.request.id not in known:
+            now = replace(situation, released={})
+            known[mine.request.id] = [
+                other
+                for group_id in survey.places
+                for other in _ahead_of(now, mine, group_id, has_turns=True)
+            ]
+        yield from known[mine.request.id]
+
+
+def _ahead_of(
+    situation: Situation, mine: Place, group_id: int, *, has_turns: bool
+) -> Iterator[Request]:
+    share = _share(situation, mine)
+    for place in situation.survey.places.get(group_id, ()):
+        there = _share(situation, place)
+        if there < share or (has_turns and (place.turn, *there) < (mine.turn, *share)):
+            yield place.request
+        else:
+            return  # nor do those behind it
 
 
 def _share(situation: Situation, place: Place) -> tuple[float, float, int, int, str]:
@@ -217,9 +236,12 @@ def kept_agents(situation: Situation) -> Collection[str]:
     position = pool.position(situation.request.id)
     if pool.num_waiting == position + 1:
         return situation.rooms.keys()
-    kept = pool.reservations()
-    first = survey.queue[: position + 1]
-    return {agent_id for other in first for agent_id in kept.get(other.id, ())}
+    return {
+        agent_id
+        for request_id, agents in pool.reservations().items()
+        if survey.ranks.get(request_id, position + 1) <= position
+        for agent_id in agents
+    }
 
 
 def with_agents(situation: Situation, agents: Iterable[AgentSlots]) -> Situation:

@@ -1,0 +1,83 @@
+"""What scheduling costs in the whole machine: submissions, checkpoints and ends of single trials.
+
+Each agent has 8 slots; trials of 1 to 16 slots are submitted until so many wait, then running ones
+save three checkpoints and end, one after the other. Times are processor time of one event, with
+all that follows from it: the search, retention, the pass and the commands.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+from det_jupyter.master.events import Event
+from det_jupyter.master.machine import Machine
+from tests.unit.machine_world import completed, exited, registered, saved, submitted
+
+SIZES = {1: 8, 2: 3, 4: 2, 8: 1, 16: 0.3}
+NUM_EXITS = 2000
+
+
+class TimedMachine:
+    """A machine that is told events a second apart, and how long each took."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self._now = 0.0
+
+    def tell(self, events: Iterable[Event]) -> float:
+        """Return the seconds that the last event took."""
+        took = 0.0
+        for event in events:
+            self._now += 1.0
+            began = time.thread_time()
+            self.machine.handle(event, self._now)
+            took = time.thread_time() - began
+        return took
+
+
+def run_machine(num_agents: int, num_waiting: int) -> dict[str, Any]:
+    """Return what a submission and the end of a run cost."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    timed, rng = TimedMachine(), random.Random(1)
+    for number in range(num_agents):
+        timed.tell([registered(8, agent_id=f"a{number:04}", session=f"s{number}")])
+    asked = {
+        size: submitted(slots=size, hyperparameters={"global_batch_size": 64}) for size in SIZES
+    }
+    submits_s: list[float] = []
+    while timed.machine.pools["default"].num_waiting < num_waiting:
+        size = rng.choices([*SIZES], [*SIZES.values()])[0]
+        submits_s.append(timed.tell([asked[size]]))
+    exits_s = end_some(timed, rng)
+    return {
+        "policy": "priority",
+        "agents": num_agents,
+        "waiting": num_waiting,
+        "submit_us": median(submits_s) * 1e6,
+        "submit_p99_us": sorted(submits_s)[int(len(submits_s) * 0.99)] * 1e6,
+        "exit_us": median(exits_s) * 1e6,
+        "exit_p99_us": sorted(exits_s)[int(len(exits_s) * 0.99)] * 1e6,
+        "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+    }
+
+
+def end_some(timed: TimedMachine, rng: random.Random) -> list[float]:
+    """End running trials; return the seconds of each end, with what starts after it."""
+    exits_s: list[float] = []
+    while trials := [t for t in timed.machine.state.trials.values() if t.holds_slots]:
+        rng.shuffle(trials)
+        for trial in trials[: NUM_EXITS - len(exits_s)]:
+            allocation = trial.allocation
+            assert allocation is not None
+            timed.tell(saved(step, f"{allocation.id}-{step}", allocation.id) for step in (1, 2, 3))
+            timed.tell(completed(100, allocation.id))
+            codes: dict[int, int | None] = dict.fromkeys(range(len(allocation.slots)), 0)
+            exits_s.append(timed.tell([exited(allocation.id, codes)]))
+        if len(exits_s) == NUM_EXITS:
+            break
+    return exits_s
