@@ -83,7 +83,13 @@ def _room_end(situation: Situation, rooms: Sequence[Room]) -> Estimate | None:
     if situation.starts():
         return _at_once(now)
     if situation.request.slots == 0:
-        return _enough_on(situation, rooms, 1)
+        needed = 1 + situation.num_places_ahead()
+        ways = [
+            _enough_on(situation, [room], needed - situation.places_left(room))
+            for room in rooms
+            if room.agent.is_open
+        ]
+        return first_of(ways, now)
     rivals = situation.rivals()
     if situation.spans_agents:
         if any(situation.claims(room, rivals) for room in rooms):

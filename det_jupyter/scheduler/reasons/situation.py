@@ -84,8 +84,8 @@ class Situation:
         if not self.is_complete or (need and not self._may_hold(own + need)):
             return False
         if need == 0:
-            num_ahead = sum(n for shape, n in self.ahead.shapes.items() if not shape.slots)
-            return any(self._aux_left(room) > num_ahead for room in self.allowed())
+            num_ahead = self.num_places_ahead()
+            return any(self.places_left(room) > num_ahead for room in self.allowed())
         rivals = self.rivals()
         if self.spans_agents:
             return self._gets_whole_agents(rivals)
@@ -101,7 +101,12 @@ class Situation:
             return False
         return len(rooms) > sum(rivals.values())  # each of them takes or keeps one agent at most
 
-    def _aux_left(self, room: Room) -> int:
+    def num_places_ahead(self) -> int:
+        """Return how many without slots are ahead."""
+        return sum(n for shape, n in self.ahead.shapes.items() if not shape.slots)
+
+    def places_left(self, room: Room) -> int:
+        """Return how many more gangs without slots an agent carries."""
         if not room.agent.is_open:
             return 0
         pool = self.survey.pool
