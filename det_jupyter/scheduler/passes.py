@@ -180,7 +180,7 @@ class Pass:
 
     def _wait(self, shape: Shape, request: Request) -> bool:
         """Keep agents for it; return whether the next of its shape is worth a look."""
-        if self._num_keepers == self._rules.reservation_depth or not shape.slots:
+        if self._num_keepers >= self._rules.reservation_depth or not shape.slots:
             return False
         agents = self._find_room(shape) or self._make_room(shape, request)
         if agents is not None:
@@ -221,7 +221,8 @@ class Pass:
             self.kept.credit(self._ledger.leave(victim))
             self._preemptions.append(Preemption(victim, request.id))
         self._no_sight.clear()
-        self.promises.make(request, way.agents)
+        if way.victims:
+            self.promises.make(request, way.agents)
         return list(way.agents)
 
     def _find_way(self, shape: Shape, request: Request) -> Way | None:

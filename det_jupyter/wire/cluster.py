@@ -111,6 +111,8 @@ Remedy_ = Literal[
     "free_device",  # end process `pid` on agent `agent_id`
     "enable_slots",  # `slot_ids` of agent `agent_id`
     "activate",  # its own experiment
+    "set_pool",  # of its own experiment: to another pool
+    "continue",  # its own experiment, after it was killed
     "add_agent",  # start or reconnect agent `agent_id`, or add slots
 ]
 

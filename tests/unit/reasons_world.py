@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
@@ -41,6 +41,8 @@ class World:
     absent: Sequence[AgentSlots] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     others: Mapping[str, Pool] = field(default_factory=dict)
+    searching: Collection[int] = ()  # experiments whose searches are not over
+    returning: Collection[str] = ()  # of those that leave: who queues again
     own_user: str = ""
     pool_name: str = "default"
     now: float = NOON
@@ -57,6 +59,12 @@ class World:
 
     def leaves_by(self, request_id: str) -> float | None:
         return self.limits.get(request_id)
+
+    def may_ask_again(self, experiment_id: int) -> bool:
+        return experiment_id in self.searching
+
+    def queues_again(self, request_id: str) -> bool:
+        return request_id in self.returning
 
     def other_pools(self) -> Mapping[str, Pool]:
         return self.others
@@ -144,7 +152,7 @@ def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
             for absent in world.absent:
                 if remedy.agent_id in (None, absent.id):
                     pool.set_agent(absent)
-        case "activate":
+        case "continue":
             assert "continue" in remedy.command
             pool.remove(waiting.id)
             pool.add(replace(waiting, blocked=frozenset()))

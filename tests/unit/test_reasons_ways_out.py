@@ -422,3 +422,42 @@ def test_what_is_expected_at_once_has_a_basis_in_words() -> None:
     assert f"The time is estimated {found.expected.basis}." == (
         "The time is estimated from what is free."
     )
+
+
+def a_search_that_makes_more(priority: int) -> World:
+    """One trial of a search holds 2 of 4 slots; its next one will be made when that has ended."""
+    return World(
+        agents=[agent("a", 4)],
+        groups=[Group(id=3, position=3.0), Group(id=5, priority=priority, position=5.0)],
+        running=[gang(1, 3, {"a": [0, 1]})],
+        queue=[ask(9, 5, 4)],
+        ends=TENS,
+        searching=[3],
+    )
+
+
+def test_whose_search_makes_more_trials_does_not_end_with_this_one() -> None:
+    found = reason(a_search_that_makes_more(42))
+    assert last_words(found) == "starts when it ends or is paused"
+    assert found.expected is None
+    assert [remedy.kind for remedy in found.remedies][:2] == ["wait", "pause"]
+    assert found.remedies[0].experiment_id == 3
+    assert found.remedies[0].trial_id is None
+
+
+def test_trials_that_will_be_made_behind_it_are_not_waited_for() -> None:
+    found = reason(a_search_that_makes_more(10))
+    assert found.remedies[0].trial_id == 1
+    assert found.expected is not None
+
+
+def test_who_queues_again_ahead_is_not_said_to_make_room() -> None:
+    world = World(
+        agents=[agent("a", 2)],
+        groups=groups(3, 5),
+        running=[replace(gang(1, 3, {"a": [0, 1]}), is_leaving=True)],
+        queue=[ask(9, 5, 2)],
+        returning=["1"],
+    )
+    assert "starts when it has left" not in reason(world).sentence
+    assert "starts when it has left" in reason(replace(world, returning=[])).sentence

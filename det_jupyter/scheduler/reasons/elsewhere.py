@@ -68,7 +68,7 @@ def other_pool(situation: Situation) -> Iterator[Remedy]:
     for name, pool in list(situation.survey.facts.other_pools().items())[:_POOLS]:
         if _starts_in(situation, pool):
             yield Remedy(
-                kind="activate",
+                kind="set_pool",
                 sentence=f"move its experiment to pool {shown(name)}, where there is room",
                 command=f"%det_experiment set {own} --pool {quote(name)}",
                 experiment_id=own,

@@ -64,6 +64,12 @@ class Facts(Protocol):
     def leaves_by(self, request_id: str) -> float | None:
         """Return until when a gang that was asked to leave may take, UTC seconds, if limited."""
 
+    def may_ask_again(self, experiment_id: int) -> bool:
+        """Return whether an experiment's search may still make trials, or promote some."""
+
+    def queues_again(self, request_id: str) -> bool:
+        """Return whether the trial of a gang that leaves will queue again."""
+
     def withheld(self) -> Mapping[str, Withheld]:
         """Return the slots that are not given out, by connected agent of the pool."""
 

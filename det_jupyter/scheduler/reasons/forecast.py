@@ -73,7 +73,7 @@ def _allowance_end(situation: Situation) -> Estimate | None:
         return _at_once(facts.now)
     missing = mates + situation.request.slots - allowance
     own = [g for g in pool.running.values() if g.request.group == situation.request.group]
-    ends = [(situation.survey.end_of(gang.request.id), gang.request.slots) for gang in own]
+    ends = [(situation.end_of(gang), gang.request.slots) for gang in own]
     return end_of_enough(ends, missing, facts.now)
 
 
@@ -115,7 +115,7 @@ def _shares_end(situation: Situation, rooms: Sequence[Room]) -> Estimate | None:
     running = survey.pool.running
     if len(running) > _RUNNING:
         return None
-    known = [(end, gang) for gang in running.values() if (end := survey.end_of(gang.request.id))]
+    known = [(end, gang) for gang in running.values() if (end := situation.end_of(gang))]
     here = {gang.request.id for gang in gangs_on(situation, rooms)}
     kept = kept_agents(situation)
     barred = frozenset(name for name in situation.rooms if name not in kept)
@@ -139,7 +139,7 @@ def _enough_on(
     if missing <= 0:
         return _at_once(facts.now)
     ends = [
-        (situation.survey.end_of(gang.request.id), given)
+        (situation.end_of(gang), given)
         for gang in gangs_on(situation, rooms)
         if (given := _given_back(gang, rooms)) >= missing or is_kept
     ]
@@ -157,9 +157,7 @@ def _why_unknown(situation: Situation, rooms: Sequence[Room]) -> str:
     most = situation.group.max_slots
     if most is not None and most < situation.request.slots:
         return "it cannot run as things are"
-    unknown = [
-        g for g in gangs_on(situation, rooms) if situation.survey.end_of(g.request.id) is None
-    ]
+    unknown = [g for g in gangs_on(situation, rooms) if situation.end_of(g) is None]
     if any(gang.is_leaving for gang in unknown):
         return "how long it takes to save and leave is not known"
     if len(unknown) == 1:

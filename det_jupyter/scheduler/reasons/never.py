@@ -75,7 +75,7 @@ def _again(situation: Situation) -> Iterator[Remedy]:
     if is_kept_away(situation):
         own = situation.request.group
         yield Remedy(
-            kind="activate",
+            kind="continue",
             sentence=f"kill its experiment and continue it: it may run there again; {_THEN}",
             command=f"%det_experiment kill {own}\n%det_experiment continue {own}",
             experiment_id=own,

@@ -68,6 +68,8 @@ def reliefs(situation: Situation, rooms: Sequence[Room]) -> list[Relief]:
         return []
     gangs = sorted(gangs_on(situation, rooms), key=lambda gang: _wait_order(situation, gang))
     leaving = tuple(gang for gang in gangs if gang.is_leaving)
+    if any(situation.comes_again(gang) for gang in leaving):
+        return []
     staying = [gang for gang in gangs if not gang.is_leaving]
     if not leaving:
         return _ends(situation, rooms, staying, ())
@@ -93,16 +95,17 @@ def _ends(
 ) -> list[Relief]:
     single: list[Relief] = []
     some: list[Relief] = []
+    lasting = [gang for gang in gangs if not situation.comes_again(gang)]
     can_wait = _is_enough_for_all(situation, rooms)
     if can_wait:
         single = [
             Relief(group_id=gang.request.group, gangs=(gang,), after=after)
-            for gang in gangs[:_TRIES]
+            for gang in lasting[:_TRIES]
             if without(situation, [gang]).starts()
         ]
     found = {relief.group_id for relief in single}
     if can_wait:
-        some = [r for r in _some(situation, rooms, gangs, after) if r.group_id not in found]
+        some = [r for r in _some(situation, rooms, lasting, after) if r.group_id not in found]
     found |= {relief.group_id for relief in some}
     wholes = [
         Relief(group_id=group_id, gangs=tuple(mine), num=len(mine), is_all=True, after=after)
@@ -112,7 +115,7 @@ def _ends(
         and paused(situation, [group_id], mine).starts()
     ]
     if can_wait and not (single or some or wholes):
-        return list(_slots_back(situation, rooms, gangs, after))
+        return list(_slots_back(situation, rooms, lasting, after))
     return single + some + wholes
 
 
@@ -127,7 +130,7 @@ def _is_enough_for_all(situation: Situation, rooms: Sequence[Room]) -> bool:
 
 
 def _wait_order(situation: Situation, gang: Running) -> tuple[bool, float, int, float, str]:
-    end = situation.survey.end_of(gang.request.id)
+    end = situation.end_of(gang)
     priority = situation.survey.pool.groups[gang.request.group].priority
     at = inf if end is None else end.at
     return (not gang.is_leaving, at, -priority, -gang.since, gang.request.id)

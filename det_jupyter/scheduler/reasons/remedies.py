@@ -78,7 +78,7 @@ def _when(situation: Situation, relief: Relief) -> str:
     survey = situation.survey
     if relief.is_leaving:
         return latest_leaving(situation, relief)
-    ends = [survey.end_of(gang.request.id) for gang in relief.gangs]
+    ends = [situation.end_of(gang) for gang in relief.gangs]
     if len(ends) > 1 or ends[0] is None or relief.after:
         return ""
     return f", {about(ends[0], survey.facts.now, survey.facts.zone)}"

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from det_jupyter.scheduler.model import Group, Request
+from det_jupyter.scheduler.model import Group, Policy, Request, Running
 from det_jupyter.scheduler.order import Shape, shape_of
 from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.possible import Capacity, fits_on_wholes, wholes_of
 from det_jupyter.scheduler.reasons.survey import Line, Room, Survey
+from det_jupyter.wire import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,26 @@ class Situation:
     def spans_agents(self) -> bool:
         """Whether the request gets whole agents, because none is large enough for it."""
         return self.capacity.spans_agents(shape_of(self.request))
+
+    def end_of(self, gang: Running) -> Estimate | None:
+        """Return when what a gang has is there for others, if anybody can tell."""
+        return None if self.comes_again(gang) else self.survey.end_of(gang.request.id)
+
+    def comes_again(self, gang: Running) -> bool:
+        """Whether, when a gang has gone, its experiment may have another go ahead of this one."""
+        group, facts = gang.request.group, self.survey.facts
+        if group == self.request.group or not self._goes_ahead(group):
+            return False
+        return (
+            facts.queues_again(gang.request.id) if gang.is_leaving else facts.may_ask_again(group)
+        )
+
+    def _goes_ahead(self, group_id: int) -> bool:
+        pool = self.survey.pool
+        if pool.rules.policy is not Policy.PRIORITY:
+            return True
+        other, own = pool.groups[group_id], pool.groups[self.request.group]
+        return (other.priority, other.position, other.id) < (own.priority, own.position, own.id)
 
     def allowed(self) -> list[Room]:
         """Return the agents that the request may run on."""
