@@ -31,8 +31,7 @@ def reason_text(reason: Reason) -> str:
         lines.append("  What would start it:")
     for remedy in reason.remedies:
         lines.append(f"    • {remedy.sentence}")
-        if remedy.command:
-            lines.append(f"        {remedy.command}")
+        lines += [f"        {line}" for line in remedy.command.splitlines()]
     return "\n".join(lines)
 
 
@@ -44,7 +43,7 @@ def reason_page(reason: Reason) -> str:
     if reason.remedies:
         items = "".join(
             f"<li>{escape(remedy.sentence)}"
-            + (f"<br><code>{escape(remedy.command)}</code>" if remedy.command else "")
+            + "".join(f"<br><code>{escape(line)}</code>" for line in remedy.command.splitlines())
             + "</li>"
             for remedy in reason.remedies
         )

@@ -222,7 +222,12 @@ def _facts(pool: Pool) -> tuple[object, ...]:
     used = {request.group for request in waiting}
     used |= {gang.request.group for gang in running.values()}
     groups = {group_id: pool.groups[group_id] for group_id in used}
-    return dict(pool.agents), groups, running, [request.id for request in waiting]
+    return (
+        dict(pool.agents),
+        groups,
+        running,
+        [(request.id, request.promised) for request in waiting],
+    )
 
 
 def to_rules(config: PoolConfig) -> PoolRules:

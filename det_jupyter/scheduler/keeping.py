@@ -31,7 +31,6 @@ class Kept:
         self.spare: dict[str, int] = {}
         self.by_request: dict[str, tuple[str, ...]] = {}
         self.promised: set[str] = set()  # kept only for some further behind (see promises.py)
-        self._singles: dict[str, Shape] = {}  # who waits firmly on one agent, in order
         self.least_loose: int | None = None  # the most urgent keeper of one that has free slots
         self._ledger = ledger
         self._rules = rules
@@ -42,8 +41,6 @@ class Kept:
             self.spare[agent_id] = 0 if len(agents) > 1 else self.coming(agent_id) - shape.slots
             self.agents[agent_id] = None
             self.promised.discard(agent_id)
-        if len(agents) == 1:
-            self._singles[request_id] = shape
         self.by_request[request_id] = tuple(agents)
 
     def credit(self, gained: Mapping[str, int]) -> None:
@@ -108,30 +105,6 @@ class Kept:
             best = best_on(shelf, section, shape, closed)
             found += [best] if best else []
         return min(found)[1] if found else None
-
-    def rearrange(self, shape: Shape) -> list[str] | None:
-        """Return where there will be room if those ahead wait on other agents; then they do.
-
-        The largest take the tightest places first. Whom others were asked to leave for is not
-        remembered; without this it could happen that one ahead counts on that room now, and that
-        more are asked to leave.
-        """
-        taken = {self.by_request[request_id][0] for request_id in self._singles}
-        rooms = {agent_id: self._ledger.seats(agent_id).coming for agent_id in sorted(taken)}
-        places: dict[str, str] = {}
-        everyone = [*self._singles.items(), ("", shape)]
-        for request_id, wanted in sorted(everyone, key=lambda pair: -pair[1].slots):
-            found = self._tightest(wanted, rooms, {*self.agents, *rooms})
-            if found is None:
-                return None
-            rooms[found] = rooms.get(found, self.coming(found)) - wanted.slots
-            places[request_id] = found
-        mine = places.pop("")
-        rooms[mine] += shape.slots
-        for agent_id, room in rooms.items():
-            self.agents[agent_id], self.spare[agent_id] = None, room
-        self.by_request.update((name, (agent_id,)) for name, agent_id in places.items())
-        return [mine]
 
     def find_nearest(self, shape: Shape, above: int, *, spans: bool) -> list[str] | None:
         """Return the agents, not kept yet, where least is missing; None: no such could do.
