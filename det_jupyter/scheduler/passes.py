@@ -11,6 +11,7 @@ Each in order:
        urgent gang may start even there, if it fits nowhere else: it is marked as backfill, and
        rule 3 has it leave as soon as that helps.
 
+Those for whom others were asked to leave before start where that was, or wait on (promises.py).
 Only the first `reservation_depth` who wait keep anything or have others leave; of those behind,
 one of each shape is tried, because the others of that shape would not fit either. A pass therefore
 costs by what starts and by how many shapes there are, not by how many wait.
@@ -101,11 +102,11 @@ class Pass:
 
     def _serve(self, request: Request) -> None:
         promises, shape = self.promises, shape_of(request)
-        if self._is_full(request):
+        if self._is_capped(request, self._ledger.held(request.group)):
             self._end_promise(request)
         elif not promises.is_kept(request):
             self._end_promise(request)
-            if not self._start(shape, request):
+            if not self._is_full(request) and not self._start(shape, request):
                 self._wait(shape, request)
         elif (parts := promises.find_parts(request)) is not None:
             self._hold(request, parts, is_backfill=promises.is_lent(request))
@@ -126,11 +127,12 @@ class Pass:
 
     def _is_full(self, request: Request) -> bool:
         """Return whether its group will hold as much as it may with those ahead of it."""
-        most = self._groups[request.group].max_slots
-        if most is None or not request.slots:
-            return False
         held = self._ledger.held(request.group) + self._wanted.get(request.group, 0)
-        return held + request.slots > most
+        return self._is_capped(request, held)
+
+    def _is_capped(self, request: Request, held: int) -> bool:
+        most = self._groups[request.group].max_slots
+        return most is not None and request.slots > 0 and held + request.slots > most
 
     def _start(self, shape: Shape, request: Request) -> bool:
         """Start it if it fits, as backfill if it fits only there."""

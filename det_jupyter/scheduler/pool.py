@@ -98,7 +98,8 @@ class Pool:
 
         Where that changes what the next one may count on, passes follow one another until one of
         them decides nothing. That comes about: every other pass lets one that waits start, or one
-        that runs leave, and who has to leave does not wait again before it has left.
+        that runs leave, or ends a promise; who has to leave does not wait again before it has
+        left, and a promise is only made where somebody has to leave.
         """
         passes = [self._pass(now)]
         while self._is_worth_another(passes[-1]):

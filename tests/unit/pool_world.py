@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
 
 from det_jupyter.scheduler.model import (
@@ -85,6 +86,18 @@ def started(decisions: Decisions) -> dict[str, str]:
 def preempted(decisions: Decisions) -> dict[str, str]:
     """Return who is asked to leave, and for whom."""
     return {gone.request_id: gone.for_request_id for gone in decisions.preemptions}
+
+
+def promised(pool: Pool) -> dict[str, str]:
+    """Return which agents are promised to whom."""
+    return {one.id: " ".join(one.promised) for one in pool.waiting() if one.promised}
+
+
+def leave_and_queue_again(pool: Pool, request_id: str, again: str) -> None:
+    """Let one that was asked to leave do so; it waits under a new id."""
+    request = replace(pool.running[request_id].request, id=again)
+    pool.remove(request_id)
+    pool.add(request)
 
 
 def rebuilt(pool: Pool) -> Pool:

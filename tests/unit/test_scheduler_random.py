@@ -203,16 +203,21 @@ class Histories(RuleBasedStateMachine):
             assert most is None or not request.slots or self.pool.held(request.group) <= most
 
     def check_keeping(self, before: Pool, decisions: Decisions) -> None:
-        """Nobody starts where one ahead waits, but backfill that can be asked to leave."""
+        """Nobody starts where one ahead waits, but backfill that can be asked to leave.
+
+        And one for whom others were asked to leave there.
+        """
         if self.policy is Policy.ROUND_ROBIN or (
             self.policy is Policy.FAIR_SHARE and self.rules_of_pool.preemption
         ):
             return  # passes follow one another: the order before is not that of them all
+        promised = {request.id for request in before.waiting() if request.promised}
         for start in decisions.starts:
             running = self.pool.running[start.request_id]
             for request_id, kept in self.pool.reservations().items():
                 is_ahead = before.position(request_id) < before.position(start.request_id)
-                if is_ahead and {part.agent_id for part in start.parts} & set(kept):
+                is_due = start.request_id in promised
+                if is_ahead and not is_due and {part.agent_id for part in start.parts} & set(kept):
                     assert not running.request.slots or (
                         running.is_backfill
                         and self.rules_of_pool.preemption
@@ -221,6 +226,12 @@ class Histories(RuleBasedStateMachine):
 
     def check_preemptions(self, before: Pool, decisions: Decisions) -> None:
         assert self.rules_of_pool.preemption or not decisions.preemptions
+        for promise in decisions.promises:
+            assert self.pool.is_waiting(promise.request_id)
+            assert set(promise.agents) <= set(self.pool.agents)
+        asked_for = {gone.for_request_id for gone in decisions.preemptions}
+        assert {p.request_id for p in decisions.promises if p.agents} <= asked_for
+        assert not any(running.request.promised for running in self.pool.running.values())
         assert len({gone.request_id for gone in decisions.preemptions}) == len(
             decisions.preemptions
         )
@@ -242,6 +253,8 @@ class Histories(RuleBasedStateMachine):
         }
         if first is None or not victims:
             return
+        if any(request.promised for request in before.waiting()):
+            return  # what leaves already is somebody's
         leaving = [r.request.id for r in before.running.values() if r.is_leaving]
         assert not fits(before, first, leaving)
         assert fits(before, first, [*leaving, *victims])
