@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.searcher import ExitReason
@@ -57,6 +57,12 @@ class Allocation(Part):
     launch_note: str = ""
     run_end: RunEnded | None = None
     failures: list[RankFailure] = []
+
+    @model_validator(mode="after")
+    def _know_the_agent_of_each_rank(self) -> Allocation:
+        if self.agent_id is not None and not self.agent_ids:  # a database from before gangs could
+            self.agent_ids = [self.agent_id] * len(self.slots)  # span agents
+        return self
 
     @property
     def holds_slots(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,8 @@ from det_jupyter.master.events import (
     KillRequested,
     PauseRequested,
 )
-from det_jupyter.master.machine import ToAgent
+from det_jupyter.master.machine import Machine, ToAgent
+from det_jupyter.master.state import MachineState
 from det_jupyter.wire import (
     AllocationState,
     CloseRun,
@@ -200,3 +202,12 @@ def test_nothing_starts_on_an_agent_that_does_not_listen_until_it_is_back() -> N
 def test_what_runs_on_an_agent_that_does_not_listen_goes_on(world: World) -> None:
     assert world.tell(*running(), AgentAway(agent_id="box")) == []
     assert world.allocation_state() is AllocationState.RUNNING
+
+
+def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: World) -> None:
+    world.tell(*running())
+    old = json.loads(world.machine.dump())
+    del old["trials"]["1"]["allocation"]["agent_ids"]
+    restored = Machine(MachineState.model_validate(old))
+    assert restored.pools["default"].free("box") == ()
+    restored.check()
