@@ -21,7 +21,7 @@ from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
 from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
 
-_IN_LINE = "waits for its turn; `%det why {}` says more"
+_IN_LINE = "waits for its turn"
 
 
 class Whys:
@@ -60,7 +60,7 @@ class Whys:
         if allocation is None or allocation.state is not AllocationState.QUEUED:
             return trial.waiting_for
         if self._left == 0:
-            return _IN_LINE.format(trial.id)
+            return _IN_LINE
         self._left -= 1
         return self.of(trial).sentence
 

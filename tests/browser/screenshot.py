@@ -49,7 +49,12 @@ def keep_last_waiting(page: Page, name: str, target: Path) -> None:
         try:
             views = page.query_selector_all(".det-view")
             texts = [view.inner_text() for view in views]
-            waits = [v for v, t in zip(views, texts, strict=True) if name in t and "needs" in t]
+            titles = [text.split("\n")[:2] for text in texts]
+            waits = [
+                view
+                for view, text, title in zip(views, texts, titles, strict=True)
+                if title == ["Queued", name] and "Slots and queue" in text
+            ]
             if waits:
                 waits[-1].scroll_into_view_if_needed()
                 page.screenshot(path=target)
