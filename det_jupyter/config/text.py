@@ -22,7 +22,9 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = {
     "null": re.compile(r"~|null|Null|NULL|"),
     "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
-    "int": re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+)"),
+    "int": re.compile(  # a prefix alone, even with underscores, is text
+        r"[-+]?(0|[1-9][0-9_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0o_*[0-7][0-7_]*|0b_*[01][01_]*)"
+    ),
     "float": re.compile(
         r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*\.[0-9_]*)([eE][-+]?[0-9]+)?"
         r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"

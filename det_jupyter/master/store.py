@@ -29,58 +29,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.errors import DetError
+from det_jupyter.master.schema import SCHEMA, SCHEMA_VERSION
 from det_jupyter.wire import FeedItem, LogLine, TemplateView
 
-SCHEMA_VERSION = 2
 _KEPT_SNAPSHOTS = 2
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nobody else is served
 _TRIALS_AT_ONCE = 500
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
-
-_SCHEMA = """
-CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL);
-CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, json TEXT NOT NULL);
-CREATE TABLE feed (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    at REAL NOT NULL,
-    kind TEXT NOT NULL,
-    experiment_id INTEGER NOT NULL,
-    trial_id INTEGER,
-    first_step INTEGER,
-    last_step INTEGER,
-    is_passing INTEGER NOT NULL DEFAULT 0,
-    json TEXT NOT NULL
-);
-CREATE INDEX feed_of_experiment ON feed (experiment_id, seq);
-CREATE INDEX feed_passing ON feed (experiment_id, trial_id) WHERE is_passing;
-CREATE INDEX feed_metrics ON feed (trial_id, last_step) WHERE kind = 'metrics';
-CREATE TABLE logs (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    at REAL NOT NULL,
-    trial_id INTEGER NOT NULL,
-    run INTEGER NOT NULL,
-    rank INTEGER NOT NULL,
-    text TEXT NOT NULL
-);
-CREATE INDEX logs_of_trial ON logs (trial_id, id);
-CREATE TABLE offsets (
-    allocation_id TEXT NOT NULL,
-    stream TEXT NOT NULL,
-    bytes INTEGER NOT NULL,
-    PRIMARY KEY (allocation_id, stream)
-) WITHOUT ROWID;
-CREATE TABLE progress (
-    trial_id INTEGER PRIMARY KEY,
-    steps_completed INTEGER NOT NULL,
-    fraction REAL NOT NULL
-);
-CREATE TABLE templates (
-    name TEXT PRIMARY KEY,
-    created_at REAL NOT NULL,
-    updated_at REAL NOT NULL,
-    json TEXT NOT NULL
-) WITHOUT ROWID;
-"""
 
 
 class Store:
@@ -108,7 +63,7 @@ class Store:
         self._db.execute("PRAGMA synchronous = NORMAL")
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            script = f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            script = f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             self._db.executescript(script)
         elif version != SCHEMA_VERSION:
             raise DetError(

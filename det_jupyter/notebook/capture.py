@@ -17,12 +17,12 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.client.checkpoint import size
 from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.notebook.cells import Cells
 from det_jupyter.notebook.modules import OwnFiles, find_local_modules, find_packages
 from det_jupyter.notebook.pickling import PackPickler, pack
 from det_jupyter.notebook.survey import Culprit, Survey, find_culprits, survey_trial
-from det_jupyter.notebook.view.words import size
 from det_jupyter.paths import HOME_VARIABLE
 from det_jupyter.wire import Capsule, CapturedName
 

@@ -139,3 +139,12 @@ def test_problems_get_the_lines_that_they_are_about() -> None:
         "line 5: bind_mounts[0].zzz: unknown",
         "line 6: bind_mounts[1].host_path: missing",
     ]
+
+
+@pytest.mark.parametrize("text", ["0o_", "0x_", "0b__", "-0x_"])
+def test_a_prefix_without_digits_is_text(text: str) -> None:
+    assert parse_yaml(f"name: {text}") == {"name": text}
+
+
+def test_prefixed_numbers_may_have_underscores() -> None:
+    assert parse_yaml("a: 0x_ff\nb: 0o1_7\nc: 0b_1_0") == {"a": 255, "b": 15, "c": 2}

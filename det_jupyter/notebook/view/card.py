@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
+from det_jupyter.client.checkpoint import size
 from det_jupyter.notebook.view import lines
 from det_jupyter.notebook.view.clustermodel import Wait
 from det_jupyter.notebook.view.model import (
@@ -22,7 +23,7 @@ from det_jupyter.notebook.view.model import (
 )
 from det_jupyter.notebook.view.rungs import rung_sentences, svg_rungs
 from det_jupyter.notebook.view.svg import COLORS, color, is_dashed, svg_chart
-from det_jupyter.notebook.view.words import count, number, percent, printable, size
+from det_jupyter.notebook.view.words import count, number, percent, printable
 
 _LINE = "rgba(128,128,128,.35)"
 _CARD = (

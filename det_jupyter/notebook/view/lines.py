@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from det_jupyter.client.checkpoint import size
 from det_jupyter.notebook.view.clustermodel import Wait
 from det_jupyter.notebook.view.model import (
     ENDED,
@@ -15,7 +16,7 @@ from det_jupyter.notebook.view.model import (
 )
 from det_jupyter.notebook.view.search import ranked
 from det_jupyter.notebook.view.space import value_text
-from det_jupyter.notebook.view.words import clock, count, duration, number, size
+from det_jupyter.notebook.view.words import clock, count, duration, number
 
 MAX_BEST = 10
 

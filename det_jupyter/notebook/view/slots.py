@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from det_jupyter.client.checkpoint import size
 from det_jupyter.notebook.view.clustermodel import AgentBars, PoolBars, SlotBar
 from det_jupyter.notebook.view.facts import slot_label
-from det_jupyter.notebook.view.words import count, moment, named, shortened, size
+from det_jupyter.notebook.view.words import count, moment, named, shortened
 from det_jupyter.wire import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
 
 MAX_AGENTS = 16

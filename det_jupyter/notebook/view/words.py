@@ -11,7 +11,6 @@ from datetime import datetime
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def number(value: float | None) -> str:
@@ -44,20 +43,6 @@ def duration(seconds: float) -> str:
         return f"{minute}:{second:02d}"
     clock = f"{hour}:{minute:02d}:{second:02d}"
     return f"{days} d {clock}" if days else clock
-
-
-def size(num_bytes: float) -> str:
-    """Return an amount of bytes with its unit.
-
-    >>> [size(n) for n in (0, 999, 1500, 12_345_678)]
-    ['0 B', '999 B', '1.5 kB', '12 MB']
-    """
-    unit = 0
-    while num_bytes >= 999.5 and unit < len(_UNITS) - 1:
-        num_bytes /= 1000
-        unit += 1
-    decimals = 1 if unit and num_bytes < 9.95 else 0
-    return f"{num_bytes:.{decimals}f} {_UNITS[unit]}"
 
 
 def percent(fraction: float) -> str:
