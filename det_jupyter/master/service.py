@@ -23,7 +23,6 @@ from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError, Conflict, NotFound, ProtocolMismatch
 from det_jupyter.master.cluster import cluster_view, job_entries, pool_statuses, task_entries
 from det_jupyter.master.commands import ConsultSampler, Deletion
-from det_jupyter.master.continuing import check_forkable
 from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
 from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
@@ -159,9 +158,7 @@ class Service:
         """Return what a request's ranks run: what a fork has of its parent, views only outline."""
         if request.parent_id is None:
             return request.capsule
-        parent = self.find_experiment(request.parent_id)
-        check_forkable(parent)
-        return parent.capsule
+        return self.find_experiment(request.parent_id).capsule
 
     def find_template(self, name: str) -> TemplateView:
         """Return a template.

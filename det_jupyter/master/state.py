@@ -60,8 +60,9 @@ class Allocation(Part):
 
     @model_validator(mode="after")
     def _know_the_agent_of_each_rank(self) -> Allocation:
-        if self.agent_id is not None and not self.agent_ids:  # a database from before gangs could
-            self.agent_ids = [self.agent_id] * len(self.slots)  # span agents
+        # Databases from before gangs could span agents name only one.
+        if self.agent_id is not None and not self.agent_ids:
+            self.agent_ids = [self.agent_id] * len(self.slots)
         return self
 
     @property

@@ -52,7 +52,7 @@ class Whys:
         self._left = most
         self._zone = zone
         self._own_user = own_user
-        self._surveys: dict[str, tuple[int, Survey]] = {}  # by pool, with its version
+        self._surveys: dict[str, Survey] = {}  # by pool
 
     def sentence(self, trial: Trial) -> str | None:
         """Return why a trial does not run, in a sentence; None if it runs, starts or is over."""
@@ -85,10 +85,9 @@ class Whys:
     def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
         pools = self._machine.pools
         name = pools.pool_of(self._machine.state.experiments[trial.experiment_id])
-        version, found = self._surveys.get(name, (-1, None))
-        if found is None or version != pools[name].version:
-            found = survey(pools[name], self._facts(name))
-            self._surveys[name] = (pools[name].version, found)
+        if name not in self._surveys:
+            self._surveys[name] = survey(pools[name], self._facts(name))
+        found = self._surveys[name]
         return why_waiting(pools[name], allocation.id, found.facts, found)
 
     def _facts(self, pool: str) -> _Facts:

@@ -100,7 +100,7 @@ class Estimate(Wire):
     basis: str  # in words, such as "by the progress of trial 3"
 
 
-Remedy_ = Literal[
+RemedyKind = Literal[
     "wait",  # for `experiment_id` (or `trial_id`) to end or leave
     "pause",  # experiment `experiment_id`
     "kill_trial",  # `trial_id`
@@ -120,7 +120,7 @@ Remedy_ = Literal[
 class Remedy(Wire):
     """Something that would start the trial, as data, in words, and as what to type."""
 
-    kind: Remedy_
+    kind: RemedyKind
     sentence: str
     command: str = ""
     experiment_id: int | None = None
