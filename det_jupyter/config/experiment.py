@@ -81,6 +81,8 @@ class ExperimentConfig(Section):
     """Save after the validations that are the best so far, after all, or after none."""
     checkpoint_storage: CheckpointStorage = SharedFs.model_construct()
     """Where checkpoints go."""
+    on_nan_loss: Literal["warn", "stop"] = "warn"
+    """What happens at the first loss that is NaN or infinite: a warning, or the trial fails."""
     max_restarts: Count = 5
     """How often a trial that failed is tried again."""
     preemption_timeout: PositiveInt = 3600

@@ -13,7 +13,6 @@ from det_jupyter.config.sections import DEVICE_KINDS
 _NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
 _NO_CLUSTER = "ignored: there is no cluster manager here"
 _NOT_RECORDED = "not in this version: nothing is recorded"
-_HOROVOD = "ignored: torch exchanges gradients in buckets of its own"
 NO_MEANING = {
     "workspace": "ignored: there are no workspaces here; use labels",
     "project": "ignored: there are no projects here; use labels",
@@ -40,14 +39,10 @@ NO_MEANING = {
     "checkpoint_storage.propagation": _NO_CONTAINERS,
     "checkpoint_storage.checkpoint_path": "ignored: its name is storage_path now",
     "checkpoint_storage.tensorboard_path": "ignored: metrics are kept by det_jupyter itself",
-    "optimizations.tensor_fusion_threshold": _HOROVOD,
-    "optimizations.tensor_fusion_cycle_time": _HOROVOD,
-    "optimizations.auto_tune_tensor_fusion": _HOROVOD,
+    "optimizations.tensor_fusion_cycle_time": "ignored: torch exchanges a bucket when it is full",
+    "optimizations.grad_updates_size_file": "ignored: it was for debugging Horovod",
 }
 NOT_YET = {
-    "optimizations.gradient_compression": "not in this version: gradients travel as they are",
-    "optimizations.mixed_precision": "not in this version: use torch.autocast in the trial",
-    "optimizations.grad_updates_size_file": "not in this version: no such file is written",
     "profiling.enabled": _NOT_RECORDED,
     "profiling.begin_on_batch": _NOT_RECORDED,
     "profiling.end_after_batch": _NOT_RECORDED,

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.fields import (
     Bool,
     Count,
     Int,
+    LengthField,
     Number,
     PositiveInt,
     Section,
     Text,
 )
+from det_jupyter.config.lengths import Length
 from det_jupyter.config.seeds import MAX_SEED
 
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
@@ -46,6 +48,32 @@ class Reproducibility(Section):
     """The seed that hyperparameters and the seeds of trials derive from; drawn if not given."""
 
 
+_COMPRESSIONS = [False, True, "fp16", "bf16", "powersgd"]
+
+
+def _compression(value: Any) -> Any:
+    if isinstance(value, bool) or value in _COMPRESSIONS[2:]:
+        return value
+    raise PydanticCustomError("compression", "expected true (fp16), false, fp16, bf16 or powersgd")
+
+
+def _backend(value: Any) -> Any:
+    if isinstance(value, bool) or (isinstance(value, str) and value.strip()):
+        return value
+    raise PydanticCustomError(
+        "backend", "expected true, false, or the name of a backend of torch.compile"
+    )
+
+
+class LargeBatch(Section):
+    """Linear scaling of the learning rate with gradual warm-up (Goyal et al., 2017)."""
+
+    base_batch_size: PositiveInt
+    """The global batch size that the trial's learning rates are meant for."""
+    warmup: LengthField = Length("epochs", 5)
+    """How long learning rates take to grow from the trial's own to the scaled ones; 0: no time."""
+
+
 class Optimizations(Section):
     """How gradients and metrics are exchanged among the ranks."""
 
@@ -55,18 +83,28 @@ class Optimizations(Section):
     """Divide gradients that were summed over several batches by their number."""
     average_training_metrics: Bool = True
     """Report training metrics averaged over all ranks, not those of rank 0."""
-    gradient_compression: Bool = False
-    """Exchange gradients as 16-bit numbers."""
-    mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
-    """Level of automatic mixed precision, as NVIDIA Apex numbers them."""
-    tensor_fusion_threshold: Count = 64
-    """Megabytes of gradients that are exchanged at a time."""
+    gradient_compression: Annotated[
+        bool | str, BeforeValidator(_compression), WithJsonSchema({"enum": _COMPRESSIONS})
+    ] = False
+    """Exchange gradients as 16-bit numbers (true is fp16), or as their low-rank approximations."""
+    mixed_precision: Literal["O0", "O1", "O2", "O3", "fp16", "bf16"] = "O0"
+    """Compute forward passes in 16 bits where that is safe; NVIDIA Apex's O1 to O3 mean fp16."""
+    tensor_fusion_threshold: PositiveInt | None = None
+    """Megabytes of gradients that are exchanged at a time; by default as torch does it: 25."""
     tensor_fusion_cycle_time: Count = 1
     """Milliseconds to wait for more gradients before an exchange."""
     auto_tune_tensor_fusion: Bool = False
-    """Find the two values above by trying."""
+    """Find tensor_fusion_threshold by trying sizes in the first batches."""
     grad_updates_size_file: Text | None = None
     """File that the sizes of the gradients are written to."""
+    sharding: Literal["fsdp"] | None = None
+    """Divide parameters, gradients and optimizer states among the ranks, for large models."""
+    compile: Annotated[
+        bool | str, BeforeValidator(_backend), WithJsonSchema({"type": ["boolean", "string"]})
+    ] = False
+    """Compile the models with torch.compile: true, or the name of one of its backends."""
+    large_batch: LargeBatch | None = None
+    """Scale learning rates with the batch size, after a gradual warm-up."""
 
 
 class Profiling(Section):
