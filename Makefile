@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test check bench test-gpu frontend clean
+.PHONY: setup demo lab test test-long check bench test-gpu frontend clean
 
 setup: $(READY)
 
@@ -29,6 +29,9 @@ lab: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+test-long: setup
+	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m exactness --timeout 3600
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu tests/gpu

@@ -53,6 +53,21 @@ class BatchMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTimings:
+    """How long the parts of each batch took on the chief, in nanoseconds, where that is recorded.
+
+    `durations_ns[part][i]` belongs to `steps_completed == first + i`; None: that batch has no such
+    part. `records[i]` is how many records all ranks trained in it.
+    """
+
+    at: float
+    first: int
+    records: list[int]
+    durations_ns: dict[str, list[int | None]]
+    kind: Literal["timings"] = "timings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsReported:
     """Metrics of one group ("training", "validation", or a name of the user's) at one step.
 
@@ -140,6 +155,7 @@ Record = Annotated[
     RankStarted
     | FirstStep
     | BatchMetrics
+    | BatchTimings
     | MetricsReported
     | Progress
     | CheckpointSaved
@@ -203,6 +219,7 @@ def parse_line(line: str | bytes) -> Record:
 
 __all__ = [
     "BatchMetrics",
+    "BatchTimings",
     "CheckpointSaved",
     "FirstStep",
     "Metrics",

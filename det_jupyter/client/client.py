@@ -36,6 +36,7 @@ from det_jupyter.wire import (
     SwitchSlots,
     TaskEntry,
     TemplateView,
+    TimingsView,
     TrialView,
     Wire,
 )
@@ -152,6 +153,11 @@ class Client:
         """Return lines that the ranks of a trial printed."""
         answer = self.session.get(f"/trials/{trial_id}/logs", rank=rank, after=after, tail=tail)
         return [LogLine.model_validate(item) for item in answer]
+
+    def timings(self, trial_id: int, *, after: int | None = None) -> list[TimingsView]:
+        """Return how long the parts of a trial's batches took."""
+        answer = self.session.get(f"/trials/{trial_id}/timings", after=after)
+        return [TimingsView.model_validate(item) for item in answer]
 
     def agents(self) -> list[AgentView]:
         """Return the agents and their slots."""

@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
 from det_jupyter.client.reasons import ShownReason
+from det_jupyter.client.timings import to_columns
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.wire import AllocationView, ContinueTrial, LogLine, RankView, State, TrialView
+from det_jupyter.wire import (
+    AllocationView,
+    ContinueTrial,
+    LogLine,
+    RankView,
+    State,
+    TimingsView,
+    TrialView,
+)
 
 if TYPE_CHECKING:  # loaded by who looks into a rank
     from jupyter_client.blocking.client import BlockingKernelClient
@@ -202,6 +211,18 @@ class Trial:
         while page := self._client.logs(self.id, rank=rank, after=lines[-1].id if lines else 0):
             lines += page
         return lines if tail is None else lines[-tail:]
+
+    def timings(self) -> dict[str, list[float | None]]:
+        """Return how long the parts of its batches took, if `profiling.enabled` recorded that.
+
+        Lists of one length, which a DataFrame takes as they are: `batch_idx`, `samples_per_second`
+        (of all ranks together), and seconds on the chief: `batch`, `dataloader_next`, `to_device`,
+        `train_batch`, `train_batch.backward`, ... None: that batch has no such part.
+        """
+        records: list[TimingsView] = []
+        while page := self._client.timings(self.id, after=records[-1].id if records else 0):
+            records += page
+        return to_columns(records)
 
     def why(self) -> ShownReason:
         """Return why it does not run: one sentence, and what would start it."""

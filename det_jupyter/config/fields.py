@@ -44,7 +44,7 @@ def _positive_length(value: Any) -> Length:
 
 
 def identifier(value: Any) -> Any:
-    """Return the value if it names a class."""
+    """Return the value if it can be the name of a class or function."""
     if isinstance(value, str) and value.isidentifier():
         return value
     is_command = isinstance(value, list) or (isinstance(value, str) and " " in value.strip())
@@ -53,12 +53,12 @@ def identifier(value: Any) -> Any:
             f"; import it in the notebook (from {named[1]} import {named[2]}) and write {named[2]}"
         )
     elif is_command:
-        remedy = "; commands are not run here: make the script's training a PyTorchTrial class"
+        remedy = "; commands are not run here: make the script a PyTorchTrial class or a function"
     else:
         remedy = ""
     raise PydanticCustomError(
         "entrypoint",
-        "expected the name of a class defined in the notebook, such as MyTrial{remedy}",
+        "expected the name of a class or function of the notebook, such as MyTrial{remedy}",
         {"remedy": remedy},
     )
 

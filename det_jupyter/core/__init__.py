@@ -1,9 +1,11 @@
 """The Core API: metrics, checkpoints, preemption and collectives for any training code."""
 
 from det_jupyter.core.checkpoint import CheckpointContext, read_metadata
-from det_jupyter.core.context import Context, init
+from det_jupyter.core.context import Context, current, init, set_current
 from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
+from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.preempt import PreemptContext
+from det_jupyter.core.preparing import local_chief_first
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 
@@ -17,6 +19,10 @@ __all__ = [
     "RecordSink",
     "SearcherContext",
     "TrainContext",
+    "TrialInfo",
+    "current",
     "init",
+    "local_chief_first",
     "read_metadata",
+    "set_current",
 ]

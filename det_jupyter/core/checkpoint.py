@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import torch
@@ -19,9 +20,65 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.train import RecordSink
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
-from det_jupyter.storage import CheckpointStorage
+from det_jupyter.storage import CheckpointStorage, Draft
 
 METADATA_FILE = "metadata.json"
+
+
+class CheckpointDraft:
+    """A checkpoint of a trial in the making: made by CheckpointContext.begin, on the chief.
+
+    Attributes:
+        uuid: Name of the checkpoint that it becomes.
+    """
+
+    def __init__(
+        self, storage: CheckpointStorage, sink: RecordSink, metadata: Mapping[str, Any]
+    ) -> None:
+        self.uuid = str(metadata["uuid"])
+        self._storage = storage
+        self._sink = sink
+        self._metadata = dict(metadata)
+        self._draft: Draft | None = None
+
+    def open(self) -> Path:
+        """Return the empty folder to fill. Removes what dead writers left, which takes a while.
+
+        Like `sync`, it may run in another thread than the rest; it writes no record.
+        """
+        self._draft = self._storage.begin(self.uuid)
+        return self._draft.path
+
+    def sync(self) -> None:
+        """Have what is there by now on the disk, so that `commit` has less to wait for."""
+        self._opened().sync()
+
+    def commit(self) -> None:
+        """Make it a checkpoint and record it."""
+        draft = self._opened()
+        text = json.dumps(self._metadata, indent=2, default=str)
+        (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
+        size_bytes = sum(map(_own_bytes, draft.path.rglob("*")))
+        draft.commit()
+        record = CheckpointSaved(
+            at=time.time(),
+            uuid=self.uuid,
+            steps_completed=self._metadata["steps_completed"],
+            path=str(self._storage.find(self.uuid)),
+            size_bytes=size_bytes,
+            metadata=self._metadata,
+        )
+        self._sink.write(record)
+
+    def discard(self) -> None:
+        """Remove it: it never was a checkpoint. May be called twice, and before `open`."""
+        if self._draft is not None:
+            self._draft.discard()
+
+    def _opened(self) -> Draft:
+        if self._draft is None:
+            raise RuntimeError("checkpoint: this one has no folder yet; call open() first")
+        return self._draft
 
 
 class CheckpointContext:
@@ -46,6 +103,16 @@ class CheckpointContext:
         self._distributed = distributed
         self._belongs_to = dict(belongs_to)
 
+    def begin(self, metadata: Mapping[str, Any]) -> CheckpointDraft:
+        """Return a checkpoint to be filled and committed at leisure. Touches no disk yet.
+
+        Args:
+            metadata: Anything JSON can hold; `steps_completed` is required.
+        """
+        self._check(metadata)
+        full = {"uuid": str(uuid.uuid4()), **self._belongs_to, **_versions(), **metadata}
+        return CheckpointDraft(self._storage, self._sink, full)
+
     @contextmanager
     def store_path(self, metadata: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
         """Give an empty folder to fill, and the uuid of the checkpoint that it becomes.
@@ -55,23 +122,14 @@ class CheckpointContext:
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
         """
-        steps_completed = self._check(metadata)
-        name = str(uuid.uuid4())
-        full = {"uuid": name, **self._belongs_to, **_versions(), **metadata}
-        with self._storage.store(name) as path:
-            yield path, name
-            text = json.dumps(full, indent=2, default=str)
-            (path / METADATA_FILE).write_text(text, encoding="utf-8")
-            size_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        record = CheckpointSaved(
-            at=time.time(),
-            uuid=name,
-            steps_completed=steps_completed,
-            path=str(self._storage.find(name)),
-            size_bytes=size_bytes,
-            metadata=full,
-        )
-        self._sink.write(record)
+        draft = self.begin(metadata)
+        path = draft.open()
+        try:
+            yield path, draft.uuid
+            draft.commit()
+        except BaseException:
+            draft.discard()
+            raise
 
     def upload(self, folder: Path | str, metadata: Mapping[str, Any]) -> str:
         """Store a copy of the folder as a checkpoint and return its uuid."""
@@ -96,7 +154,7 @@ class CheckpointContext:
         """Remove the checkpoint from storage."""
         self._storage.delete(uuid)
 
-    def _check(self, metadata: Mapping[str, Any]) -> int:
+    def _check(self, metadata: Mapping[str, Any]) -> None:
         if not self._distributed.is_chief:
             raise RuntimeError(
                 "checkpoint: only the chief (rank 0) stores checkpoints, and this is rank "
@@ -108,7 +166,6 @@ class CheckpointContext:
                 f"checkpoint: metadata has steps_completed {steps_completed!r}, "
                 "expected the whole number of batches trained"
             )
-        return steps_completed
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -124,6 +181,12 @@ def read_metadata(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise CheckpointError(f"{path / METADATA_FILE} is damaged: {error}") from None
     return metadata
+
+
+def _own_bytes(file: Path) -> int:
+    """Return what the file takes; nothing if it is a link to data that is kept elsewhere too."""
+    status = file.stat()
+    return status.st_size if S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
 
 
 def _versions() -> dict[str, str]:

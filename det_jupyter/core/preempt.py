@@ -12,6 +12,12 @@ class PreemptContext:
     def __init__(self, page: ControlPage | None, distributed: DistributedContext) -> None:
         self._page = page
         self._distributed = distributed
+        self._is_acknowledged = False
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether this rank knows that it shall leave: if it ends now, it will be continued."""
+        return self._is_acknowledged
 
     def was_asked(self) -> bool:
         """Return whether the agent has asked, as this rank sees it: no other rank learns of it."""
@@ -22,4 +28,10 @@ class PreemptContext:
 
         Collective: all ranks must call it in step, and it costs a broadcast.
         """
-        return self._distributed.broadcast(self.was_asked())
+        is_asked = self._distributed.broadcast(self.was_asked())
+        self._is_acknowledged |= is_asked
+        return is_asked
+
+    def acknowledge_preemption_signal(self) -> None:
+        """Note that this rank leaves because it was asked to; `should_preempt` does so itself."""
+        self._is_acknowledged = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -31,12 +31,30 @@ class RecordList:
 
 
 class TrainContext:
-    """Reports of the chief. What is wrong is refused alike on the cluster and off it."""
+    """Reports of the chief. What is wrong is refused alike on the cluster and off it.
 
-    def __init__(self, sink: RecordSink, distributed: DistributedContext) -> None:
+    Args:
+        sink: Gets the reports.
+        distributed: This rank's place.
+        on_steps: Told how far this rank has come, with each report and each `note_steps`.
+    """
+
+    def __init__(
+        self,
+        sink: RecordSink,
+        distributed: DistributedContext,
+        *,
+        on_steps: Callable[[int], None] = lambda steps_completed: None,
+    ) -> None:
         self._sink = sink
         self._distributed = distributed
+        self._on_steps = on_steps
         self._steps_completed = 0
+
+    def note_steps(self, steps_completed: int) -> None:
+        """Note how far this rank has come, reporting nothing. Any rank may call."""
+        self._steps_completed = _checked_steps(steps_completed)
+        self._on_steps(steps_completed)
 
     def report_training_metrics(
         self,
@@ -88,7 +106,7 @@ class TrainContext:
         self._check_chief("report_metrics")
         if not isinstance(group, str) or not group or "." in group:
             raise ValueError(f"report_metrics: got group {group!r}, expected a name without dots")
-        self._steps_completed = _checked_steps(steps_completed)
+        self.note_steps(steps_completed)
         ready = _checked_metrics(metrics)
         record = MetricsReported(
             at=time.time(),
@@ -110,7 +128,7 @@ class TrainContext:
         if isinstance(progress, bool) or not 0 <= progress <= 1:
             raise ValueError(f"report_progress: got {progress!r}, expected a number from 0 to 1")
         if steps_completed is not None:
-            self._steps_completed = _checked_steps(steps_completed)
+            self.note_steps(steps_completed)
         record = Progress(
             at=time.time(), steps_completed=self._steps_completed, fraction=float(progress)
         )
@@ -135,24 +153,36 @@ def _checked_steps(steps_completed: int) -> int:
 
 def _checked_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics: got {type(metrics).__name__}, expected a dict of numbers")
+        raise ValueError(f"metrics: got {type(metrics).__name__}, expected a dict of metrics")
     for name in metrics:
         if not isinstance(name, str):
             raise ValueError(f"metrics: got the name {name!r}, expected a string")
-    return {name: _ready(f"metric {name!r}", value) for name, value in metrics.items()}
+    return {name: to_json_value(f"metric {name!r}", value) for name, value in metrics.items()}
 
 
-def _ready(where: str, value: Any) -> Any:
-    """Return the value as JSON has it (records spell NaN and infinities themselves)."""
-    if isinstance(value, (bool, int, float, str)):
-        return value
+def to_json_value(where: str, value: Any) -> Any:
+    """Return the value as JSON has it: numbers, strings, booleans, None, lists and dicts.
+
+    Tensors and arrays become lists, those without dimensions numbers; keys become strings. NaN and
+    infinities stay (records spell them). Waits for the device if a tensor is there.
+
+    Raises:
+        ValueError: Something in it is of another type; the message says where.
+    """
     if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # numpy's arrays and scalars
-        return value.tolist()
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     if isinstance(value, Mapping):
-        return {str(name): _ready(f"{where}[{name!r}]", item) for name, item in value.items()}
+        return {
+            str(name): to_json_value(f"{where}[{name!r}]", item) for name, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [_ready(f"{where}[{index}]", item) for index, item in enumerate(value)]
-    raise ValueError(f"{where}: got {type(value).__name__}, expected a number")
+        return [to_json_value(f"{where}[{index}]", item) for index, item in enumerate(value)]
+    raise ValueError(
+        f"{where}: got {type(value).__name__}, expected a number, or what JSON can hold "
+        "(strings, booleans, None, lists, dicts; arrays and tensors become lists)"
+    )
 
 
 def _by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -163,6 +193,6 @@ def _by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]
                 f"batch_metrics[{index}]: got {sorted(metrics)}, expected {sorted(names)}"
             )
     return {
-        name: [_ready(f"batch metric {name!r}", metrics[name]) for metrics in batch_metrics]
+        name: [to_json_value(f"batch metric {name!r}", metrics[name]) for metrics in batch_metrics]
         for name in names
     }

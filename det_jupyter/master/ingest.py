@@ -32,6 +32,7 @@ from det_jupyter.master.policies import Policy, is_settled, policies_of
 from det_jupyter.master.work import Work
 from det_jupyter.records import (
     BatchMetrics,
+    BatchTimings,
     CheckpointSaved,
     FirstStep,
     MetricsReported,
@@ -194,6 +195,8 @@ class _Intake:
             case BatchMetrics():
                 num_batches = max(map(len, record.values.values()), default=0)
                 self._add_metrics(source, record, record.first, num_batches)
+            case BatchTimings():
+                self._add_timings(source, record)
             case MetricsReported():
                 self._add_metrics(source, record, record.steps_completed, 1)
                 if record.group == "validation":
@@ -217,6 +220,12 @@ class _Intake:
         text = to_line(record).rstrip("\n")
         self._work.store.add_metrics(record.at, source.experiment_id, source.trial_id, steps, text)
         self._work.note_progress(source.trial_id, steps[-1])
+
+    def _add_timings(self, source: _Source, record: BatchTimings) -> None:
+        if record.records:
+            steps = range(record.first, record.first + len(record.records))
+            text = to_line(record).rstrip("\n")
+            self._work.store.add_timings(source.trial_id, steps, text)
 
     def _handle(self, event: Event) -> None:
         try:

@@ -26,12 +26,14 @@ from det_jupyter.wire import (
     ExperimentView,
     FeedItem,
     LogLine,
+    TimingsView,
     TrialView,
 )
 
 Verb = Literal["pause", "activate", "cancel", "kill"]
 HEARTBEAT_S = 15.0  # the longest silence that a follower hears
 _MAX_LINES = 10_000  # of log in one answer; `after` gets the rest
+_MAX_TIMINGS = 200  # records in one answer, each of about a second
 
 
 def experiment_routes(service: Service) -> APIRouter:
@@ -94,6 +96,12 @@ def experiment_routes(service: Service) -> APIRouter:
         service.find_trial(trial_id)
         lines = service.store.logs(trial_id, after=after, rank=rank, tail=tail, limit=_MAX_LINES)
         return JsonResponse(lines)
+
+    @routes.get("/trials/{trial_id}/timings", response_model=list[TimingsView])
+    async def timings(trial_id: int, after: int = 0) -> Response:
+        """Return how long the parts of a trial's batches took, where that is recorded."""
+        service.find_trial(trial_id)
+        return JsonResponse(service.store.timings(trial_id, after=after, limit=_MAX_TIMINGS))
 
     @routes.get("/feed", response_model=FeedItem)
     async def feed(

@@ -1,4 +1,7 @@
-"""The tables of the store (store.py), and their version; a database of another one is refused."""
+"""The tables of the store (store.py), and their version; a database of another one is refused.
+
+A table that was added since needs no new version: older programs never look at it.
+"""
 
 from __future__ import annotations
 
@@ -47,4 +50,15 @@ CREATE TABLE templates (
     updated_at REAL NOT NULL,
     json TEXT NOT NULL
 ) WITHOUT ROWID;
+"""
+
+ADDED = """
+CREATE TABLE IF NOT EXISTS timings (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    trial_id INTEGER NOT NULL,
+    first_step INTEGER NOT NULL,
+    last_step INTEGER NOT NULL,
+    json TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS timings_of_trial ON timings (trial_id, id);
 """

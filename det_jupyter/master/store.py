@@ -7,6 +7,7 @@
     offsets     how many bytes of each rank's file are stored: written together with their rows
     progress    how far each trial is
     templates   parts of configurations, by name
+    timings     how long the parts of batches took, by trial
 
 A feed item that says no more than how far a trial has come is *passing*: the next one takes its
 place. A day of training is then metrics, and not ten views a second; whoever follows from an old
@@ -29,8 +30,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.errors import DetError
-from det_jupyter.master.schema import SCHEMA, SCHEMA_VERSION
-from det_jupyter.wire import FeedItem, LogLine, TemplateView
+from det_jupyter.master.schema import ADDED, SCHEMA, SCHEMA_VERSION
+from det_jupyter.wire import FeedItem, LogLine, TemplateView, TimingsView
 
 _KEPT_SNAPSHOTS = 2
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nobody else is served
@@ -70,6 +71,7 @@ class Store:
                 f"{self.path}: got schema {version}, expected {SCHEMA_VERSION}; it belongs to "
                 "another version of det_jupyter: use that one, or move the file away"
             )
+        self._db.executescript(ADDED)
 
     def close(self) -> None:
         """Close the file."""
@@ -162,17 +164,23 @@ class Store:
         )
 
     def truncate_metrics(self, trial_id: int, steps_completed: int) -> None:
-        """Forget a trial's metrics after that step."""
-        of_trial = "kind = 'metrics' AND trial_id = ?"
+        """Forget a trial's metrics, and its timings, after that step."""
+        self._truncate("feed", "seq", "kind = 'metrics' AND trial_id = ?", trial_id,
+                       steps_completed)  # fmt: skip
+        self._truncate("timings", "id", "trial_id = ?", trial_id, steps_completed)
+
+    def _truncate(
+        self, table: str, key: str, of_trial: str, trial_id: int, steps_completed: int
+    ) -> None:
         where = (trial_id, steps_completed)
-        self._db.execute(f"DELETE FROM feed WHERE {of_trial} AND first_step > ?", where)
+        self._db.execute(f"DELETE FROM {table} WHERE {of_trial} AND first_step > ?", where)
         straddling = self._db.execute(
-            f"SELECT seq, json FROM feed WHERE {of_trial} AND last_step > ?", where
+            f"SELECT {key}, json FROM {table} WHERE {of_trial} AND last_step > ?", where
         )
-        for seq, text in straddling.fetchall():
+        for number, text in straddling.fetchall():
             self._db.execute(
-                "UPDATE feed SET last_step = ?, json = ? WHERE seq = ?",
-                (steps_completed, _trimmed(text, steps_completed), seq),
+                f"UPDATE {table} SET last_step = ?, json = ? WHERE {key} = ?",
+                (steps_completed, _trimmed(text, steps_completed), number),
             )
 
     @property
@@ -197,6 +205,23 @@ class Store:
             )
             for seq, at, kind, of, trial, text in rows
         ]
+
+    # timings
+
+    def add_timings(self, trial_id: int, steps: range, text: str) -> None:
+        """Append a record with timings of these steps."""
+        self._db.execute(
+            "INSERT INTO timings (trial_id, first_step, last_step, json) VALUES (?, ?, ?, ?)",
+            (trial_id, steps[0], steps[-1], text),
+        )
+
+    def timings(self, trial_id: int, *, after: int, limit: int) -> list[TimingsView]:
+        """Return a trial's timings after that id, oldest first."""
+        rows = self._db.execute(
+            "SELECT id, json FROM timings WHERE trial_id = ? AND id > ? ORDER BY id LIMIT ?",
+            (trial_id, after, limit),
+        )
+        return [_timings(row_id, json.loads(text)) for row_id, text in rows]
 
     # progress
 
@@ -280,6 +305,7 @@ class Store:
             some = list(trial_ids[first : first + _TRIALS_AT_ONCE])
             which = f"trial_id IN ({', '.join('?' * len(some))})"
             yield from self._delete("logs", "id", which, some)
+            yield from self._delete("timings", "id", which, some)
             yield from self._delete("progress", "trial_id", which, some)
         runs = "allocation_id >= ? AND allocation_id < ?"  # "7." to "7/", which comes after "."
         with self.transaction():
@@ -331,6 +357,15 @@ def _template(row: tuple[str, float, float, str]) -> TemplateView:
     )
 
 
+def _timings(row_id: int, record: dict[str, Any]) -> TimingsView:
+    return TimingsView(
+        id=row_id,
+        first=record["first"],
+        records=record["records"],
+        durations_ns=record["durations_ns"],
+    )
+
+
 def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
     """Return trial and record of every metrics row, oldest first.
 
@@ -350,8 +385,11 @@ def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, An
 
 
 def _trimmed(text: str, steps_completed: int) -> str:
-    """Return a BatchMetrics record without the batches after that step."""
+    """Return a record of metrics or timings by batch without the batches after that step."""
     record = json.loads(text)
     num_kept = steps_completed - record["first"] + 1
-    record["values"] = {name: values[:num_kept] for name, values in record["values"].items()}
+    columns = "values" if "values" in record else "durations_ns"
+    record[columns] = {name: values[:num_kept] for name, values in record[columns].items()}
+    if "records" in record:
+        record["records"] = record["records"][:num_kept]
     return json.dumps(record, separators=(",", ":"))

@@ -1,10 +1,11 @@
-"""Takes a trial out of a notebook: survey it, refuse what cannot travel, then write its blobs.
+"""Takes a trial or a function out of a notebook: survey it, refuse what cannot travel, pack it.
 
 Nothing is written before everything is known to travel and to be of a reasonable size.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import linecache
 import os
@@ -12,6 +13,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -39,10 +41,10 @@ def capture(
     shell: InteractiveShell | None = None,
     allow_large: bool = False,
 ) -> Capsule:
-    """Take the class `entrypoint`, with everything it refers to, out of a notebook.
+    """Take `entrypoint`, with everything it refers to, out of a notebook.
 
     Args:
-        entrypoint: Name of the trial's class.
+        entrypoint: Name of the trial's class, or of a function.
         namespace: The notebook's globals: the very dict (`shell.user_ns`), not a copy of it.
         blobs: Where to write what travels.
         cwd: The notebook's folder; modules below it travel too.
@@ -50,7 +52,7 @@ def capture(
         allow_large: Send more than 1 GiB.
 
     Raises:
-        ConfigError: There is no such class.
+        ConfigError: There is no such class or function.
         CaptureError: Something cannot travel (one line for each), or it is too large.
         DetError: There is no room for it.
     """
@@ -62,7 +64,7 @@ def capture(
     if problems := _describe_failures(survey, entrypoint, cells):
         raise CaptureError(problems)
     if not allow_large:
-        _check_size(survey, cells)
+        _check_size(survey, entrypoint, cells)
     stream, packed = _pack(entrypoint, survey, blobs)
     sources = _find_sources(packed.code_files, cells, str(cwd))
     local = find_local_modules(
@@ -100,29 +102,54 @@ class _Blobs(BlobStore):
 def find_entrypoint_problem(
     entrypoint: str, namespace: Mapping[str, Any], base: type = object
 ) -> str | None:
-    """Return what is wrong with the entrypoint if it names no class of the notebook.
+    """Return what is wrong with the entrypoint if it names no class or function of the notebook.
 
     Args:
-        entrypoint: Name of the class.
+        entrypoint: Name of the class or function.
         namespace: The notebook's globals.
         base: Of the classes defined here, those that derive from it are worth naming.
     """
     if entrypoint not in namespace:
         here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
-        classes = f"classes defined here: {', '.join(here)}" if here else "it defines no class yet"
+        defined = f"defined here: {', '.join(here)}" if here else "it defines none yet"
         return (
             f"entrypoint: {entrypoint!r} is not defined in this notebook; "
-            f"run the cell that defines it ({classes})"
+            f"run the cell that defines it (trials and functions {defined})"
         )
-    trial = namespace[entrypoint]
-    if not isinstance(trial, type):
-        return f"entrypoint: {entrypoint!r} is a {type(trial).__name__}, expected a class"
+    value = namespace[entrypoint]
+    if not isinstance(value, (type, FunctionType)):
+        kind = type(value).__name__
+        return f"entrypoint: {entrypoint!r} is a {kind}, expected a class or a function"
     return None
 
 
 def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
     here = namespace.get("__name__", "__main__")
-    return isinstance(value, type) and value.__module__ == here and issubclass(value, base)
+    if not isinstance(value, (type, FunctionType)) or value.__module__ != here:
+        return False
+    return (
+        issubclass(value, base) if isinstance(value, type) else find_function_problem(value) == ""
+    )
+
+
+def find_function_problem(function: FunctionType) -> str:
+    """Return why a rank cannot call the function, without an argument, until it returns."""
+    required = [
+        parameter.name
+        for parameter in inspect.signature(function, follow_wrapped=False).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if required:
+        return (
+            f"requires {', '.join(required)}, and ranks call it without arguments; read "
+            "hyperparameters from core.init().info.hparams, and leave other values to the notebook"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return "is asynchronous, and ranks have no event loop for it; write it with plain `def`"
+    if inspect.isgeneratorfunction(function):
+        return "is a generator, of which calling runs nothing; let it return instead of yield"
+    return ""
 
 
 def _own_names(shell: InteractiveShell | None) -> set[str]:
@@ -131,23 +158,25 @@ def _own_names(shell: InteractiveShell | None) -> set[str]:
 
 def _describe_failures(survey: Survey, entrypoint: str, cells: Cells) -> list[str]:
     return [
-        _describe(culprit, name, survey.users[name], entrypoint, cells)
+        _describe(culprit, name, survey, entrypoint, cells)
         for name in survey.failures
         for culprit in find_culprits(survey, name)
     ]
 
 
-def _describe(culprit: Culprit, name: str, user: str, entrypoint: str, cells: Cells) -> str:
-    cell = cells.maker_of(name)
+def _describe(culprit: Culprit, name: str, survey: Survey, entrypoint: str, cells: Cells) -> str:
+    user, cell = survey.users[name], cells.maker_of(name)
     origin = f"{culprit.type_name}, from {cell}" if cell else culprit.type_name
+    remedy = culprit.refusal.remedy.format(trial=entrypoint)
+    if not isinstance(survey.namespace[entrypoint], type):
+        remedy = remedy.replace(f"{entrypoint}.__init__", entrypoint)
     line = (
-        f"{culprit.path} ({origin}) cannot travel to the ranks: {culprit.refusal.reason}; "
-        f"{culprit.refusal.remedy.format(trial=entrypoint)}"
+        f"{culprit.path} ({origin}) cannot travel to the ranks: {culprit.refusal.reason}; {remedy}"
     )
     return f"{line} ({user} uses {name})" if user else line
 
 
-def _check_size(survey: Survey, cells: Cells) -> None:
+def _check_size(survey: Survey, entrypoint: str, cells: Cells) -> None:
     total = sum(survey.sizes.values())
     if total <= _LARGE_BYTES:
         return
@@ -157,10 +186,12 @@ def _check_size(survey: Survey, cells: Cells) -> None:
         for name in largest
         for cell in [cells.maker_of(name)]
     ]
+    is_class = isinstance(survey.namespace[entrypoint], type)
+    place = "build_training_data_loader" if is_class else entrypoint
     raise CaptureError(
         [
             f"the trial takes {size(total)} with it: {', '.join(parts)}; load the data in "
-            f"build_training_data_loader instead, or pass --allow-large"
+            f"{place} instead, or pass --allow-large"
         ]
     )
 

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
@@ -15,7 +16,7 @@ from det_jupyter.client import Client
 from det_jupyter.config import ExperimentConfig, notices, parse_yaml
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
 from det_jupyter.notebook import handles
-from det_jupyter.notebook.capture import capture, find_entrypoint_problem
+from det_jupyter.notebook.capture import capture, find_entrypoint_problem, find_function_problem
 from det_jupyter.notebook.drafts import Draft, below_magic
 from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.notebook.tables import counted
@@ -26,7 +27,7 @@ def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperi
     """Submit the experiment that the cell describes and return its handle.
 
     Raises:
-        ConfigError: Everything that is wrong with the configuration or the trial class, each line
+        ConfigError: Everything that is wrong with the configuration or the entrypoint, each line
             with the line of the cell it is about.
         CaptureError: Everything that cannot travel to the ranks.
     """
@@ -106,14 +107,14 @@ def _prepare(
         config = draft.parse(default_seed=int(time.time()) % 2**31)
     except ConfigError as error:
         problems += error.problems
-    # The class is looked at even when the configuration is wrong: all problems are told at once.
+    # The entrypoint is looked at even if the configuration is wrong: all is told at once.
     merged = draft.merged()
     entrypoint = merged.get("entrypoint")
     if isinstance(entrypoint, str) and entrypoint.isidentifier():
-        class_problems = find_class_problems(entrypoint, shell.user_ns)
-        if config is not None and not class_problems:
+        own_problems = find_class_problems(entrypoint, shell.user_ns)
+        if config is not None and not own_problems:
             problems += _find_metric_problems(config, shell.user_ns)
-        problems += class_problems
+        problems += own_problems
     # What is submitted, the master itself looks at.
     if problems or options.dry_run:
         with suppress(MasterUnreachable):
@@ -180,24 +181,33 @@ def find_slot_problems(
 
 
 def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the trial class, as far as looking at it tells."""
+    """Return what is wrong with the trial class or function, as far as looking at it tells."""
     library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
     base = library.PyTorchTrial if library is not None else object
     if problem := find_entrypoint_problem(entrypoint, namespace, base):
         return [problem]
     value = namespace[entrypoint]
+    if isinstance(value, FunctionType):
+        problem = find_function_problem(value)
+        return [f"entrypoint: {entrypoint} {problem}"] if problem else []
     if library is None or not issubclass(value, library.PyTorchTrial):
         return [
             f"entrypoint: {entrypoint} does not derive from PyTorchTrial; "
-            f"write `class {entrypoint}(PyTorchTrial)` (from det_jupyter.pytorch)"
+            f"write `class {entrypoint}(PyTorchTrial)` (from det_jupyter.pytorch), "
+            "or name a function, which every rank then calls"
         ]
     return [f"entrypoint: {problem}" for problem in library.check_trial_class(value)]
 
 
 def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -> list[str]:
-    """Return a problem if the class's source shows that it never reports the searcher's metric."""
-    library = sys.modules["det_jupyter.pytorch"]
+    """Return a problem if the class's source shows that it never reports the searcher's metric.
+
+    A function need not report any: then there is nothing to judge it by, and it runs all the same.
+    """
     trial_class = namespace[config.entrypoint]
+    if not isinstance(trial_class, type):
+        return []
+    library = sys.modules["det_jupyter.pytorch"]
     problems: list[str] = library.check_searcher_metric(trial_class, config.searcher.metric)
     return problems
 

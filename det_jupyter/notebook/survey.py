@@ -59,10 +59,10 @@ class Survey:
 def survey_trial(
     entrypoint: str, namespace: Mapping[str, Any], ignored: Collection[str]
 ) -> Survey:
-    """Return what travels when the class `entrypoint` does.
+    """Return what travels when `entrypoint` does.
 
     Args:
-        entrypoint: Name of the class.
+        entrypoint: Name of the class or function.
         namespace: The notebook's globals.
         ignored: Names in it that are the shell's own.
     """

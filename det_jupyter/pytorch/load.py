@@ -2,98 +2,159 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import load_capsule
-from det_jupyter.config import parse_config
 from det_jupyter.core import DistributedContext
-from det_jupyter.errors import CheckpointError, NotFound
+from det_jupyter.errors import CheckpointError
 from det_jupyter.paths import data_dir as default_data_dir
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.state import LOAD_DATA_FILE, read_state, restore_models
+from det_jupyter.pytorch.origin import Origin, import_class
+from det_jupyter.pytorch.state import read_state, restore_models
 from det_jupyter.pytorch.trial import PyTorchTrial
 from det_jupyter.wire import Capsule
+
+
+class CheckpointLoadContext(PyTorchTrialContext):
+    """A context to build a trial with, for its model and not to train it.
+
+    Models stay as the trial builds them: nothing is distributed, and nothing is moved unless a
+    device is given.
+
+    Args:
+        hparams: What `get_hparam` knows.
+        exp_conf: What `get_experiment_config` returns.
+        device: Where models go.
+        experiment_id, trial_id, trial_seed: Of the trial that was saved, if it had them.
+    """
+
+    def __init__(
+        self,
+        hparams: Mapping[str, Any] | None = None,
+        exp_conf: Mapping[str, Any] | None = None,
+        *,
+        device: str | torch.device | None = None,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        trial_seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            distributed=DistributedContext(),
+            device=torch.device(device or "cpu"),
+            hparams=hparams,
+            experiment_id=experiment_id,
+            trial_id=trial_id,
+            trial_seed=trial_seed,
+        )
+        self._exp_conf = exp_conf
+        self._moves = device is not None
+
+    def wrap_model(self, model: nn.Module, **_options: Any) -> nn.Module:
+        """Register the model and return it."""
+        if self._moves:
+            model = model.to(self.device)
+        self.models.append(model)
+        return model
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        """Return the configuration that was given."""
+        if self._exp_conf is None:
+            raise ValueError("get_experiment_config: no configuration was given to this context")
+        return dict(self._exp_conf)
+
+    def get_data_config(self) -> dict[str, Any]:
+        """Return the `data` section of the configuration."""
+        return dict(self.get_experiment_config().get("data") or {})
 
 
 def load_trial_from_checkpoint_path(
     path: str | Path,
     trial_class: type[PyTorchTrial] | None = None,
+    trial_kwargs: Mapping[str, Any] | None = None,
+    torch_load_kwargs: Mapping[str, Any] | None = None,
     *,
     data_dir: Path | None = None,
     device: str | torch.device | None = None,
 ) -> PyTorchTrial:
     """Return the trial of a checkpoint, with its models as they were saved, ready to evaluate.
 
+    Neither a master nor det_jupyter's data folder is needed: a checkpoint carries the code that
+    was captured. Loading runs that code, so load only what you trust.
+
     Args:
         path: Folder of the checkpoint.
         trial_class: Its class; by default the one that was captured when it was submitted, which
-            need not be defined here.
-        data_dir: Where captured code is kept; by default det_jupyter's data folder.
-        device: Where the models go; by default the first GPU, or the CPU if there is none.
+            need not be defined here, or else the one that its module still has.
+        trial_kwargs: Given to the class's constructor beside the context.
+        torch_load_kwargs: Given to `torch.load`, instead of `map_location="cpu"` and
+            `weights_only=True`.
+        data_dir: Where local modules that were captured are unpacked; by default in a folder that
+            goes with this process.
+        device: Where the models go; by default they stay where the trial builds them.
 
     Raises:
-        CheckpointError: The checkpoint is damaged, or does not fit the class.
+        CheckpointError: The checkpoint is damaged, does not fit the class, or its class is not to
+            be had here.
     """
     path = Path(path)
-    load_data = _read_load_data(path)
+    origin = Origin.read(path)
+    state = read_state(path, **(torch_load_kwargs or {}))
     if trial_class is None:
-        trial_class = _captured_class(path, load_data, data_dir or default_data_dir())
-    context = PyTorchTrialContext(
-        distributed=DistributedContext(),
-        device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
-        hparams=load_data["hparams"],
-        config=parse_config(load_data["config"]),
-        experiment_id=load_data["experiment_id"],
-        trial_id=load_data["trial_id"],
-        trial_seed=load_data["seed"],
+        trial_class = _class_of(origin, path, data_dir)
+    context = CheckpointLoadContext(
+        origin.hparams,
+        origin.config,
+        device=device,
+        experiment_id=origin.experiment_id,
+        trial_id=origin.trial_id,
+        trial_seed=origin.seed,
     )
-    state = read_state(path)
-    trial = trial_class(context)
+    trial = trial_class(context, **(trial_kwargs or {}))
     restore_models(context, state, str(path))
     for model in context.models:
         model.eval()
     return trial
 
 
-def _read_load_data(path: Path) -> dict[str, Any]:
+def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorchTrial]:
+    if origin.capsule is None:
+        imported: type[PyTorchTrial] = import_class(origin.trial_class, str(path))
+        return imported
+    capsule = origin.capsule
+    blobs = origin.blobs or BlobStore((data_dir or default_data_dir()) / "blobs")
+    key = _code_key(capsule)
+    code_dir = data_dir / "code" / key if data_dir else _process_folder(key)
     try:
-        load_data: dict[str, Any] = json.loads((path / LOAD_DATA_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        captured: type[PyTorchTrial] = load_capsule(capsule, blobs, code_dir, as_main=False)
+    except Exception as error:  # whatever the code that is run raises
         raise CheckpointError(
-            f"{path} is not a checkpoint of a trial: no {LOAD_DATA_FILE}"
-        ) from None
-    except ValueError as error:
-        raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error}") from None
-    return load_data
-
-
-def _captured_class(
-    path: Path, load_data: Mapping[str, Any], data_dir: Path
-) -> type[PyTorchTrial]:
-    capsule = Capsule.model_validate(load_data["capsule"])
-    try:
-        loaded: type[PyTorchTrial] = load_capsule(
-            capsule,
-            BlobStore(data_dir / "blobs"),
-            data_dir / "code" / _code_key(capsule),
-            as_main=False,
-        )
-    except NotFound as error:
-        raise CheckpointError(
-            f"{path}: the captured code of {capsule.entrypoint} is not here ({error}); "
-            "give the class as trial_class="
-        ) from None
-    return loaded
+            f"{path}: the captured code of {capsule.entrypoint} cannot be loaded here "
+            f"({type(error).__name__}: {error}); give the class as trial_class="
+        ) from error
+    return captured
 
 
 def _code_key(capsule: Capsule) -> str:
     """Return a name for the folder of the code: the same class may use other modules by now."""
     code = json.dumps([capsule.payload, sorted(capsule.modules.items())])
     return hashlib.sha256(code.encode()).hexdigest()
+
+
+@cache
+def _process_folder(key: str) -> Path:
+    """Return a folder that is removed when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix=f"det-code-{key[:8]}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

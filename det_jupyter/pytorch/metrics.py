@@ -1,150 +1,183 @@
-"""Metrics of batches: kept where they were computed, checked, averaged over batches and ranks.
+"""Metrics of batches, on one rank: checked, and kept where they were computed.
 
 Reading a value off a GPU makes the CPU wait for everything queued before it. So values stay on
-their device until a flush, which every rank makes at the same batch, about twice a second: it
-waits once for all values of the window, and one all-reduce averages them over the ranks.
+their device until they are taken, all at once.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
 import torch
 
-from det_jupyter.core import DistributedContext
+from det_jupyter.core.train import to_json_value
 from det_jupyter.pytorch.mistakes import TrialMistake
 
 
-class MetricSeries:
-    """Values of the same metrics, batch after batch."""
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Values of consecutive batches, float64 on the CPU. Shapes: N names, B batches."""
 
-    def __init__(self, source: str) -> None:
-        self.source = source  # the method that returns them, for messages
+    names: list[str]
+    values_NB: torch.Tensor
+    records_B: torch.Tensor
+
+
+class MetricSeries:
+    """Values of the same metrics, batch after batch, on one rank.
+
+    Args:
+        source: The method of the trial that returns them, for messages.
+        rank: This rank, for messages.
+    """
+
+    def __init__(self, source: str, rank: int = 0) -> None:
         self.names: list[str] = []
+        self._source = source
+        self._rank = rank
         self._values: dict[str, list[float | torch.Tensor]] = {}
-        self._length = 0
+        self._records: list[float] = []
+        self._is_named = False
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._records)
 
-    def add(self, metrics: dict[str, Any], batch_idx: int) -> None:
-        """Take the metrics of one batch; a value that is not a scalar counts as its mean.
+    def add(self, metrics: dict[str, Any], batch_idx: int, records: float) -> None:
+        """Take the metrics of one batch of so many records. Never waits for a device.
+
+        A value that is not a scalar counts as its mean.
 
         Raises:
             TrialMistake: Something is no number, or the names are not those of the batches before.
         """
-        if metrics.keys() != self._values.keys():
+        if metrics.keys() != self._values.keys() or not self._is_named:
             self._set_names(metrics, batch_idx)
         for name, values in self._values.items():
             value = metrics[name]
             if type(value) is torch.Tensor and value.is_cpu and value.numel() == 1:
                 values.append(value.item())  # by far the most common case; 0.2 us
             else:
-                values.append(self._held(name, value))
-        self._length += 1
+                values.append(self._held(name, value, batch_idx))
+        self._records.append(records)
 
-    def take(self) -> torch.Tensor:
-        """Return the values, `[names, batches]` in float64 on the CPU, and begin anew."""
-        rows = [_row(values) for values in self._values.values()]
+    def take(self) -> Window:
+        """Return all batches since the last call, and begin anew. Waits for the device.
+
+        Raises:
+            TrialMistake: A metric is a complex number, which costs too much to ask before.
+        """
+        try:
+            rows = [_row(values) for values in self._values.values()]
+        except TypeError as error:
+            raise TrialMistake(
+                self._source, f"{self._source}: rank {self._rank}: {error}"
+            ) from error
+        records = torch.tensor(self._records, dtype=torch.float64)
+        values = torch.stack(rows) if rows else torch.empty(0, len(records), dtype=torch.float64)
         self._values = {name: [] for name in self._values}
-        self._length = 0
-        return torch.stack(rows) if rows else torch.empty(0, 0, dtype=torch.float64)
+        self._records = []
+        return Window(self.names, values, records)
 
     def _set_names(self, metrics: dict[str, Any], batch_idx: int) -> None:
-        if self.names:
+        if self._is_named:
             missing = sorted(set(self.names) - metrics.keys())
             added = sorted(map(str, metrics.keys() - set(self.names)))
             what = [f"lacks {', '.join(missing)}"] * bool(missing)
             what += [f"adds {', '.join(added)}"] * bool(added)
-            raise TrialMistake(
-                self.source,
-                f"{self.source}: batch {batch_idx} {' and '.join(what)}; "
-                f"every batch has to return the same metrics, here {', '.join(self.names)}",
+            raise self._mistake(
+                batch_idx,
+                f"{' and '.join(what)}; every batch has to return the same metrics, "
+                f"here {', '.join(self.names) or 'none'}",
             )
         for name in metrics:
             if not isinstance(name, str):
-                raise TrialMistake(
-                    self.source,
-                    f"{self.source}: got the metric name {name!r}, expected a string",
-                )
-        self.names = sorted(metrics)
+                raise self._mistake(batch_idx, f"got the metric name {name!r}, expected a string")
+        self.names, self._is_named = sorted(metrics), True
         self._values = {name: [] for name in self.names}
 
-    def _held(self, name: str, value: Any) -> float | torch.Tensor:
-        if isinstance(value, torch.Tensor):
+    def _held(self, name: str, value: Any, batch_idx: int) -> float | torch.Tensor:
+        if isinstance(value, torch.Tensor) and not value.is_complex():
+            value = value.detach()
             if value.numel() != 1:
                 value = value.double().mean()
             # A copy, because the trial may go on adding to this very tensor.
-            return float(value.item()) if value.is_cpu else value.detach().clone()
-        if isinstance(value, (int, float, numpy.number, numpy.bool_)):
+            return float(value.item()) if value.is_cpu else value.clone()
+        if isinstance(value, (int, float, numpy.floating, numpy.integer, numpy.bool_)):
             return float(value)
         if isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":
-            return float(value.mean())
-        raise TrialMistake(
-            self.source,
-            f"{self.source}: metric {name!r} is a {type(value).__name__}, "
-            "expected a number or a tensor",
+            return float(value.mean(dtype=numpy.float64)) if value.size else float("nan")
+        raise self._mistake(
+            batch_idx,
+            f"metric {name!r} is a {type(value).__name__}, expected a number or a tensor; "
+            "give anything else to a reducer of your own (context.wrap_reducer)",
         )
 
+    def _mistake(self, batch_idx: int, problem: str) -> TrialMistake:
+        where = f"{self._source}: rank {self._rank}, batch {batch_idx}"
+        return TrialMistake(self._source, f"{where}: {problem}")
 
-def as_metrics(source: str, returned: Any) -> dict[str, Any]:
-    """Return what a trial's method returned as a dict of metrics; a bare tensor is the loss."""
+
+def as_metrics(
+    source: str, returned: Any, batch_idx: int | None = None, rank: int = 0
+) -> dict[str, Any]:
+    """Return what a trial's method returned as a dict of metrics; a bare tensor is the loss.
+
+    Args:
+        source: The method.
+        returned: What it returned.
+        batch_idx: The batch it was given; None: not one alone.
+        rank: This rank.
+
+    Raises:
+        TrialMistake: It is something else.
+    """
     if isinstance(returned, dict):
         return returned
-    if isinstance(returned, torch.Tensor) and source == "train_batch":
+    is_training = source == "train_batch"
+    if isinstance(returned, torch.Tensor) and is_training:
         return {"loss": returned}
-    either = ", or the loss" if source == "train_batch" else ""
+    kind = "None" if returned is None else f"a {type(returned).__name__}"
+    where = "" if batch_idx is None else f" for batch {batch_idx} on rank {rank}"
     raise TrialMistake(
         source,
-        f"{source} returned {_described(returned)}, expected a dict of metrics "
-        f"such as {{'loss': loss}}{either}",
+        f"{source} returned {kind}{where}, expected a dict of metrics "
+        f"such as {{'loss': loss}}{', or the loss' if is_training else ''}",
     )
 
 
-class TrainingMetrics:
-    """Training metrics of all ranks, since the last flush and since the last report."""
+def as_json_metrics(source: str, returned: Any) -> dict[str, Any]:
+    """Return metrics of any type that JSON has; tensors and arrays become lists.
 
-    def __init__(self, distributed: DistributedContext, *, average: bool) -> None:
-        self._distributed = distributed
-        self._average = average and distributed.size > 1
-        self._series = MetricSeries("train_batch")
-        self._names_agreed = False
-        self._flushed: list[torch.Tensor] = []  # [names, batches] each, since the last report
-        self.add = self._series.add
+    Raises:
+        TrialMistake: It is no dict, or something in it has no place in JSON.
+    """
+    metrics = as_metrics(source, returned)
+    try:
+        return {
+            str(name): to_json_value(f"{source}: metric {name!r}", value)
+            for name, value in metrics.items()
+        }
+    except ValueError as error:
+        raise TrialMistake(source, str(error)) from None
 
-    def flush(self) -> dict[str, list[float]]:
-        """Return the values of each batch since the last flush. Collective."""
-        matrix = self._series.take()
-        if self._average:
-            self._agree_on_names()
-            matrix = self._distributed.reduce_(matrix, "sum") / self._distributed.size
-        self._flushed.append(matrix)
-        return dict(zip(self._series.names, matrix.tolist(), strict=True))
 
-    def report(self) -> tuple[dict[str, float], torch.Tensor]:
-        """Return the averages over all batches flushed since the last report, and all values.
+def check_same_names(source: str, by_rank: dict[int, list[str]]) -> None:
+    """Check that the ranks return metrics of the same names.
 
-        The values are `[names, batches]`, the names those of the averages.
-        """
-        matrix = torch.cat(self._flushed, dim=1)
-        self._flushed = []
-        averages = dict(zip(self._series.names, matrix.mean(dim=1).tolist(), strict=True))
-        return averages, matrix
-
-    def _agree_on_names(self) -> None:
-        """Check, once, that all ranks return the same metrics: else sums would be nonsense."""
-        if self._names_agreed:
-            return
-        chiefs, *others = self._distributed.allgather(self._series.names)
-        for rank, names in enumerate(others, start=1):
-            if names != chiefs:
-                raise TrialMistake(
-                    "train_batch",
-                    f"train_batch: rank {rank} returns {', '.join(names)}, "
-                    f"rank 0 {', '.join(chiefs)}; all ranks have to return the same metrics",
-                )
-        self._names_agreed = True
+    Raises:
+        TrialMistake: They do not; the message names two ranks.
+    """
+    first, expected = next(iter(by_rank.items()))
+    for rank, names in by_rank.items():
+        if names != expected:
+            raise TrialMistake(
+                source,
+                f"{source}: rank {rank} returns {', '.join(names) or 'nothing'}, "
+                f"rank {first} {', '.join(expected) or 'nothing'}; "
+                "all ranks have to return the same metrics",
+            )
 
 
 def _row(values: list[float | torch.Tensor]) -> torch.Tensor:
@@ -152,10 +185,9 @@ def _row(values: list[float | torch.Tensor]) -> torch.Tensor:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if not tensors:
         return torch.tensor(values, dtype=torch.float64)
+    row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu()
     if len(tensors) == len(values):
-        return torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu()
-    return torch.tensor([float(value) for value in values], dtype=torch.float64)
-
-
-def _described(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+        return row
+    read = iter(row.tolist())
+    numbers = [next(read) if isinstance(value, torch.Tensor) else value for value in values]
+    return torch.tensor(numbers, dtype=torch.float64)

@@ -1,15 +1,23 @@
-"""Making one number of a metric's values over the batches and ranks of a validation."""
+"""Making one number of a metric's values over the batches and ranks of a validation.
+
+Sums are exact before they are rounded (`math.fsum`: Shewchuk, "Adaptive precision floating-point
+arithmetic", 1997), so neither the order of the batches nor how they were divided among the ranks
+changes more of a result than its last bit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-import torch
+from det_jupyter.errors import ConfigError
 
 
 class Reducer(Enum):
-    """How a validation metric is reduced. AVG counts every batch alike, whatever its length."""
+    """How a validation metric is reduced. AVG weighs each batch by its records."""
 
     AVG = "avg"
     SUM = "sum"
@@ -17,29 +25,94 @@ class Reducer(Enum):
     MIN = "min"
 
 
-def reduce_batches(reducer: Reducer, values: torch.Tensor) -> float:
-    """Return one rank's number: the reduction of its batches' values (at least one)."""
-    match reducer:
-        case Reducer.AVG:
-            return float(values.mean())
-        case Reducer.SUM:
-            return float(values.sum())
-        case Reducer.MAX:
-            return float(values.max())
-        case Reducer.MIN:
-            return float(values.min())
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One rank's part of a metric: what its batches come to, and how many records they had."""
+
+    value: float  # for AVG, the sum of values times records
+    records: float
 
 
-def reduce_ranks(reducer: Reducer, values: Sequence[float], batches: Sequence[int]) -> float:
-    """Return the job's number from the ranks' numbers; an average weighs each by its batches.
+def reduce_batches(reducer: Reducer, values: Sequence[float], records: Sequence[float]) -> Part:
+    """Return one rank's part.
 
     Args:
         reducer: The reduction.
-        values: Each rank's number, of ranks that had any batches.
-        batches: How many batches each of these ranks had.
+        values: Of the rank's batches, at least one.
+        records: How many records each of these batches has.
     """
-    numbers = torch.tensor(values, dtype=torch.float64)
     if reducer is Reducer.AVG:
-        weights = torch.tensor(batches, dtype=torch.float64)
-        return float((numbers * weights).sum() / weights.sum())
-    return reduce_batches(reducer, numbers)
+        return Part(exact_sum(_weighed(values, records)), exact_sum(records))
+    return Part(_reduce(reducer, values), exact_sum(records))
+
+
+def reduce_ranks(reducer: Reducer, parts: Sequence[Part]) -> float:
+    """Return the job's number from the parts of those ranks that had any batches."""
+    if reducer is Reducer.AVG:
+        records = exact_sum([part.records for part in parts])
+        return exact_sum([part.value for part in parts]) / records if records else math.nan
+    return _reduce(reducer, [part.value for part in parts])
+
+
+def weighted_mean(values: Sequence[float], records: Sequence[float]) -> float:
+    """Return the mean of the values, each weighted by its records; NaN if there are none."""
+    return reduce_ranks(Reducer.AVG, [reduce_batches(Reducer.AVG, values, records)])
+
+
+def exact_sum(numbers: Sequence[float]) -> float:
+    """Return the sum, correctly rounded; NaN and infinities take part as usual.
+
+    >>> exact_sum([1e16, 1.0, -1e16]), exact_sum([float("inf"), 1.0])
+    (1.0, inf)
+    """
+    try:
+        return math.fsum(numbers)
+    except (ValueError, OverflowError):  # opposite infinities; beyond the largest float
+        return float(sum(numbers))
+
+
+def reducers_by_name(reducers: Any, names: Sequence[str]) -> dict[str, Reducer]:
+    """Return the reducer of each metric, from what `evaluation_reducer` returned.
+
+    Raises:
+        ConfigError: It is neither a Reducer, nor a dict with one for each of the metrics.
+    """
+    where = "evaluation_reducer"
+    if isinstance(reducers, Reducer):
+        return dict.fromkeys(names, reducers)
+    if not isinstance(reducers, Mapping):
+        raise ConfigError([f"{where}: got {reducers!r}, expected a Reducer, or a dict of them"])
+    problems = []
+    if missing := sorted(set(names) - reducers.keys()):
+        problems.append(f"{where}: lacks {_listed(missing)}, which evaluate_batch returns")
+    if added := sorted(map(str, reducers.keys() - set(names))):
+        problems.append(
+            f"{where}: has {_listed(added)}, which evaluate_batch does not return; "
+            f"it returns {_listed(sorted(names)) or 'nothing'}"
+        )
+    problems += [
+        f"{where}: got {reducer!r} for {name!r}, expected a Reducer, such as Reducer.AVG"
+        for name, reducer in reducers.items()
+        if not isinstance(reducer, Reducer)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return dict(reducers)
+
+
+def _weighed(values: Iterable[float], records: Iterable[float]) -> list[float]:
+    """Return the values times their records. Without records nothing counts, not even NaN."""
+    pairs = zip(values, records, strict=True)
+    return [value * count if count else 0.0 for value, count in pairs]
+
+
+def _reduce(reducer: Reducer, values: Sequence[float]) -> float:
+    if reducer is Reducer.SUM:
+        return exact_sum(values)
+    if any(math.isnan(value) for value in values):  # else it would depend on the order
+        return math.nan
+    return max(values) if reducer is Reducer.MAX else min(values)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -3,46 +3,96 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from typing import Any
 
 from det_jupyter.core import Context
-from det_jupyter.pytorch.callbacks import PyTorchCallback
-from det_jupyter.pytorch.metrics import TrainingMetrics
+from det_jupyter.pytorch.callbacks import Callbacks
+from det_jupyter.pytorch.custom_reducers import Reducers
+from det_jupyter.pytorch.loss_watch import LossWatch
+from det_jupyter.pytorch.timings import Timings
+from det_jupyter.pytorch.training_metrics import TrainingMetrics
 from det_jupyter.records import BatchMetrics
 
 
 class Reporter:
     """Journals training metrics. All ranks call everything after the same batches.
 
+    `add(metrics, batch_idx, records)` takes the metrics of one batch: this rank's, of so many
+    records, 0 if it trained on a stand-in.
+
     Args:
         core: This rank's journal and collectives.
         average: Over all ranks; else the metrics are the chief's.
         first: Batches that earlier runs have trained.
+        reducers: The trial's own; what they make of a window joins its averages.
+        watch: Looks at the losses of each flush.
+        timings: Records how long the parts of a report take.
     """
 
-    def __init__(self, core: Context, *, average: bool, first: int) -> None:
+    def __init__(
+        self,
+        core: Context,
+        *,
+        average: bool,
+        first: int,
+        reducers: Reducers | None = None,
+        watch: LossWatch | None = None,
+        timings: Timings | None = None,
+    ) -> None:
         self._core = core
         self._flushed_at = first
-        self._metrics = TrainingMetrics(core.distributed, average=average)
+        self._reducers = reducers or Reducers()
+        self._reduce = self._reducers.reduce
+        if timings is not None:
+            self._reduce = timings.timed("reduce_metrics", self._reduce)
+        self._metrics = TrainingMetrics(
+            core.distributed, average=average, watch=watch, timings=timings
+        )
         self.add = self._metrics.add
 
     def flush(self, steps: int, end: int) -> None:
-        """Journal the metrics of each batch since the last flush. Waits for the device."""
-        values = self._metrics.flush()
+        """Journal the metrics of each batch since the last flush. Waits for the device.
+
+        Args:
+            steps: Batches trained since the beginning of the trial.
+            end: Batches of the whole training.
+        """
+        values = self._metrics.flush(first_step=self._flushed_at + 1)
         if self._core.distributed.is_chief:
             record = BatchMetrics(at=time.time(), first=self._flushed_at + 1, values=values)
             self._core.sink.write(record)
             self._core.train.report_progress(steps / end, steps)
         self._flushed_at = steps
 
-    def report(self, steps: int, end: int, callbacks: Iterable[PyTorchCallback]) -> None:
-        """Journal the training metrics' averages over the batches since the last report."""
+    def report(self, steps: int, end: int, callbacks: Callbacks) -> dict[str, Any]:
+        """Journal the averages over the batches since the last report, and return them.
+
+        They are the same on all ranks if metrics are averaged, and empty if no batch was trained.
+        """
         self.flush(steps, end)
-        averages, matrix = self._metrics.report()
+        took_part = self._metrics.has_records
+        means, values_NB = self._metrics.report()
+        if not values_NB.shape[1]:
+            return {}
+        averages = self._with_reducers(means, took_part=took_part)
         if self._core.distributed.is_chief:
             self._core.train.report_training_metrics(steps, averages)
-        callbacks = list(callbacks)
-        if callbacks:
-            by_batch = [dict(zip(averages, row, strict=True)) for row in matrix.T.tolist()]
-            for callback in callbacks:
-                callback.on_training_workload_end(averages, by_batch)
+        if callbacks.overrides("on_training_workload_end"):
+            by_batch = [dict(zip(means, row, strict=True)) for row in values_NB.T.tolist()]
+            callbacks.on_training_workload_end(averages, by_batch)
+        return averages
+
+    def state(self) -> dict[str, Any]:
+        """Return the batches flushed since the last report, for a checkpoint; flush before it."""
+        return self._metrics.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what `state` returned (the chief's, on all ranks, if metrics are averaged)."""
+        self._metrics.restore(state)
+
+    def _with_reducers(self, means: dict[str, float], *, took_part: bool) -> dict[str, Any]:
+        custom = self._reduce(
+            self._core.distributed, for_training=True, took_part=took_part, taken=list(means)
+        )
+        self._reducers.reset(for_training=True)
+        return {**means, **custom}

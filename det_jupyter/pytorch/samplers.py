@@ -136,6 +136,33 @@ class ReproducibleShuffleBatchSampler(BatchSampler):
         return _shuffled(self._batch_sampler, self._generator)
 
 
+def adapt_batch_sampler(
+    batch_sampler: BatchSampler,
+    repeat: bool = False,
+    skip: int = 0,
+    num_replicas: int = 1,
+    rank: int = 0,
+) -> BatchSampler:
+    """Return a batch sampler that gives one rank its batches: repeat, then shard, then skip.
+
+    Args:
+        batch_sampler: Gives the batches of one pass, the same on all ranks.
+        repeat: Go on with the next pass when one ends, for ever.
+        skip: Batches of this rank to leave out.
+        num_replicas: How many ranks share the batches.
+        rank: Which of them this is.
+
+    >>> batches = BatchSampler(range(10), 2, drop_last=False)
+    >>> list(adapt_batch_sampler(batches, skip=1, num_replicas=2, rank=0))
+    [[4, 5], [8, 9]]
+    """
+    if repeat:
+        batch_sampler = RepeatBatchSampler(batch_sampler)
+    if num_replicas != 1 or rank != 0:
+        batch_sampler = DistributedBatchSampler(batch_sampler, num_replicas, rank)
+    return SkipBatchSampler(batch_sampler, skip) if skip else batch_sampler
+
+
 def shard_length(total: int, num_shards: int, shard: int) -> int:
     """Return how many of `total` things go to one shard, when thing i goes to `i % num_shards`.
 

@@ -1,200 +1,268 @@
 """The state of a training run, between memory and the folder of a checkpoint.
 
-    state_dict.pt      models, optimizers, lr_schedulers, scaler, callbacks: the same on every rank
-                       rng_states, gradients: one for each rank
-                       validation_due: the validation after the last batch is still to come
-    load_data.json     what it takes to build the trial again: capsule, configuration, hparams
+    state_dict.pt   format, steps_completed, size (ranks), in_window
+                    models, optimizers, lr_schedulers, scaler, callbacks, parts: of all ranks
+                    rng_states, gradients, exchanges, rank_parts: one for each rank
+                    validation_due: the validation after the last batch is still to come
+                    arrays: what of it was numpy's
 
 `state_dict.pt` holds tensors and plain values only, so that `torch.load(weights_only=True)` reads
 it. Models are saved as the user made them, without DDP's `module.` in their names.
+
+A run that goes on with as many ranks gets everything back, bit for bit. With another number it
+sees the same records in the same order, and the sum of the gradients in a half-finished window is
+kept; but every rank's generators begin anew, from the seed, the rank and the batch.
 """
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import numpy
 import torch
-from torch import nn
 
-from det_jupyter.core import CheckpointContext
-from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.callbacks import PyTorchCallback
+from det_jupyter.errors import CheckpointError, ConfigError
+from det_jupyter.pytorch import parallel
+from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.distributed_model import unwrap
-from det_jupyter.pytorch.rng import get_states, set_states
-from det_jupyter.wire import GangPlan
+from det_jupyter.pytorch.rng import derive_seed, get_states, seed_everything, set_states
+from det_jupyter.pytorch.snapshot import Snapshot, SnapshotMemory, Unsafe, revive_arrays
 
 STATE_FILE = "state_dict.pt"
-LOAD_DATA_FILE = "load_data.json"
-FORMAT = 1
-
-Callbacks = Mapping[str, PyTorchCallback]
+FORMAT = 2
 
 
-def save_checkpoint(
-    storage: CheckpointContext,
-    context: PyTorchTrialContext,
-    callbacks: Callbacks,
-    plan: GangPlan,
-    *,
-    steps_completed: int,
-    in_window: bool,
-    validation_due: bool,
-) -> None:
-    """Save the state of all ranks as one checkpoint, written by the chief. Collective.
+class Stateful(Protocol):
+    """Something else whose state a run needs to go on."""
+
+    def state(self) -> Any:
+        """Return it, as tensors and plain values."""
+
+    def restore(self, state: Any) -> None:
+        """Take back what `state` returned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """All that has a state.
 
     Args:
-        storage: Where to.
         context: Holds what was wrapped.
-        callbacks: Their states are saved by name.
-        plan: Says what it takes to build the trial again.
-        steps_completed: Batches trained.
-        in_window: Gradients of a part of an aggregation window are waiting for the rest of it.
-        validation_due: The validation after these batches is still to come.
+        callbacks: The trial's.
+        shared: By name, what has the same state on all ranks; the chief's is saved.
+        per_rank: By name, what has a state on each rank.
     """
-    state = collect_state(context, callbacks, in_window=in_window)
-    if context.distributed.is_chief:
-        state["validation_due"] = validation_due
-    for callback in callbacks.values():
-        callback.on_checkpoint_save_start(state)
-    uuid = ""
-    if context.distributed.is_chief:
-        with storage.store_path({"steps_completed": steps_completed}) as (path, uuid):
-            write_state(path, state, plan)
-            for callback in callbacks.values():
-                callback.on_checkpoint_write_end(path)
-    if callbacks:
-        uuid = context.distributed.broadcast(uuid)
-        for callback in callbacks.values():
-            callback.on_checkpoint_upload_end(uuid)
+
+    context: PyTorchTrialContext
+    callbacks: Callbacks
+    shared: Mapping[str, Stateful] = field(default_factory=dict)
+    per_rank: Mapping[str, Stateful] = field(default_factory=dict)
 
 
-def collect_state(
-    context: PyTorchTrialContext, callbacks: Callbacks, *, in_window: bool
-) -> dict[str, Any]:
-    """Return the state of all ranks on the chief, nothing elsewhere. Collective."""
-    gradients = [_gradients(model) for model in context.models] if in_window else None
-    per_rank = context.distributed.gather((get_states(context.device), gradients))
-    if per_rank is None:
+def collect_state(parts: Parts, *, steps_completed: int, in_window: bool) -> dict[str, Any]:
+    """Return the state of all ranks on the chief, nothing elsewhere. Collective.
+
+    Nothing is copied: it is training's own, and changes with the next batch.
+    """
+    context = parts.context
+    models = [parallel.model_state(model) for model in context.models]
+    optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
+    own = {
+        "rng_states": get_states(context.device),
+        "gradients": [parallel.gradients(m) for m in context.models] if in_window else None,
+        "exchanges": parallel.rank_state(context.models),
+        "rank_parts": {name: part.state() for name, part in parts.per_rank.items()},
+    }
+    ranks = context.distributed.gather(own)
+    if ranks is None:
         return {}
-    state = {
+    return {
         "format": FORMAT,
-        "models": [unwrap(model).state_dict() for model in context.models],
-        "optimizers": [optimizer.state_dict() for optimizer in context.optimizers],
+        "steps_completed": steps_completed,
+        "size": context.distributed.size,
+        "in_window": in_window,
+        "models": models,
+        "optimizers": optimizers,
         "lr_schedulers": [item.scheduler.state_dict() for item in context.lr_schedulers],
         "scaler": context.scaler.state_dict() if context.scaler is not None else None,
-        "callbacks": {name: callback.state_dict() for name, callback in callbacks.items()},
-        "rng_states": [states for states, _ in per_rank],
-        "gradients": [gradients for _, gradients in per_rank] if in_window else None,
+        "callbacks": parts.callbacks.state_dict(),
+        "parts": {name: part.state() for name, part in parts.shared.items()},
+        **{name: [rank[name] for rank in ranks] for name in own},
     }
-    plain: dict[str, Any] = _plain(state)
-    return plain
 
 
-def write_state(path: Path, state: dict[str, Any], plan: GangPlan) -> None:
-    """Write the chief's `collect_state` into the folder of a checkpoint.
+def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) -> dict[str, Any]:
+    """Return a copy that training will not touch, complete when this returns.
 
     Raises:
-        CheckpointError: A state holds something that could not be read back safely.
+        ConfigError: What of it cannot be saved, and whose it is.
     """
-    torch.save(state, path / STATE_FILE)
-    _check_readable(path / STATE_FILE)
-    load_data = {
-        "format": FORMAT,
-        "trial_class": plan.capsule.entrypoint,
-        "capsule": plan.capsule.model_dump(mode="json"),
-        "config": plan.config,
-        "hparams": plan.hparams,
-        "seed": plan.seed,
-        "experiment_id": plan.experiment_id,
-        "trial_id": plan.trial_id,
-    }
-    (path / LOAD_DATA_FILE).write_text(json.dumps(load_data, indent=2), encoding="utf-8")
+    snapshot = Snapshot(memory)
+    copied: dict[str, Any] = snapshot.take(state)
+    memory.wait()
+    if snapshot.unsafe:
+        raise ConfigError([_describe(unsafe, parts.context) for unsafe in snapshot.unsafe])
+    return copied | {"arrays": snapshot.arrays}
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    """Write a snapshot into the folder of a checkpoint."""
+    file = path / STATE_FILE
+    torch.save(state, file)
+    torch.load(file, map_location="cpu", weights_only=True, mmap=True)  # reads no data: it maps
+
+
+def read_state(path: Path, **options: Any) -> dict[str, Any]:
     """Return the state in the folder of a checkpoint, on the CPU.
+
+    Args:
+        path: The folder.
+        options: For `torch.load`.
 
     Raises:
         CheckpointError: It is not there, or cannot be read.
     """
+    settings: dict[str, Any] = {"map_location": "cpu", "weights_only": True} | options
     try:
-        state: dict[str, Any] = torch.load(
-            path / STATE_FILE, map_location="cpu", weights_only=True
-        )
+        state: dict[str, Any] = torch.load(path / STATE_FILE, **settings)
     except FileNotFoundError:
         raise CheckpointError(f"{path} holds no training state: no {STATE_FILE}") from None
     except Exception as error:  # torch raises whatever its unpickler and zip reader do
         raise CheckpointError(f"{path / STATE_FILE} cannot be read: {error}") from error
-    return state
-
-
-def _check_readable(file: Path) -> None:
-    """Refuse what cannot be loaded now, not when it is needed. Reads no data: it maps."""
-    try:
-        torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # torch raises whatever its unpickler does
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        given = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(
-            "the trial's state holds something that a safe load refuses; keep numbers, strings, "
-            f"tensors, lists and dicts in the state of models, schedulers and callbacks: {error}"
-        ) from error
+            f"{path / STATE_FILE} is of format {given!r}, expected {FORMAT}: "
+            "another version of det_jupyter wrote it, or something else"
+        )
+    revived: dict[str, Any] = revive_arrays(state, state["arrays"])
+    return revived
 
 
 def restore_models(context: PyTorchTrialContext, state: dict[str, Any], where: str) -> None:
-    """Load the models' weights."""
+    """Load the models' weights. Collective.
+
+    Raises:
+        CheckpointError: They are of other models.
+    """
     _check_count(where, "wrap_model", context.models, state["models"])
     for index, (model, saved) in enumerate(zip(context.models, state["models"], strict=True)):
         try:
-            unwrap(model).load_state_dict(saved)
+            parallel.load_model_state(model, saved)
         except RuntimeError as error:
             raise CheckpointError(
                 f"{where}: model {index} is not the one that was saved: {error}"
             ) from None
 
 
-def restore_training(
-    context: PyTorchTrialContext, callbacks: Callbacks, state: dict[str, Any], where: str
-) -> None:
-    """Load what else the next batch depends on, generators excepted."""
+def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
+    """Load what else the next batch depends on, generators excepted. Collective.
+
+    Raises:
+        CheckpointError: It is of another trial.
+    """
+    context = parts.context
     _check_count(where, "wrap_optimizer", context.optimizers, state["optimizers"])
     _check_count(where, "wrap_lr_scheduler", context.lr_schedulers, state["lr_schedulers"])
-    for optimizer, saved in zip(context.optimizers, state["optimizers"], strict=True):
-        optimizer.load_state_dict(saved)
+    for index, optimizer in enumerate(context.optimizers):
+        saved = state["optimizers"][index]
+        try:
+            parallel.load_optimizer_state(context.models, optimizer, saved)
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{where}: optimizer {index} is not the one that was saved: {error}"
+            ) from None
     for item, saved in zip(context.lr_schedulers, state["lr_schedulers"], strict=True):
         item.scheduler.load_state_dict(saved)
     if context.scaler is not None and state["scaler"] is not None:
         context.scaler.load_state_dict(state["scaler"])
-    for name, callback in callbacks.items():
-        if name in state["callbacks"]:
-            callback.load_state_dict(state["callbacks"][name])
-    gradients = state["gradients"]
-    if gradients is not None and len(gradients) == context.distributed.size:
-        for model, saved in zip(context.models, gradients[context.distributed.rank], strict=True):
-            _set_gradients(model, saved)
+    parts.callbacks.load_state_dict(state["callbacks"])
+    _restore_parts(parts.shared, state["parts"])
+    _restore_rank(parts, state)
 
 
-def restore_generators(context: PyTorchTrialContext, state: dict[str, Any]) -> None:
-    """Set this rank's generators, unless the number of ranks has changed."""
-    if len(state["rng_states"]) == context.distributed.size:
-        set_states(state["rng_states"][context.distributed.rank], context.device)
+def _restore_rank(parts: Parts, state: dict[str, Any]) -> None:
+    """Load what each rank has of its own."""
+    context = parts.context
+    rank, size = context.distributed.rank, context.distributed.size
+    is_same_size = state["size"] == size
+    if state["in_window"]:
+        of_ranks = state["gradients"]
+        for index, model in enumerate(context.models):
+            saved = [gradients[index] for gradients in of_ranks]
+            if not is_same_size:
+                saved = parallel.rescaled_gradients(saved, size)
+            parallel.set_gradients(model, saved[rank])
+    if is_same_size:
+        parallel.load_rank_state(context.models, state["exchanges"][rank])
+        _restore_parts(parts.per_rank, state["rank_parts"][rank])
 
 
-def _gradients(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {
-        name: parameter.grad.cpu()
-        for name, parameter in unwrap(model).named_parameters()
-        if parameter.grad is not None
-    }
+def _restore_parts(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
+    for name, part in parts.items():
+        if name in states:
+            part.restore(states[name])
 
 
-def _set_gradients(model: nn.Module, saved: Mapping[str, torch.Tensor]) -> None:
-    for name, parameter in unwrap(model).named_parameters():
-        if name in saved:
-            parameter.grad = saved[name].to(parameter.device)
+def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed: int) -> None:
+    """Set this rank's generators: last of all, since whatever is restored may draw from them.
+
+    Args:
+        context: This rank's.
+        state: The checkpoint's.
+        seed: The trial's, for generators that begin anew since the number of ranks is another.
+    """
+    distributed, steps = context.distributed, state["steps_completed"]
+    if state["size"] == distributed.size:
+        set_states(state["rng_states"][distributed.rank], context.device)
+        return
+    reseed_for(seed, distributed.rank, steps)
+    if distributed.is_chief:
+        sys.stderr.write(_told_of_other_size(state["size"], distributed.size, steps))
+
+
+def reseed_for(seed: int, rank: int, steps_completed: int) -> None:
+    """Seed this rank's generators for the batches from here on.
+
+    The states that were saved belong to other ranks; the trial's seed alone would repeat the
+    numbers of its beginning.
+    """
+    seed_everything(derive_seed("resumed", seed, rank, steps_completed))
+
+
+def _told_of_other_size(saved: int, now: int, steps_completed: int) -> str:
+    return (
+        f"training goes on at batch {steps_completed} on {_ranks(now)}, saved on {_ranks(saved)}: "
+        "the same records come in the same order; sums are rounded otherwise, and what ranks draw "
+        "at random (dropout, augmentation) is drawn anew\n"
+    )
+
+
+def _ranks(number: int) -> str:
+    return "1 rank" if number == 1 else f"{number} ranks"
+
+
+def _describe(unsafe: Unsafe, context: PyTorchTrialContext) -> str:
+    """Return what cannot be saved, by the name of what it belongs to."""
+    section, *inner = unsafe.path
+    whose = str(section)
+    if section == "callbacks":
+        whose = f"callback {inner.pop(0)!r}" if inner else "callbacks"
+    elif section in ("lr_schedulers", "optimizers", "models") and inner:
+        index = inner.pop(0)
+        assert isinstance(index, int)
+        wrapped: list[Any] = getattr(context, str(section))
+        thing = getattr(wrapped[index], "scheduler", wrapped[index])
+        thing = parallel.unwrap(thing) if section == "models" else thing
+        whose = f"{str(section)[:-1]} {index} ({type(thing).__name__})"
+    key = "".join(f"[{part!r}]" for part in inner)
+    return (
+        f"checkpoint: {whose}: its state{key} is a {unsafe.kind}, which a safe load refuses; "
+        "keep tensors, arrays, numbers, strings, lists and dicts in it"
+    )
 
 
 def _check_count(where: str, method: str, wrapped: list[Any], saved: list[Any]) -> None:
@@ -205,14 +273,15 @@ def _check_count(where: str, method: str, wrapped: list[Any], saved: list[Any]) 
         )
 
 
-def _plain(value: Any) -> Any:
-    """Return the value without numpy's scalars and arrays, which a safe load refuses."""
-    if isinstance(value, numpy.generic):
-        return value.item()
-    if isinstance(value, numpy.ndarray):
-        return torch.from_numpy(value.copy())
-    if type(value) is dict:
-        return {key: _plain(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_plain(item) for item in value)
-    return value  # kept as it is: an OrderedDict has attributes, a Counter its methods
+def save_checkpoint(  # type: ignore[no-untyped-def]  # TEMPORARY: until loop.py uses Saver
+    storage, context, callbacks, plan, *, steps_completed, in_window, validation_due
+):
+    from det_jupyter.pytorch.origin import Origin
+    from det_jupyter.pytorch.saving import Saver
+
+    parts = Parts(context=context, callbacks=Callbacks(callbacks))
+    saver = Saver(storage, parts, Origin.of_plan(plan, None))
+    saver.begin(
+        steps_completed=steps_completed, in_window=in_window, validation_due=validation_due
+    )
+    saver.finish()

@@ -1,62 +1,98 @@
 """A validation: every rank evaluates its share, and all learn the metrics of the whole.
 
+    share_buffers, eval mode, reducers reset
+    on_validation_start
+        on_validation_epoch_start                    unless evaluate_full_dataset
+        per batch: evaluate_batch, on_validation_batch_end
+        on_validation_epoch_end(outputs of this rank)
+        the ranks' parts become metrics              one collective; two with reducers of the trial
+    on_validation_end(metrics)
+    training mode, whatever happened; reducers reset
+
 Ranks may have different numbers of batches, and none at all: nothing here is collective between
-the first batch and the last.
+the first batch and the last. Nor does anything wait for the device there.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.callbacks import PyTorchCallback
+from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.data import DataLoader
-from det_jupyter.pytorch.distributed_model import share_buffers
-from det_jupyter.pytorch.metrics import MetricSeries, as_metrics
+from det_jupyter.pytorch.custom_reducers import Reducers
+from det_jupyter.pytorch.data import DataLoader, open_validation
+from det_jupyter.pytorch.metrics import (
+    MetricSeries,
+    as_json_metrics,
+    as_metrics,
+    check_same_names,
+)
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.reducers import Reducer, reduce_batches, reduce_ranks
+from det_jupyter.pytorch.parallel import share_buffers
+from det_jupyter.pytorch.reducers import Part, reduce_batches, reduce_ranks, reducers_by_name
+from det_jupyter.pytorch.settling import run_on_chief, settle
 from det_jupyter.pytorch.trial import PyTorchTrial, overrides
 
+# Each value on a GPU holds half a kilobyte there, however small it is.
+_BATCHES_HELD = 1024
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(slots=True)
+class _Seen:
+    """What one rank has evaluated: each metric's value and the records of each batch."""
+
+    names: list[str]
+    values: list[list[float]]  # of each metric, batch by batch
+    records: list[float]
+
+
+@dataclass(frozen=True, slots=True)
 class _Share:
-    """What one rank found: over how many batches, and each metric reduced over them."""
+    """What one rank sends: its part of each metric, and what the trial's own reducers saw."""
 
-    batches: int
-    metrics: dict[str, float]
+    parts: dict[str, Part]
+    slot: list[bytes]
 
 
 def validate(
     trial: PyTorchTrial,
     context: PyTorchTrialContext,
-    recipe: DataLoader,
-    callbacks: Sequence[PyTorchCallback],
-) -> dict[str, float]:
+    loader: Any,
+    callbacks: Callbacks,
+    reducers: Reducers,
+) -> dict[str, Any]:
     """Return the validation metrics, over all ranks' data. Collective.
+
+    Args:
+        trial: Evaluates a batch, or all of the data.
+        context: Its models, and this rank's place.
+        loader: A recipe, or whatever else `open_validation` takes.
+        callbacks: Whose hooks are run.
+        reducers: The trial's own; their metrics join the others.
 
     Raises:
         ConfigError: There is no validation data, or the reducers do not fit the metrics, or the
             metrics are none (a TrialMistake).
+        PeerFailed: One of these, or an error of `evaluate_full_dataset`, on another rank.
     """
     share_buffers(context.models)
-    for model in context.models:
-        model.eval()
-    for callback in callbacks:
-        callback.on_validation_start()
-    with torch.no_grad():
+    with _evaluating(context.models), torch.no_grad():
+        reducers.reset(for_training=False)
+        callbacks.on_validation_start()
         if overrides(type(trial), "evaluate_full_dataset"):
-            metrics = _evaluate_whole(trial, context, recipe)
+            metrics = _evaluate_whole(trial, context, loader, reducers)
         else:
-            metrics = _evaluate_shares(trial, context, recipe, callbacks)
-    for callback in callbacks:
-        callback.on_validation_end(metrics)
-    set_training(context.models)
+            metrics = _evaluate_shares(trial, context, loader, callbacks, reducers)
+        reducers.reset(for_training=False)  # those that serve the training too begin anew
+        callbacks.on_validation_end(metrics)
     return metrics
 
 
@@ -66,101 +102,141 @@ def set_training(models: Sequence[nn.Module]) -> None:
         model.train()
 
 
+@contextmanager
+def _evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        set_training(models)
+
+
 def _evaluate_whole(
-    trial: PyTorchTrial, context: PyTorchTrialContext, recipe: DataLoader
-) -> dict[str, float]:
-    metrics: dict[str, float] = {}
-    if context.distributed.is_chief:
+    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, reducers: Reducers
+) -> dict[str, Any]:
+    def evaluate() -> dict[str, Any]:
+        data = loader
+        if isinstance(loader, DataLoader):
+            data = loader.get_data_loader(seed=context.get_trial_seed())
         source = "evaluate_full_dataset"
-        series = MetricSeries(source)
-        loader = recipe.get_data_loader(seed=context.get_trial_seed())
-        series.add(as_metrics(source, trial.evaluate_full_dataset(loader)), 0)
-        values = series.take().flatten().tolist()
-        metrics = dict(zip(series.names, values, strict=True))
-    return context.distributed.broadcast(metrics)
+        metrics = as_json_metrics(source, trial.evaluate_full_dataset(data))
+        slot = reducers.per_slot(for_training=False)
+        return {**metrics, **reducers.across([slot], for_training=False, taken=metrics)}
+
+    return run_on_chief(context.distributed, evaluate)
 
 
 def _evaluate_shares(
     trial: PyTorchTrial,
     context: PyTorchTrialContext,
-    recipe: DataLoader,
-    callbacks: Sequence[PyTorchCallback],
-) -> dict[str, float]:
-    distributed = context.distributed
-    loader = recipe.get_data_loader(
-        num_replicas=distributed.size, rank=distributed.rank, seed=context.get_trial_seed()
+    loader: Any,
+    callbacks: Callbacks,
+    reducers: Reducers,
+) -> dict[str, Any]:
+    chosen = trial.evaluation_reducer()
+    callbacks.on_validation_epoch_start()
+    seen, outputs = _evaluate_batches(trial, context, loader, callbacks)
+    callbacks.on_validation_epoch_end(outputs)
+
+    def combine(shares: Sequence[_Share | None]) -> dict[str, Any]:
+        by_rank = {rank: share for rank, share in enumerate(shares) if share is not None}
+        metrics = _combine(chosen, {rank: share.parts for rank, share in by_rank.items()})
+        slots = [share.slot for share in by_rank.values()]
+        return {**metrics, **reducers.across(slots, for_training=False, taken=metrics)}
+
+    return settle(
+        context.distributed,
+        lambda: _share(chosen, seen, reducers),
+        combine,
+        on_chief=reducers.any(for_training=False),
     )
-    for callback in callbacks:
-        callback.on_validation_epoch_start()
-    series = MetricSeries("evaluate_batch")
-    takes_index = len(inspect.signature(trial.evaluate_batch).parameters) > 1
-    outputs = []
-    for batch_idx, host_batch in enumerate(loader):
-        batch = context.to_device(host_batch)
-        returned = (
-            trial.evaluate_batch(batch, batch_idx) if takes_index else trial.evaluate_batch(batch)  # type: ignore[call-arg]  # Determined's older form
+
+
+def _evaluate_batches(
+    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, callbacks: Callbacks
+) -> tuple[_Seen, list[dict[str, Any]]]:
+    """Return what this rank's batches come to, and their outputs if a callback wants them."""
+    rank = context.distributed.rank
+    series, seen = MetricSeries("evaluate_batch", rank), _Seen([], [], [])
+    outputs: list[dict[str, Any]] = []
+    keeps_outputs = callbacks.overrides("on_validation_epoch_end")
+    length = trial.get_batch_length if overrides(type(trial), "get_batch_length") else None
+    evaluate = _evaluation(trial)
+    stream = open_validation(
+        loader,
+        context.distributed,
+        seed=context.get_trial_seed(),
+        batch_length=trial.get_batch_length,
+    )
+    try:
+        for batch_idx, (host_batch, share) in enumerate(stream):
+            records = share.records if length is None else _length(length(host_batch), batch_idx)
+            batch = context.to_device(host_batch) if context.moves_batches else host_batch
+            metrics = as_metrics("evaluate_batch", evaluate(batch, batch_idx), batch_idx, rank)
+            series.add(metrics, batch_idx, records)
+            callbacks.on_validation_batch_end(metrics, batch_idx)
+            if keeps_outputs:
+                outputs.append(metrics)
+            if len(series) == _BATCHES_HELD:
+                _collect(series, seen)
+    finally:
+        stream.close()
+    _collect(series, seen)
+    return seen, outputs
+
+
+def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
+    """Return the trial's `evaluate_batch`, which in Determined's older form takes no index."""
+    evaluate: Callable[..., Any] = trial.evaluate_batch
+    if len(inspect.signature(evaluate).parameters) > 1:
+        return evaluate
+    return lambda batch, batch_idx: evaluate(batch)
+
+
+def _length(records: Any, batch_idx: int) -> int:
+    if isinstance(records, bool) or not isinstance(records, int) or records < 0:
+        raise TrialMistake(
+            "get_batch_length",
+            f"get_batch_length returned {records!r} for validation batch {batch_idx}, "
+            "expected a number of records",
         )
-        metrics = as_metrics("evaluate_batch", returned)
-        series.add(metrics, batch_idx)
-        if callbacks:
-            outputs.append(metrics)
-    for callback in callbacks:
-        callback.on_validation_epoch_end(outputs)
-    reducers = trial.evaluation_reducer()
-    return _combine(reducers, distributed.allgather(_share(reducers, series)))
+    return records
 
 
-def _share(reducers: Reducer | Mapping[str, Reducer], series: MetricSeries) -> _Share:
-    batches = len(series)
-    if batches == 0:
-        return _Share(batches=0, metrics={})
-    chosen = _reducers_by_name(reducers, series.names)
-    rows = zip(series.names, series.take(), strict=True)
-    metrics = {name: reduce_batches(chosen[name], row) for name, row in rows}
-    return _Share(batches=batches, metrics=metrics)
+def _collect(series: MetricSeries, seen: _Seen) -> None:
+    """Read what the series holds off the device."""
+    window = series.take()
+    seen.names = window.names
+    rows = window.values_NB.tolist()
+    seen.values = [
+        before + row for before, row in zip(seen.values or [[] for _ in rows], rows, strict=True)
+    ]
+    seen.records += window.records_B.tolist()
 
 
-def _combine(
-    reducers: Reducer | Mapping[str, Reducer], shares: Sequence[_Share]
-) -> dict[str, float]:
-    """Return the metrics of all ranks' shares. Every rank comes to the same, or the same error."""
-    by_rank = {rank: share for rank, share in enumerate(shares) if share.batches}
-    if not by_rank:
-        raise ConfigError(["build_validation_data_loader: the validation data has no batches"])
-    first_rank, first = next(iter(by_rank.items()))
-    for rank, share in by_rank.items():
-        if share.metrics.keys() != first.metrics.keys():
-            raise TrialMistake(
-                "evaluate_batch",
-                f"evaluate_batch: rank {rank} returns {', '.join(share.metrics)}, "
-                f"rank {first_rank} {', '.join(first.metrics)}; "
-                "all ranks have to return the same metrics",
-            )
-    chosen = _reducers_by_name(reducers, list(first.metrics))
-    batches = [share.batches for share in by_rank.values()]
-    return {
-        name: reduce_ranks(
-            chosen[name], [share.metrics[name] for share in by_rank.values()], batches
-        )
-        for name in first.metrics
+def _share(chosen: Any, seen: _Seen, reducers: Reducers) -> _Share | None:
+    """Return what this rank sends: None if it had no batches."""
+    if not seen.records:
+        return None
+    by_name = reducers_by_name(chosen, seen.names)
+    parts = {
+        name: reduce_batches(by_name[name], values, seen.records)
+        for name, values in zip(seen.names, seen.values, strict=True)
     }
+    return _Share(parts, reducers.per_slot(for_training=False))
 
 
-def _reducers_by_name(
-    reducers: Reducer | Mapping[str, Reducer], names: list[str]
-) -> dict[str, Reducer]:
-    if isinstance(reducers, Reducer):
-        return dict.fromkeys(names, reducers)
-    if not isinstance(reducers, Mapping) or sorted(reducers) != sorted(names):
-        raise ConfigError(
-            [
-                f"evaluation_reducer: got {reducers!r}, expected a Reducer, "
-                f"or a dict with one for each of {', '.join(names)}"
-            ]
-        )
-    for name, reducer in reducers.items():
-        if not isinstance(reducer, Reducer):
-            raise ConfigError(
-                [f"evaluation_reducer: got {reducer!r} for {name!r}, expected a Reducer"]
-            )
-    return dict(reducers)
+def _combine(chosen: Any, parts_by_rank: dict[int, dict[str, Part]]) -> dict[str, Any]:
+    """Return the metrics of all ranks. Every rank comes to the same, or to the same error."""
+    if not parts_by_rank:
+        raise ConfigError(["build_validation_data_loader: the validation data has no batches"])
+    check_same_names(
+        "evaluate_batch", {rank: list(parts) for rank, parts in parts_by_rank.items()}
+    )
+    names = list(next(iter(parts_by_rank.values())))
+    by_name = reducers_by_name(chosen, names)
+    return {
+        name: reduce_ranks(by_name[name], [parts[name] for parts in parts_by_rank.values()])
+        for name in names
+    }

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,23 @@ _PAUSE_S = 0.01
 _log = logging.getLogger(__name__)
 
 
+class Draft(Protocol):
+    """A checkpoint in the making. Used by one thread at a time, not always the same one."""
+
+    @property
+    def path(self) -> Path:
+        """An empty folder to fill."""
+
+    def sync(self) -> None:
+        """Have what is there by now on the disk, so that `commit` has less to wait for."""
+
+    def commit(self) -> None:
+        """Make the folder's content the checkpoint, whole, once it is on the disk."""
+
+    def discard(self) -> None:
+        """Remove it. There never was a checkpoint of that name; may be called twice."""
+
+
 class CheckpointStorage(Protocol):
     """Keeps checkpoints by uuid.
 
@@ -35,11 +52,8 @@ class CheckpointStorage(Protocol):
     found is complete.
     """
 
-    def store(self, uuid: str) -> AbstractContextManager[Path]:
-        """Give an empty folder to fill; on leaving, its content becomes the checkpoint.
-
-        If the block raises, or the process dies in it, there is no checkpoint of that name.
-        """
+    def begin(self, uuid: str) -> Draft:
+        """Return a draft of a checkpoint. If the process dies with it, it never existed."""
 
     def find(self, uuid: str) -> Path:
         """Return the checkpoint's folder, for reading only.
@@ -52,29 +66,64 @@ class CheckpointStorage(Protocol):
         """Remove the checkpoint; it may be gone already."""
 
 
+class LocalDraft:
+    """A Draft in a folder of its own, which is locked until it ends one way or the other."""
+
+    def __init__(self, path: Path, final: Path, lock: int) -> None:
+        self.path = path
+        self._final = final
+        self._lock: int | None = lock
+
+    def sync(self) -> None:
+        """See Draft."""
+        _sync_tree(self.path)
+
+    def commit(self) -> None:
+        """See Draft."""
+        _sync_tree(self.path)
+        self.path.rename(self._final)
+        _sync(self._final.parent)
+        self._unlock()
+
+    def discard(self) -> None:
+        """See Draft."""
+        if self._lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
 class LocalStorage:
     """A CheckpointStorage in a local or shared folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    @contextmanager
-    def store(self, uuid: str) -> Iterator[Path]:
+    def begin(self, uuid: str) -> LocalDraft:
         """See CheckpointStorage."""
+        final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_leftovers()
         scratch = self.root / f"{_SCRATCH}{uuid}"
-        lock = _make_locked(scratch)
+        return LocalDraft(scratch, final, _make_locked(scratch))
+
+    @contextmanager
+    def store(self, uuid: str) -> Iterator[Path]:
+        """Give an empty folder to fill; on leaving, its content becomes the checkpoint.
+
+        If the block raises, or the process dies in it, there is no checkpoint of that name.
+        """
+        draft = self.begin(uuid)
         try:
-            yield scratch
-            _sync_tree(scratch)
-            scratch.rename(self._path(uuid))
-            _sync(self.root)
+            yield draft.path
+            draft.commit()
         except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
+            draft.discard()
             raise
-        finally:
-            os.close(lock)
 
     def find(self, uuid: str) -> Path:
         """See CheckpointStorage."""

@@ -92,6 +92,7 @@ from det_jupyter.wire.views import (
     RungView,
     SearchView,
     SlotView,
+    TimingsView,
     TrialView,
 )
 
@@ -170,6 +171,7 @@ __all__ = [
     "SwitchSlots",
     "TaskEntry",
     "TemplateView",
+    "TimingsView",
     "TrialView",
     "Wire",
     "ZygoteFailed",

@@ -162,6 +162,18 @@ class Curve(Wire):
     values: list[float | None]
 
 
+class TimingsView(Wire):
+    """How long the parts of some batches took: lists by part, a duration (or None) for each batch.
+
+    The first is the batch that completed step `first`; `records` were trained in each.
+    """
+
+    id: int
+    first: int
+    records: list[int]
+    durations_ns: dict[str, list[int | None]]
+
+
 class FeedItem(Wire):
     """One numbered thing that happened. `kind`:
 

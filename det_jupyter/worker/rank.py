@@ -1,7 +1,8 @@
 """The life of a rank, from a process that was made for it to its exit. One place for every end.
 
     end                                        journal                      exit code
-    trained to its length, paused, stopped     RunEnded (the chief)         0, all ranks together
+    trained to its length, paused, stopped,    RunEnded (the chief)         0, all ranks together
+      a function returned
     the trial raised InvalidHP                 RunEnded (any rank)          1: it may be alone
     any other exception                        RankFailure                  1
     its agent died                             nothing                      killed (lifeline.py)
@@ -22,6 +23,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
@@ -38,6 +40,7 @@ from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.settling import PeerFailed
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.rundir import RunDir
 from det_jupyter.storage import LocalStorage, default_root
@@ -46,9 +49,11 @@ from det_jupyter.worker import lifeline, rendezvous
 from det_jupyter.worker.journal import Journal
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.tracebacks import CodeNames, Explanation
+from det_jupyter.worker.work import FunctionRun, Reason, StepCounter, Work
 
 _KERNEL_AFTER_S = 2.0  # without a first step: whoever is stuck before it can be looked into
 _SECONDARY_DELAY_S = 0.5
+_ECHOES = (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)
 _LOST_PEER = re.compile(
     r"closed by (remote )?peer|reset by peer|broken pipe|socket closed|remote process exited"
     r"|wait timeout|timed out waiting|gloo/transport",
@@ -87,10 +92,10 @@ class Rank:
         self.code_dir = self.folder.path / "code"
         self.names = CodeNames({}, [self.code_dir, Path(spec.plan.cwd)])
         self.device = rendezvous.choose_device(spec.plan, spec.place)
-        self.trainer: pytorch.Trainer | None = None
+        self.work: Work | None = None
 
     def live(self) -> int:
-        """Train, and return the exit code."""
+        """Train, or call the function, and return the exit code."""
         plan, place = self.spec.plan, self.spec.place
         faulthandler.enable()
         signal.signal(signal.SIGINT, _stay)
@@ -109,28 +114,65 @@ class Rank:
         os.chdir(plan.cwd)
         sys.path.insert(0, plan.cwd)  # as in the notebook
         builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
-        trial_class = self._load_class()
+        entrypoint = self._load_entrypoint()
         config = parse_config(plan.config)
         distributed = rendezvous.join(place, backend, self.device)
-        context = self._context(config, distributed)
-        self.trainer = pytorch.Trainer(
-            trial_class, plan, config, context, self.device, on_first_step=kernel.start_soon
-        )
-        reason = self.trainer.run()
-        if distributed.is_chief:
-            steps = self.trainer.steps_completed
+        do = self._train if isinstance(entrypoint, type) else self._call
+        reason = do(entrypoint, config, distributed, kernel.start_soon)
+        if distributed.is_chief and self.work is not None:
+            steps = self.work.steps_completed
             self.journal.write(RunEnded(at=time.time(), reason=reason, steps_completed=steps))
         return 0
 
+    def _train(
+        self,
+        trial_class: Any,
+        config: ExperimentConfig,
+        distributed: core.DistributedContext,
+        on_first_step: Callable[[], None],
+    ) -> Reason:
+        """Train the trial, and return why that has ended."""
+        context = self._context(config, distributed)
+        core.set_current(context)
+        trainer = pytorch.Trainer(
+            trial_class,
+            self.spec.plan,
+            config,
+            context,
+            self.device,
+            on_first_step=on_first_step,
+        )
+        self.work = trainer
+        return trainer.run()
+
+    def _call(
+        self,
+        function: Any,
+        config: ExperimentConfig,
+        distributed: core.DistributedContext,
+        on_first_step: Callable[[], None],
+    ) -> Reason:
+        """Call the function, and return why that has ended."""
+        checkpoint = self.spec.plan.checkpoint
+        counter = StepCounter(
+            checkpoint.steps_completed if checkpoint else 0,
+            self.journal if distributed.is_chief else None,
+            on_first_step,
+        )
+        context = self._context(config, distributed, counter.note)
+        core.set_current(context)
+        self.work = run = FunctionRun(function, context, counter)
+        return run.run()
+
     def fail(self, error: BaseException) -> int:
         """Journal why this rank ends, and return the exit code."""
-        trained = self.trainer.trained if self.trainer else 0
-        trial = self.trainer.trial if self.trainer else None
+        trained = self.work.trained if self.work else 0
+        trial = self.work.trial if self.work else None
         code = error.code_in(trial) if isinstance(error, TrialMistake) else None
         explanation = _explain(self.names, error, code)
         message = explanation.error
         if isinstance(error, InvalidHP):
-            steps = self.trainer.steps_completed if self.trainer else 0
+            steps = self.work.steps_completed if self.work else 0
             ended = RunEnded(
                 at=time.time(), reason="invalid_hp", steps_completed=steps, message=message
             )
@@ -155,7 +197,7 @@ class Rank:
         self.journal.write(failure)
         return 1
 
-    def _load_class(self) -> Any:
+    def _load_entrypoint(self) -> Any:
         capsule = self.spec.plan.capsule
         self.names = CodeNames(
             cell_labels(capsule, self.blobs), [self.code_dir, Path(self.spec.plan.cwd)]
@@ -163,15 +205,18 @@ class Rank:
         return load_capsule(capsule, self.blobs, self.code_dir)
 
     def _context(
-        self, config: ExperimentConfig, distributed: core.DistributedContext
+        self,
+        config: ExperimentConfig,
+        distributed: core.DistributedContext,
+        on_steps: Callable[[int], None] = lambda steps_completed: None,
     ) -> core.Context:
-        plan = self.spec.plan
-        root = default_root(config.checkpoint_storage.folder, Path(self.spec.data_dir))
+        plan, data_dir = self.spec.plan, Path(self.spec.data_dir)
+        root = default_root(config.checkpoint_storage.folder, data_dir)
         page = ControlPage(self.folder.control) if distributed.is_chief else None
         ids = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
         return core.Context(
             distributed=distributed,
-            train=core.TrainContext(self.journal, distributed),
+            train=core.TrainContext(self.journal, distributed, on_steps=on_steps),
             checkpoint=core.CheckpointContext(LocalStorage(root), self.journal, distributed, ids),
             preempt=core.PreemptContext(page, distributed),
             searcher=core.SearcherContext(
@@ -182,12 +227,13 @@ class Rank:
                 sink=self.journal,
             ),
             sink=self.journal,
+            info=core.TrialInfo(plan=plan, config=config, device=self.device, data_dir=data_dir),
         )
 
     def _namespace(self) -> dict[str, Any]:
         """Return what an execution in the rank's kernel finds."""
         rendezvous.use_device(self.device)
-        live = self.trainer.live() if self.trainer else {}
+        live = self.work.live() if self.work else {}
         return live | {
             "rank": self.spec.place.rank,
             "world_size": self.spec.place.world_size,
@@ -198,7 +244,7 @@ class Rank:
 
 def is_lost_peer(error: BaseException) -> bool:
     """Return whether the error is the echo of another rank's end."""
-    if isinstance(error, (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)):
+    if isinstance(error, (*_ECHOES, PeerFailed)):
         return True
     if type(error) is not RuntimeError or not _came_out_of_torch(error):
         return False

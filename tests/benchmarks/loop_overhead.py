@@ -1,142 +1,168 @@
-"""What the training loop costs per batch, against a bare PyTorch loop over the same data.
+"""What the training loop costs per batch, against bare PyTorch loops over the same data.
 
-    python -m tests.benchmarks.loop_overhead [batches]
+    python -m tests.benchmarks.loop_overhead [--quick] [--rivals FOLDER]
 
-One CPU rank, one thread, a tiny model, metrics and journal on; validation and checkpoint left out.
-The last line is JSON.
+One CPU thread for each rank; a tiny step, where the loop is what one sees, and one of about 5 ms.
+Contenders take turns, round after round; what counts is the median of the ratios to the bare loop
+that ran in the same process just before or after (loop_contender.py). Those that are not installed
+are left out. `--rivals` measures them in an environment in that folder, and makes it if it is not
+there: Determined's pins do not agree with ours. The last line is JSON.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import site
+import subprocess
 import sys
-import tempfile
-import time
+import venv
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-from torch import nn
+from tests.benchmarks.loop_contender import OURS
+from tests.benchmarks.loop_rivals import RIVALS
 
-from det_jupyter import core
-from det_jupyter.config import Length, parse_config
-from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, Trainer
-from det_jupyter.records import FirstStep, Progress
-from det_jupyter.wire import Capsule, GangPlan
-from det_jupyter.worker.journal import Journal
-
-ROUNDS = 7
-BATCH_SIZE = 32
-DATA = torch.utils.data.TensorDataset(torch.randn(4096, 16), torch.randn(4096, 1))
-
-
-def make_model() -> nn.Module:
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
+ROOT = Path(__file__).parents[2]
+PACKAGES = ["accelerate", "lightning", "determined==0.38.1", "tensorboard", "appdirs"]
+WORDS = {
+    "ours": "ours, metrics",
+    "ours_timings": "ours, metrics and timings",
+    "ours_ddp": "ours on 2 ranks, against bare DDP",
+    "accelerate": "accelerate",
+    "lightning": "Lightning",
+    "determined": "Determined, TensorBoard off",
+    "determined_tensorboard": "Determined, TensorBoard on",
+}
 
 
-class TinyTrial(PyTorchTrial):
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.model = context.wrap_model(make_model())
-        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.01))
+@dataclass
+class Size:
+    """How much is measured: of each step how many batches, and how often."""
 
-    def build_training_data_loader(self) -> DataLoader:
-        return DataLoader(DATA, BATCH_SIZE, shuffle=True)
-
-    def build_validation_data_loader(self) -> DataLoader:
-        return DataLoader(DATA, 4096)
-
-    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
-        x, y = batch
-        loss = nn.functional.mse_loss(self.model(x), y)
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
-        return {"loss": loss}
-
-    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
-        return {"error": 0.0}
+    batches: dict[str, int]
+    rounds: int
 
 
-class TimedJournal(Journal):
-    """A journal that knows when training began and ended."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.first_step_at = self.last_progress_at = 0.0
-
-    def write(self, record: Any) -> None:
-        super().write(record)
-        if isinstance(record, FirstStep):
-            self.first_step_at = time.perf_counter()
-        elif isinstance(record, Progress):
-            self.last_progress_at = time.perf_counter()
+FULL = Size({"tiny": 3000, "5ms": 300}, rounds=9)
+QUICK = Size({"tiny": 200, "5ms": 100}, rounds=1)
 
 
-def ours(batches: int) -> float:
-    """Return microseconds per batch in our loop, from the first step to the last report."""
-    with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
-        journal = train(batches, Path(folder))
-    return (journal.last_progress_at - journal.first_step_at) / batches * 1e6
+@dataclass
+class Process:
+    """A contender's process, and its times by step: pairs of bare and own."""
+
+    name: str
+    popen: subprocess.Popen[str]
+    times: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for its next answer; it has none if it failed."""
+        assert self.popen.stdout is not None
+        line = self.popen.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"absent": "it failed, see above"}
+        return answer
+
+    def measure(self, step: str, batches: int) -> None:
+        """Have it train once more."""
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(f"{step} {batches}\n")
+        self.popen.stdin.flush()
+        answer = self.answer()
+        self.times.setdefault(step, []).append((answer["bare"], answer["own"]))
+
+    def ratio(self, step: str) -> float:
+        """Return the median of own times by bare times."""
+        return median(own / bare for bare, own in self.times[step])
 
 
-def train(batches: int, folder: Path) -> TimedJournal:
-    """Train one batch more than is timed, and return the journal."""
-    length = Length("batches", batches + 1)
-    document = {
-        "entrypoint": "TinyTrial",
-        "hyperparameters": {"global_batch_size": BATCH_SIZE},
-        "searcher": {"name": "single", "metric": "error", "max_length": length.to_document()},
-    }
-    config = parse_config(document, default_seed=1)
-    plan = GangPlan(
-        allocation_id="1.1.1",
-        experiment_id=1,
-        trial_id=1,
-        run=1,
-        python=sys.executable,
-        cwd=str(folder),
-        slots=[],
-        config=config.to_document(),
-        hparams=config.hyperparameters,
-        seed=1,
-        capsule=Capsule(entrypoint="TinyTrial", payload="", sources=""),
-        target=length.to_document(),
-    )
-    journal = TimedJournal(folder / "journal-0")
-    context = core.init(checkpoint_storage=folder / "checkpoints", sink=journal, length=length)
-    Trainer(TinyTrial, plan, config, context, torch.device("cpu")).run()
-    return journal
+@contextmanager
+def started(name: str, python: str) -> Iterator[Process]:
+    """Start a contender; ending its input ends it."""
+    with subprocess.Popen(
+        [python, "-m", "tests.benchmarks.loop_contender", name],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as popen:
+        yield Process(name, popen)
 
 
-def bare(batches: int) -> float:
-    """Return microseconds per batch in a loop without anything around it."""
-    model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = torch.utils.data.DataLoader(DATA, BATCH_SIZE, shuffle=True)
-    done, began = 0, time.perf_counter()
-    while done < batches:
-        for x, y in loader:
-            loss = nn.functional.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            done += 1
-            if done == batches:
-                break
-    return (time.perf_counter() - began) / batches * 1e6
+def rivals_python(folder: Path) -> str:
+    """Return the interpreter of the rivals' environment; make it if it is not there.
+
+    It sees our packages behind its own, so that all train with the same torch.
+    """
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        ours = next(folder.glob("lib/python*/site-packages")) / "ours.pth"
+        ours.write_text("\n".join(site.getsitepackages()) + "\n")
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        subprocess.run(
+            [*install, "--constraint", str(ROOT / "constraints.txt"), *PACKAGES], check=True
+        )
+    return str(python)
+
+
+def measured(size: Size, pythons: dict[str, str]) -> list[Process]:
+    """Measure contenders in turn; the interpreter of each is given."""
+    with ExitStack() as on_exit:
+        found = [on_exit.enter_context(started(*item)) for item in pythons.items()]
+        present = []
+        for process in found:
+            answer = process.answer()
+            if "absent" in answer:
+                print(f"{WORDS[process.name]}: left out ({answer['absent']})")
+            else:
+                present.append(process)
+        for step, batches in size.batches.items():
+            for _ in range(size.rounds):
+                for process in present:
+                    process.measure(step, batches)
+        return present
+
+
+def show(processes: list[Process]) -> dict[str, float]:
+    """Print the table, and return the ratios by the names that they have in the JSON line."""
+    print(f"{'':36}{'step':>6}{'bare us':>10}{'own us':>10}{'ratio':>8}{'range':>16}")
+    ratios = {}
+    for process in processes:
+        for step, pairs in process.times.items():
+            bare, own = (median(times) for times in zip(*pairs, strict=True))
+            each = sorted(own / bare for bare, own in pairs)
+            spread = f"{each[0]:.3f}-{each[-1]:.3f}"
+            name = WORDS[process.name]
+            ratio = process.ratio(step)
+            print(f"{name:36}{step:>6}{bare:10.1f}{own:10.1f}{ratio:8.3f}{spread:>16}")
+            ratios[_key(process.name, step)] = round(ratio, 4)
+    return ratios
+
+
+def _key(name: str, step: str) -> str:
+    """The aims are for our loop with everything on: those have the short names."""
+    if name == "ours_timings":
+        return f"ratio_{step}"
+    if name == "ours_ddp":
+        return "ratio_ddp" if step == "tiny" else f"ratio_ddp_{step}"
+    return f"ratio_{step}_{'metrics' if name == 'ours' else name}"
 
 
 def main() -> None:
-    batches = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
-    torch.set_num_threads(1)
-    bare(200)
-    ours(200)
-    pairs = [(bare(batches), ours(batches)) for _ in range(ROUNDS)]
-    bare_us, ours_us = (median(times) for times in zip(*pairs, strict=True))
-    print(f"bare loop  {bare_us:6.1f} us per batch\nours       {ours_us:6.1f} us per batch")
-    ratio = median(mine / plain for plain, mine in pairs)
-    print(json.dumps({"bare_us": bare_us, "ours_us": ours_us, "ratio": ratio}))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a look at it, in seconds")
+    parser.add_argument("--rivals", type=Path, metavar="FOLDER", help="their environment")
+    parser.add_argument("--only", nargs="+", choices=WORDS, default=list(WORDS))
+    options = parser.parse_args()
+    theirs = rivals_python(options.rivals) if options.rivals else sys.executable
+    pythons = dict.fromkeys(OURS, sys.executable) | dict.fromkeys(RIVALS, theirs)
+    wanted = {name: python for name, python in pythons.items() if name in options.only}
+    print(json.dumps(show(measured(QUICK if options.quick else FULL, wanted))))
 
 
 if __name__ == "__main__":

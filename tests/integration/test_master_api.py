@@ -92,6 +92,7 @@ def test_the_contract_is_published(http: httpx.Client) -> None:
         "/feed?experiment_id=99",
         "/trials/99",
         "/trials/99/logs",
+        "/trials/99/timings",
     ],
 )
 def test_what_does_not_exist_is_not_found(http: httpx.Client, path: str) -> None:

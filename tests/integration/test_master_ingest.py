@@ -11,7 +11,8 @@ import pytest
 from det_jupyter.errors import Conflict, ProtocolMismatch
 from det_jupyter.master.ingest import MAX_LINE, printed_lines
 from det_jupyter.master.service import restore_machine
-from det_jupyter.records import CheckpointSaved, Record, to_line
+from det_jupyter.master.store import Store
+from det_jupyter.records import BatchTimings, CheckpointSaved, Record, to_line
 from det_jupyter.wire import RunReport, State
 from tests.integration.master_support import (
     AGENT,
@@ -182,6 +183,54 @@ def test_what_was_reported_after_the_checkpoint_is_void_in_the_next_run(bench: B
     view = bench.service.trial(1)
     assert view.steps_completed == 20
     assert view.progress == pytest.approx(0.2)
+
+
+def timings(first: int, durations: list[int]) -> BatchTimings:
+    """Return how long each batch from `first` on took."""
+    records = [32] * len(durations)
+    return BatchTimings(at=1.0, first=first, records=records, durations_ns={"batch": durations})
+
+
+def test_timings_are_stored_once_and_are_no_metrics(bench: Bench) -> None:
+    chunk = make_chunk([started(), timings(1, [500, 400]), timings(3, [300]), timings(4, [])])
+    bench.report(chunk)
+    bench.report(chunk)
+    first, second = bench.store.timings(1, after=0, limit=10)
+    assert (first.first, first.records) == (1, [32, 32])
+    assert first.durations_ns == {"batch": [500, 400]}
+    assert second.durations_ns == {"batch": [300]}
+    assert bench.store.timings(1, after=0, limit=1) == [first]
+    assert bench.store.timings(1, after=first.id, limit=10) == [second]
+    assert bench.metrics() == []
+    assert bench.service.trial(1).steps_completed == 0
+
+
+def test_timings_of_batches_that_are_trained_anew_are_void(bench: Bench) -> None:
+    checkpoint = CheckpointSaved(
+        at=1.0, uuid="u", steps_completed=2, path="/c", size_bytes=1, metadata={}
+    )
+    records = [started(), checkpoint, timings(1, [1, 2, 3]), timings(4, [4])]
+    bench.report(make_chunk(records), gang_exited(lost=True))
+    (kept,) = bench.store.timings(1, after=0, limit=10)
+    assert (kept.first, kept.records, kept.durations_ns) == (1, [32, 32], {"batch": [1, 2]})
+
+
+def test_timings_are_deleted_with_their_experiment(bench: Bench) -> None:
+    bench.report(make_chunk([started(), timings(1, [1])]))
+    for _ in bench.store.delete_experiment(1, [1]):
+        pass
+    assert bench.store.timings(1, after=0, limit=10) == []
+
+
+def test_a_database_from_before_there_were_timings_opens(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite3"
+    Store(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE timings")
+    db.close()
+    store = Store(path)
+    assert store.timings(1, after=0, limit=10) == []
+    store.close()
 
 
 def test_a_run_that_nobody_knows_is_closed_and_its_bytes_are_passed_over(bench: Bench) -> None:

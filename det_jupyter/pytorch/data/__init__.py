@@ -1,0 +1,20 @@
+"""Loading data: a recipe for loaders, and each rank's stream of its parts of global batches."""
+
+from det_jupyter.pytorch.data.division import Share
+from det_jupyter.pytorch.data.loader import DataLoader
+from det_jupyter.pytorch.data.moving import TorchData, data_length, to_device
+from det_jupyter.pytorch.data.opening import open_training, open_validation
+from det_jupyter.pytorch.data.streams import BatchStream
+from det_jupyter.pytorch.samplers import adapt_batch_sampler
+
+__all__ = [
+    "BatchStream",
+    "DataLoader",
+    "Share",
+    "TorchData",
+    "adapt_batch_sampler",
+    "data_length",
+    "open_training",
+    "open_validation",
+    "to_device",
+]

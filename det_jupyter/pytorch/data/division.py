@@ -1,0 +1,108 @@
+"""How a global batch, all ranks' records of one step, is divided among the ranks.
+
+    batch sizes 3, 3, 2, 2          rank 0   rank 1   rank 2   rank 3
+    a full batch, 10 records        0 1 2    3 4 5    6 7      8 9
+    a short one, 5 records          0 1      2        3        4
+    a short one, 2 records          0        1        (0 1)    (0 1)
+
+Each rank has contiguous rows, in the order of ranks. A short batch, the last of a pass, is divided
+as evenly as the ranks' batch sizes allow. A rank that gets none of it is given a stand-in in
+training (in brackets), so that it can take part in the exchange of gradients; it counts as no
+records.
+
+Pure: knows neither datasets nor samplers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+Indices: TypeAlias = torch.Tensor | range | list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a rank has of one global batch.
+
+    Args:
+        records: This rank's; 0 if its batch is a stand-in.
+        total: All ranks'.
+    """
+
+    records: int
+    total: int
+
+
+class Part(NamedTuple):
+    """A rank's part of one global batch, not yet loaded.
+
+    Args:
+        indices: Of the records, in the dataset.
+        share: How many of them count, and how many the whole batch has.
+        step: Position of the global batch in the whole training.
+        begin: The first of these rows in the global batch.
+    """
+
+    indices: Indices
+    share: Share
+    step: int
+    begin: int
+
+
+class Division:
+    """Cuts one rank's part out of global batches.
+
+    Args:
+        batch_sizes: Every rank's, in the order of ranks.
+        rank: The one whose parts these are.
+    """
+
+    def __init__(self, batch_sizes: Sequence[int], rank: int) -> None:
+        self.batch_sizes = tuple(batch_sizes)
+        self.rank = rank
+        self.size = len(self.batch_sizes)
+        self.total = sum(self.batch_sizes)
+        begin = sum(self.batch_sizes[:rank])
+        own = self.batch_sizes[rank]
+        self._full = begin, begin + own, Share(own, self.total)
+
+    def rows(self, total: int) -> tuple[int, int, Share]:
+        """Return where the rank's rows of a batch of `total` begin and end, and its share."""
+        if total == self.total:
+            return self._full
+        counts = divide(total, self.batch_sizes)
+        records = counts[self.rank]
+        if not records:
+            return 0, min(total, self.batch_sizes[self.rank]), Share(0, total)
+        begin = sum(counts[: self.rank])
+        return begin, begin + records, Share(records, total)
+
+    def deal(self, batches: Sequence[list[int]]) -> tuple[list[int], Share]:
+        """Return which of a group of whole batches, at most one for each rank, is the rank's."""
+        total = sum(map(len, batches))
+        if self.rank < len(batches):
+            own = batches[self.rank]
+            return own, Share(len(own), total)
+        return batches[-1], Share(0, total)
+
+
+def divide(total: int, limits: Sequence[int]) -> list[int]:
+    """Return how many of `total` rows each rank gets: evenly, but no rank more than its limit.
+
+    >>> divide(5, [3, 3, 2, 2]), divide(2, [3, 3, 2, 2]), divide(9, [8, 1, 8])
+    ([2, 1, 1, 1], [1, 1, 0, 0], [4, 1, 4])
+    """
+    counts = [0] * len(limits)
+    left = min(total, sum(limits))
+    while left:
+        open_ranks = [rank for rank, limit in enumerate(limits) if counts[rank] < limit]
+        each, more = divmod(left, len(open_ranks))
+        for place, rank in enumerate(open_ranks):
+            given = min(limits[rank] - counts[rank], each + (place < more))
+            counts[rank] += given
+            left -= given
+    return counts

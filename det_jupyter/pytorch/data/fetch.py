@@ -1,0 +1,164 @@
+"""Loading one batch: the records, put together, with random draws that depend on the batch alone.
+
+What a dataset or its collate function draws from the global generators (Python's, numpy's,
+torch's on the CPU) comes from streams seeded for (seed, global batch, first row of the rank's
+part). So it depends neither on the number of loader workers, nor on which of them loads the batch,
+nor on where a run was paused; and with no workers it leaves the rank's own generators alone. On a
+different number of ranks the parts begin at other rows, so the draws differ there (the records do
+not). What it draws from generators of its own making is its own affair.
+
+Swapping generators costs 60 us a batch, which is spared for datasets that are known to draw
+nothing. Records of plain tensors are not put together one by one, but picked in one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import (
+    ConcatDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
+
+from det_jupyter.pytorch.data.division import Indices
+from det_jupyter.pytorch.rng import derive_seed, drawing_from, seed_cpu
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Rows(list[int]):
+    """Record indices on their way to a worker, with the place of their batch in the stream."""
+
+    step = 0
+    begin = 0
+
+    @classmethod
+    def of(cls, indices: Indices, step: int, begin: int = 0) -> Rows:
+        """Return rows of any indices."""
+        rows = cls(_listed(indices))
+        rows.step, rows.begin = step, begin
+        return rows
+
+
+class Fetch:
+    """A dataset as torch's loader sees it: asked for rows, it returns a whole batch.
+
+    Args:
+        dataset: The user's, with `__getitem__`, and perhaps `__getitems__`.
+        collate_fn: The user's; None for torch's.
+        seed: What is drawn while loading depends on it.
+    """
+
+    def __init__(self, dataset: Any, collate_fn: Collate | None, seed: int) -> None:
+        self.dataset = dataset
+        self.seed = derive_seed("workers", seed)
+        self._collate = collate_fn or default_collate
+        is_plain = self._collate is default_collate
+        self._is_quiet = is_plain and draws_nothing(dataset)
+        self._columns = Columns.of(dataset) if is_plain else None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def __getitems__(self, rows: Rows) -> Any:
+        return self.load(rows, rows.step, rows.begin)
+
+    def __getattr__(self, name: str) -> Any:
+        # Users reach for attributes of their dataset through the loader's `dataset`.
+        if name.startswith("__") or name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def load(self, indices: Indices, step: int, begin: int) -> Any:
+        """Return the batch of these records, at this place in the stream."""
+        if self._columns is not None:
+            return self._columns.pick(indices)
+        if self._is_quiet:
+            return self._load(_listed(indices))
+        seed = derive_seed("batch", self.seed, step, begin)
+        if get_worker_info() is not None:  # a worker's generators are nobody else's
+            seed_cpu(seed)
+            return self._load(_listed(indices))
+        with drawing_from(seed):
+            return self._load(_listed(indices))
+
+    def _load(self, indices: list[int]) -> Any:
+        fetch = getattr(self.dataset, "__getitems__", None)
+        records = fetch(indices) if fetch else [self.dataset[index] for index in indices]
+        return self._collate(records)
+
+
+class Columns:
+    """The tensors of a TensorDataset, perhaps of a subset of one."""
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...], chosen: torch.Tensor | None) -> None:
+        self._tensors = tensors
+        self._chosen = chosen  # where each record of the subset is
+
+    @classmethod
+    def of(cls, dataset: Any) -> Columns | None:
+        """Return the dataset's columns; None if it is of another kind."""
+        chosen: torch.Tensor | None = None
+        while type(dataset) is Subset:
+            try:
+                inner = torch.as_tensor(dataset.indices, dtype=torch.int64)
+            except (TypeError, ValueError, RuntimeError):
+                return None  # they are no numbers
+            chosen = inner if chosen is None else inner[chosen]
+            dataset = dataset.dataset
+        if type(dataset) is not TensorDataset or not all(map(_is_simple, dataset.tensors)):
+            return None
+        return cls(dataset.tensors, chosen)
+
+    def pick(self, indices: Indices) -> list[torch.Tensor]:
+        """Return copies of the rows, as torch's collate function puts them together."""
+        if isinstance(indices, range) and self._chosen is None and indices.step == 1:
+            rows = slice(indices.start, indices.stop)
+            return [tensor[rows].clone() for tensor in self._tensors]
+        if not isinstance(indices, torch.Tensor):
+            indices = torch.tensor(indices, dtype=torch.int64)
+            indices = indices if self._chosen is None else self._chosen[indices]
+            return [tensor[indices] for tensor in self._tensors]  # a user's may be negative
+        if self._chosen is not None:
+            indices = self._chosen[indices]
+        return [
+            tensor.index_select(0, indices) if tensor.is_cpu else tensor[indices]
+            for tensor in self._tensors
+        ]
+
+
+def draws_nothing(dataset: Any) -> bool:
+    """Return whether loading a record is known to draw no random numbers."""
+    kind = type(dataset)
+    if kind is Subset:
+        return draws_nothing(dataset.dataset)
+    if kind in (ConcatDataset, StackDataset):
+        parts = dataset.datasets
+        return all(map(draws_nothing, parts.values() if isinstance(parts, dict) else parts))
+    return kind in (TensorDataset, torch.Tensor, numpy.ndarray, list, tuple, range)
+
+
+def as_is(batch: Any) -> Any:
+    """Collate nothing: the batch is one already."""
+    return batch
+
+
+def _is_simple(tensor: torch.Tensor) -> bool:
+    is_dense = tensor.layout == torch.strided and not tensor.is_quantized
+    return type(tensor) is torch.Tensor and is_dense
+
+
+def _listed(indices: Indices) -> list[int]:
+    if isinstance(indices, list):
+        return indices
+    return indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)

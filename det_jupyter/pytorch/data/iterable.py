@@ -1,0 +1,166 @@
+"""Iterable datasets: every rank, and every worker of it, reads the same stream of records.
+
+    records of a pass    0 1 2 3 4 5 6 7 8 9 ...      global batches of 4, two ranks
+    rank 0               0 1     4 5     8 ...        collates its rows of each batch
+    rank 1                   2 3     6 7   9 ...
+    its worker w of n    collates batch k if k % n == w
+
+The stream is read with generators seeded for (seed, pass), so that all readers see the same
+records in the same order, and the order does not depend on the number of workers. torch's worker
+info is hidden from the dataset while it is read, or it might shard by itself. That each reader
+reads everything is the price: a dataset that shards itself (by rank and worker) belongs into a
+plain torch loader. A stream need not know its length. A pass that ends is followed by the next;
+to continue after a pause, what was trained is read again, though not collated.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data._utils import worker as torch_worker
+
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data.division import Division, Share
+from det_jupyter.pytorch.data.fetch import Collate
+from det_jupyter.pytorch.data.order import tell_epoch
+from det_jupyter.pytorch.rng import RngStream, derive_seed, drawing_from
+
+Loaded = tuple[Any, int, int]  # a batch, its records, those of the global batch
+
+
+class Reader(IterableDataset[Any]):
+    """One rank's batches of an iterable dataset, as torch's loader reads them.
+
+    Args:
+        dataset: The user's.
+        collate_fn: The user's; None for torch's.
+        division: Of global batches among the ranks.
+        drop_last: Leave out a short last batch.
+        seed: Determines what is drawn while reading and collating.
+        skip: The global batch to begin with.
+        repeat: Go on with the next pass when one ends, for ever. Else there are no stand-ins.
+        deliver: Makes what is yielded of a batch, the rank's records in it, and all ranks'.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Collate | None,
+        division: Division,
+        *,
+        drop_last: bool,
+        seed: int,
+        skip: int = 0,
+        repeat: bool = False,
+        deliver: Callable[[Any, int, int], Any] | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self._collate = collate_fn or default_collate
+        self._division = division
+        self._drop_last = drop_last
+        self._seed = seed
+        self._skip = skip
+        self._repeat = repeat
+        self._deliver = deliver or _loaded
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        for place, (step, records, begin, share) in enumerate(self._parts()):
+            if place % workers == worker:
+                batch = self._collated(records, step, begin)
+                yield self._deliver(batch, share.records, share.total)
+
+    def batches_per_pass(self) -> int | None:
+        """Return the number of global batches in a pass; None if the dataset does not tell."""
+        try:
+            records = len(self.dataset)
+        except (TypeError, NotImplementedError):
+            return None
+        batches, rest = divmod(records, self._division.total)
+        return batches + (rest > 0 and not self._drop_last)
+
+    def _parts(self) -> Iterator[tuple[int, list[Any], int, Share]]:
+        step = pass_idx = 0
+        while True:
+            first = step
+            for rows in self._read_pass(pass_idx):
+                begin, end, share = self._division.rows(len(rows))
+                if step >= self._skip and (share.records or self._repeat):
+                    yield step, rows[begin:end], begin, share
+                step += 1
+            if not self._repeat:
+                return
+            if step == first:
+                raise ConfigError([self._describe_end(pass_idx)])
+            self._check_length(step - first, pass_idx)
+            pass_idx += 1
+
+    def _read_pass(self, pass_idx: int) -> Iterator[list[Any]]:
+        stream = RngStream(derive_seed("order", self._seed, pass_idx))
+        with stream.in_use(), _worker_info_hidden():
+            tell_epoch(self.dataset, pass_idx)
+            iterator = iter(self.dataset)
+        while True:
+            with stream.in_use(), _worker_info_hidden():
+                rows = list(islice(iterator, self._division.total))
+            is_short = len(rows) < self._division.total
+            if rows and not (is_short and self._drop_last):
+                yield rows
+            if is_short:
+                return
+
+    def _collated(self, records: list[Any], step: int, begin: int) -> Any:
+        if self._collate is default_collate:
+            return default_collate(records)
+        with drawing_from(derive_seed("batch", "workers", self._seed, step, begin)):
+            return self._collate(records)
+
+    def _describe_end(self, pass_idx: int) -> str:
+        name = type(self.dataset).__name__
+        where = f"build_training_data_loader: rank {self._division.rank}"
+        if pass_idx == 0:
+            which = f" of {self._division.total} records" if self._drop_last else ""
+            return f"{where}: {name} yields no batch{which}, expected at least one in a pass"
+        return (
+            f"{where}: {name} yields nothing in pass {pass_idx}, after it did in earlier ones; "
+            "its __iter__ has to begin anew each time it is called"
+        )
+
+    def _check_length(self, batches: int, pass_idx: int) -> None:
+        expected = self.batches_per_pass()
+        is_told = pass_idx > 0 or self._division.rank > 0
+        info = get_worker_info()
+        if expected in (None, batches) or is_told or (info is not None and info.id > 0):
+            return
+        warnings.warn(
+            f"{type(self.dataset).__name__}: __len__ makes {expected} global batches, but a pass "
+            f"has {batches}; epochs are counted by __len__, and drift over the passes",
+            stacklevel=2,
+        )
+
+
+class SizedReader(Reader):
+    """A reader that knows the length of a pass, for `len(loader)`."""
+
+    def __len__(self) -> int:
+        return self.batches_per_pass() or 0
+
+
+def _loaded(batch: Any, records: int, total: int) -> Loaded:
+    return batch, records, total
+
+
+@contextmanager
+def _worker_info_hidden() -> Iterator[None]:
+    info = torch_worker._worker_info
+    torch_worker._worker_info = None
+    try:
+        yield
+    finally:
+        torch_worker._worker_info = info

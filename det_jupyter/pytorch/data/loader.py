@@ -1,0 +1,210 @@
+"""The data loader: a recipe, from which each rank makes a stream of its own batches.
+
+Training and validation open it with `open_training` and `open_validation`, which cut the data into
+global batches (see division.py and order.py for the order, fetch.py for what random draws depend
+on, iterable.py for datasets without indices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import IterableDataset, Sampler
+
+from det_jupyter.pytorch.data.checks import problems_of_order, problems_of_workers
+from det_jupyter.pytorch.data.dealing import Dealt
+from det_jupyter.pytorch.data.division import Division
+from det_jupyter.pytorch.data.fetch import Fetch, as_is
+from det_jupyter.pytorch.data.iterable import Reader, SizedReader
+from det_jupyter.pytorch.data.order import Order
+from det_jupyter.pytorch.data.workers import InitWorker, shut_down
+from det_jupyter.pytorch.rng import derive_seed
+
+
+class DataLoader:
+    """Describes how to load a dataset, with the arguments of torch's own DataLoader.
+
+    Outside of a training run it can be iterated like any loader: one pass, all of it.
+
+    What is guaranteed in training, given the same seed: every rank sees its rows of the same
+    global batches, whatever the number of ranks, of workers, and of pauses. What the dataset and
+    the collate function draw from Python's, numpy's and torch's global generators is the same for
+    any number of workers and after any pause, on the same number of ranks. A sampler that the
+    user gives is asked for up to 4096 indices ahead, and draws from generators of its own pass.
+
+    Args:
+        dataset: Map-style, or a torch IterableDataset (read by every rank, see iterable.py).
+        batch_size: Records of this rank in a global batch.
+
+    Raises:
+        ValueError: The arguments contradict each other, or the dataset cannot be sharded.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        sampler: Sampler[int] | Iterable[int] | None = None,
+        batch_sampler: Sampler[list[int]] | Iterable[list[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+    ) -> None:
+        if batch_size is None and batch_sampler is not None:
+            batch_size = 1  # what torch takes to mean the same
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.collate_fn = collate_fn
+        self.order = Order(
+            dataset=dataset,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            drop_last=drop_last,
+        )
+        # Pinning is for copies to a device; without one torch would only warn.
+        self.pin_memory = pin_memory and torch.cuda.is_available()
+        self.persistent_workers = persistent_workers
+        self._generator = generator
+        self._worker_arguments: dict[str, Any] = {
+            "timeout": timeout,
+            "multiprocessing_context": multiprocessing_context,
+            "prefetch_factor": prefetch_factor,
+            "persistent_workers": persistent_workers,
+        }
+        self._worker_init_fn = worker_init_fn
+        self._passes_begun = 0
+        self._kept: dict[Any, TorchDataLoader[Any]] = {}
+        arguments = {"num_workers": num_workers} | self._worker_arguments
+        problems = [*problems_of_order(self.order), *problems_of_workers(arguments)]
+        if problems:
+            raise ValueError("\n".join(f"DataLoader: {problem}" for problem in problems))
+
+    @property
+    def is_iterable(self) -> bool:
+        """Whether the dataset can only be read from its beginning."""
+        return isinstance(self.dataset, IterableDataset)
+
+    def __len__(self) -> int:
+        """Return the number of batches in one pass of one rank alone."""
+        batches = self.batches_per_pass()
+        if batches is None:
+            raise TypeError(f"DataLoader: {type(self.order.source).__name__} has no __len__")
+        return batches
+
+    def __iter__(self) -> Iterator[Any]:
+        seed = derive_seed("pass", torch.initial_seed(), self._passes_begun)
+        self._passes_begun += 1
+        return iter(self.get_data_loader(seed=seed))
+
+    def get_data_loader(
+        self,
+        repeat: bool = False,
+        skip: int = 0,
+        num_replicas: int = 1,
+        rank: int = 0,
+        seed: int = 0,
+    ) -> TorchDataLoader[Any]:
+        """Return a torch loader of one rank's batches, dealt as Determined deals them.
+
+        Batch i of the stream goes whole to rank `i % num_replicas`. This is for code that shards
+        by itself; training divides each global batch instead, see `open_training`. With an
+        IterableDataset, each rank gets its rows of each batch here too.
+
+        Args:
+            repeat: Go on with the next pass when one ends, for ever.
+            skip: Batches of this rank to leave out.
+            num_replicas: How many ranks share the stream.
+            rank: Which of them this is.
+            seed: Determines the order (a `generator` given to the recipe does so instead).
+        """
+        seed = self.effective_seed(seed)
+        if self.is_iterable:
+            division = Division([self.batch_size] * num_replicas, rank)
+            reader = self.reader(division, seed=seed, skip=skip, repeat=repeat, deliver=_batch)
+            return self.torch_loader(reader, seed, batch_size=None)
+        batches = Dealt(
+            self.order, seed=seed, repeat=repeat, skip=skip, num_replicas=num_replicas, rank=rank
+        )
+        return self.torch_loader(self.fetch(seed), seed, batch_sampler=batches)
+
+    def effective_seed(self, seed: int) -> int:
+        """Return what determines the order: the seed, unless a `generator` was given."""
+        return seed if self._generator is None else self._generator.initial_seed()
+
+    def batches_per_pass(self) -> int | None:
+        """Return the number of batches in a pass of one rank; None if it is not known."""
+        if self.is_iterable:
+            return self.reader(Division([self.batch_size], 0), seed=0).batches_per_pass()
+        return self.order.batches_per_pass(Division([self.batch_size], 0))
+
+    def fetch(self, seed: int) -> Fetch:
+        """Return what loads a batch of a map-style dataset."""
+        return Fetch(self.dataset, self.collate_fn, seed)
+
+    def reader(
+        self,
+        division: Division,
+        *,
+        seed: int,
+        skip: int = 0,
+        repeat: bool = False,
+        deliver: Callable[[Any, int, int], Any] | None = None,
+    ) -> Reader:
+        """Return what reads the batches of an iterable dataset."""
+        kind = SizedReader if hasattr(self.dataset, "__len__") else Reader
+        return kind(
+            self.dataset,
+            self.collate_fn,
+            division,
+            drop_last=self.order.drop_last,
+            seed=seed,
+            skip=skip,
+            repeat=repeat,
+            deliver=deliver,
+        )
+
+    def torch_loader(
+        self, dataset: Fetch | Reader, seed: int, **batching: Any
+    ) -> TorchDataLoader[Any]:
+        """Return a torch loader, with this recipe's workers, of what yields whole batches."""
+        return TorchDataLoader(
+            dataset,  # type: ignore[arg-type]  # a Fetch is asked for batches, not for records
+            num_workers=self.num_workers,
+            collate_fn=as_is,
+            pin_memory=self.pin_memory,
+            worker_init_fn=InitWorker(self.dataset, self._worker_init_fn),
+            # Without a generator torch would draw the workers' base seed from the global one.
+            generator=torch.Generator().manual_seed(derive_seed("loader", seed)),
+            **self._worker_arguments,
+            **batching,
+        )
+
+    def kept_loader(self, key: Any, make: Callable[[], TorchDataLoader[Any]]) -> Any:
+        """Return the loader made earlier for this key, whose workers live on, or make it."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def close(self) -> None:
+        """End the workers that live on between validations (`persistent_workers`)."""
+        while self._kept:
+            shut_down(self._kept.popitem()[1]._iterator)
+
+
+def _batch(batch: Any, records: int, total: int) -> Any:
+    return batch

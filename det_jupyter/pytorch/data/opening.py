@@ -1,0 +1,180 @@
+"""Opening the data: the ranks agree once on what a global batch is, then each goes by itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data.division import Division
+from det_jupyter.pytorch.data.loader import DataLoader
+from det_jupyter.pytorch.data.plain import PlainStream
+from det_jupyter.pytorch.data.streams import BatchStream, RecipeStream
+
+_TRAINING = "build_training_data_loader"
+_VALIDATION = "build_validation_data_loader"
+
+
+def open_training(
+    loader: DataLoader | Iterable[Any],
+    distributed: DistributedContext,
+    *,
+    seed: int,
+    skip: int,
+    batch_length: Callable[[Any], int],
+) -> BatchStream:
+    """Return this rank's training batches, repeated for ever. Collective.
+
+    Args:
+        loader: A DataLoader, whose global batches are divided among the ranks; or any other
+            iterable of batches, which is each rank's own (see plain.py).
+        distributed: The ranks.
+        seed: Determines the order; the same on all ranks.
+        skip: The global batches that were trained before.
+        batch_length: Tells the records of a batch that a loader of another kind yields.
+
+    Raises:
+        ConfigError: The ranks' loaders do not fit together, or there is no data. Raised on all
+            ranks, unless only iterating can tell that a rank has none.
+    """
+    facts = _agree(_TRAINING, loader, distributed, seed)
+    if not isinstance(loader, DataLoader):
+        return PlainStream(
+            loader,
+            rank=distributed.rank,
+            size=distributed.size,
+            seed=seed,
+            batches_per_epoch=_shortest(facts),
+            batch_length=batch_length,
+            skip=skip,
+            repeat=True,
+        )
+    division = Division([fact.batch_size for fact in facts], distributed.rank)
+    stream = RecipeStream(loader, division, seed=seed, skip=skip, repeat=True)
+    if stream.batches_per_epoch == 0:
+        raise ConfigError([loader.order.describe_empty(division)])
+    return stream
+
+
+def open_validation(
+    loader: DataLoader | Iterable[Any],
+    distributed: DistributedContext,
+    *,
+    seed: int,
+    batch_length: Callable[[Any], int],
+) -> BatchStream:
+    """Return this rank's share of one pass over the validation data. Collective.
+
+    Ranks may have different numbers of batches, and none at all: the last global batch of a
+    DataLoader is divided among as many ranks as it has records. Any other iterable is each rank's
+    own, and all of it is evaluated. The stream can be iterated again for the next validation.
+
+    Args:
+        loader: As in `open_training`.
+        distributed: The ranks.
+        seed: Determines the order; the same on all ranks.
+        batch_length: Tells the records of a batch that a loader of another kind yields.
+
+    Raises:
+        ConfigError: The ranks' loaders do not fit together.
+    """
+    facts = _agree(_VALIDATION, loader, distributed, seed)
+    if isinstance(loader, DataLoader):
+        division = Division([fact.batch_size for fact in facts], distributed.rank)
+        return RecipeStream(loader, division, seed=seed, skip=0, repeat=False)
+    return PlainStream(
+        loader,
+        rank=distributed.rank,
+        size=distributed.size,
+        seed=seed,
+        batches_per_epoch=_length(loader),
+        batch_length=batch_length,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What one rank's loader is, as far as it concerns the others."""
+
+    kind: str
+    batch_size: int = 1
+    length: int | None
+    order: str = ""
+    seed: int = 0
+
+    @classmethod
+    def of(cls, loader: Any, seed: int) -> _Facts:
+        kind = f"{type(loader).__module__}.{type(loader).__qualname__}"
+        if not isinstance(loader, DataLoader):
+            return cls(kind=kind, length=_length(loader))
+        order = loader.order
+        named = {"sampler": order.sampler, "batch_sampler": order.batch_sampler}
+        samplers = {name: type(it).__name__ for name, it in named.items() if it is not None}
+        options = {"shuffle": order.shuffle, "drop_last": order.drop_last} | samplers
+        return cls(
+            kind=f"{kind} of a {type(loader.dataset).__name__}",
+            batch_size=loader.batch_size,
+            length=_length(loader.dataset) if loader.is_iterable else order.length(),
+            order=", ".join(f"{name}={value}" for name, value in options.items()),
+            seed=loader.effective_seed(seed),
+        )
+
+
+def _agree(
+    where: str, loader: Any, distributed: DistributedContext, seed: int
+) -> Sequence[_Facts]:
+    """Return the facts of every rank's loader, which fit together. Collective."""
+    facts = distributed.allgather(_Facts.of(loader, seed))
+    is_ours = isinstance(loader, DataLoader)
+    words = {"kind": "the loader", "order": "the order", "seed": "the seed of the order"}
+    if is_ours:
+        words["length"] = "the number of records"
+    problems = []
+    for name, word in words.items():
+        values = [getattr(fact, name) for fact in facts]
+        odd = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+        if odd is not None:
+            problems.append(
+                f"{where}: {word} is {values[0]} on rank 0 and {values[odd]} on rank {odd}; "
+                "all ranks have to build the same (only batch_size may differ)"
+            )
+    if not problems and not isinstance(loader, Iterable):
+        problems = [f"{where}: got {loader!r}, expected a det_jupyter.pytorch.DataLoader"]
+    if not problems and not is_ours and where == _TRAINING:
+        problems = _problems_of_lengths([fact.length for fact in facts])
+    if problems:
+        raise ConfigError(problems)
+    return facts
+
+
+def _problems_of_lengths(lengths: Sequence[int | None]) -> list[str]:
+    """Return what forbids training with loaders of these lengths; warn of what does not."""
+    empty = [rank for rank, length in enumerate(lengths) if length == 0]
+    if empty:
+        return [
+            f"{_TRAINING}: the loader of rank {rank} has no batches, expected at least one"
+            for rank in empty
+        ]
+    if len(set(lengths)) > 1:
+        named = ", ".join(f"rank {rank} has {length}" for rank, length in enumerate(lengths))
+        warnings.warn(
+            f"{_TRAINING}: the ranks' loaders differ in length: {named}; every pass ends with the "
+            "shortest, and what the others have beyond it is not trained",
+            stacklevel=4,
+        )
+    return []
+
+
+def _shortest(facts: Sequence[_Facts]) -> int | None:
+    lengths = [fact.length for fact in facts]
+    return None if None in lengths else min(length for length in lengths if length is not None)
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None

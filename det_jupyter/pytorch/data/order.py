@@ -1,0 +1,217 @@
+"""The order of the records: which ones each pass has, one after another, in global batches.
+
+    one pass        the dataset's records: in order, shuffled, or as the user's sampler has them
+    [cut]           into global batches; the last may be short, or is dropped
+    [repeat]        pass after pass (training)
+    [skip]          what was trained before a pause
+
+The order is a function of the seed alone. A shuffled pass is a permutation drawn for (seed, pass),
+and a user's sampler draws from generators seeded for (seed, pass), the same on every rank. So
+every rank works out the whole division by itself, and any position can be found again by counting.
+A user's batch sampler is dealt instead of cut: batch i of a pass goes whole to rank `i % size`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data.division import Division, Part
+from det_jupyter.pytorch.rng import RngStream, derive_seed
+
+T = TypeVar("T")
+
+# Swapping generator states costs 0.1 ms, so a user's sampler is asked for this many indices (or
+# batches of them) at once.
+_INDICES_PER_SWAP = 4096
+_BATCHES_PER_SWAP = 64
+
+# These keep nothing from one pass to the next, unless a generator of their own does.
+_STATELESS = (SequentialSampler, RandomSampler, WeightedRandomSampler, SubsetRandomSampler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The order of a dataset's records. The arguments are those of torch's DataLoader."""
+
+    dataset: Any
+    batch_size: int
+    shuffle: bool
+    sampler: Iterable[int] | None
+    batch_sampler: Iterable[list[int]] | None
+    drop_last: bool
+
+    def length(self) -> int | None:
+        """Return the records in a pass (batches, of a batch sampler); None if it does not tell."""
+        try:
+            return len(self.source)
+        except (TypeError, NotImplementedError):
+            return None
+
+    @property
+    def source(self) -> Any:
+        """What decides how long a pass is."""
+        if self.batch_sampler is not None:
+            return self.batch_sampler
+        return self.dataset if self.sampler is None else self.sampler
+
+    def batches_per_pass(self, division: Division) -> int | None:
+        """Return the number of global batches in a pass; None if the sampler does not tell."""
+        length = self.length()
+        if length is None:
+            return None
+        per_batch = division.total if self.batch_sampler is None else division.size
+        batches, rest = divmod(length, per_batch)
+        return batches + (rest > 0 and not self.drop_last)
+
+    @property
+    def can_jump(self) -> bool:
+        """Whether a pass can be made without those before it: a user's sampler may count them."""
+        if self.batch_sampler is not None:
+            inner = getattr(self.batch_sampler, "sampler", None)
+            return type(self.batch_sampler) is BatchSampler and _is_stateless(inner)
+        return self.sampler is None or _is_stateless(self.sampler)
+
+    def batches(self, seed: int, pass_idx: int) -> Iterator[list[int]]:
+        """Return the batches of one pass as Determined has them, each for one rank."""
+        if self.batch_sampler is not None:
+            return self._drawn(self.batch_sampler, seed, pass_idx, _BATCHES_PER_SWAP)
+        indices = self._indices(seed, pass_idx)
+        listed = indices.tolist() if isinstance(indices, torch.Tensor) else indices
+        return iter(BatchSampler(listed, self.batch_size, self.drop_last))
+
+    def parts(self, division: Division, *, seed: int, skip: int, repeat: bool) -> Iterator[Part]:
+        """Yield a rank's part of each global batch, from one on.
+
+        Args:
+            division: Of global batches among the ranks.
+            seed: Determines the order.
+            skip: The global batch to begin with, counted from the first of the first pass.
+            repeat: Go on with the next pass when one ends, for ever.
+
+        Raises:
+            ConfigError: A pass that is to be repeated has no batches.
+        """
+        pass_idx, step = 0, 0
+        per_pass = self.batches_per_pass(division)
+        if repeat and per_pass and self.can_jump:
+            pass_idx = skip // per_pass
+            step = pass_idx * per_pass
+        while True:
+            begin = step
+            # Cut ones cost nothing to leave out; drawn ones have to be drawn.
+            jump = max(0, skip - step) if self.sampler is None else 0
+            for part in self._parts_of_pass(division, seed, pass_idx, step, jump):
+                step = part.step + 1
+                if part.step >= skip:
+                    yield part
+            if not repeat:
+                return
+            if step == begin:
+                raise ConfigError([self.describe_empty(division)])
+            pass_idx += 1
+
+    def describe_empty(self, division: Division) -> str:
+        """Say why there is nothing to train with."""
+        length, name = self.length(), type(self.dataset).__name__
+        if self.drop_last and length:
+            return (
+                f"build_training_data_loader: {name} has {length} records, fewer than the global "
+                f"batch of {division.total}, and drop_last leaves none; "
+                "expected at least one batch in a pass"
+            )
+        source = self.source
+        what = name if source is self.dataset else f"{type(source).__name__} of {name}"
+        return f"build_training_data_loader: {what} has no records, expected at least one"
+
+    def _parts_of_pass(
+        self, division: Division, seed: int, pass_idx: int, step: int, jump: int
+    ) -> Iterator[Part]:
+        """Yield the parts of a pass that begins at `step`; the first `jump` may be left out."""
+        if self.batch_sampler is not None:
+            drawn = self._drawn(self.batch_sampler, seed, pass_idx, _BATCHES_PER_SWAP)
+            return _deal(drawn, division, step)
+        indices = self._indices(seed, pass_idx)
+        if isinstance(indices, (torch.Tensor, range)):
+            return _cut(indices, division, step, jump, drop_last=self.drop_last)
+        return _cut_drawn(indices, division, step, drop_last=self.drop_last)
+
+    def _indices(self, seed: int, pass_idx: int) -> torch.Tensor | range | Iterator[int]:
+        if self.sampler is not None:
+            return self._drawn(self.sampler, seed, pass_idx, _INDICES_PER_SWAP)
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(derive_seed("order", seed, pass_idx))
+            return torch.randperm(len(self.dataset), generator=generator)
+        return range(len(self.dataset))
+
+    def _drawn(self, source: Iterable[T], seed: int, pass_idx: int, per_swap: int) -> Iterator[T]:
+        """Iterate over a user's sampler while it draws from a stream of this pass's own."""
+        stream = RngStream(derive_seed("order", seed, pass_idx))
+        with stream.in_use():
+            tell_epoch(source, pass_idx)
+            iterator = iter(source)
+        while True:
+            with stream.in_use():
+                chunk = list(islice(iterator, per_swap))
+            yield from chunk
+            if len(chunk) < per_swap:
+                return
+
+
+def tell_epoch(source: object, pass_idx: int) -> None:
+    """Call `set_epoch`, which samplers and datasets have that shuffle by themselves."""
+    for shuffled in (source, getattr(source, "sampler", None)):
+        set_epoch = getattr(shuffled, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(pass_idx)
+
+
+def _cut(
+    indices: torch.Tensor | range, division: Division, step: int, jump: int, *, drop_last: bool
+) -> Iterator[Part]:
+    total, length = division.total, len(indices)
+    for offset in range(jump * total, length, total):
+        rows = min(total, length - offset)
+        if rows < total and drop_last:
+            return
+        begin, end, share = division.rows(rows)
+        yield Part(indices[offset + begin : offset + end], share, step + offset // total, begin)
+
+
+def _cut_drawn(
+    indices: Iterator[int], division: Division, step: int, *, drop_last: bool
+) -> Iterator[Part]:
+    while rows := list(islice(indices, division.total)):
+        if len(rows) < division.total and drop_last:
+            return
+        begin, end, share = division.rows(len(rows))
+        yield Part(rows[begin:end], share, step, begin)
+        step += 1
+
+
+def _deal(batches: Iterator[list[int]], division: Division, step: int) -> Iterator[Part]:
+    while group := list(islice(batches, division.size)):
+        if not all(group):
+            problem = f"batch {step * division.size + group.index([])} has no records"
+            raise ConfigError([f"DataLoader: batch_sampler: {problem}, expected at least one"])
+        own, share = division.deal(group)
+        yield Part(own, share, step, min(division.rank, len(group) - 1))
+        step += 1
+
+
+def _is_stateless(sampler: object) -> bool:
+    return isinstance(sampler, range) or (
+        type(sampler) in _STATELESS and getattr(sampler, "generator", None) is None
+    )

@@ -1,0 +1,126 @@
+"""Loaders that are not ours: a torch DataLoader, a list of batches, anything one can iterate.
+
+Each rank iterates its own, pass after pass, and whoever wrote it sees to it that the ranks' data
+differ (`set_epoch` is called before each pass, on the loader, its samplers and its dataset, where
+there is one). Nobody knows here what the other ranks' batches hold, so each rank weighs the same:
+`total` is `records * size`. If the loaders have lengths, a pass is as long as the shortest of
+them; else each rank begins its own next pass when one ends.
+
+A pass begins with generators seeded for (seed, rank, pass), from which torch's shuffling samplers
+take their order, so that a paused run continues with the same order: what was trained is loaded
+again and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from itertools import islice
+from typing import Any
+
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data.division import Share
+from det_jupyter.pytorch.data.order import tell_epoch
+from det_jupyter.pytorch.data.workers import shut_down
+from det_jupyter.pytorch.rng import RngStream, derive_seed
+
+
+class PlainStream:
+    """The batches of a loader that is not ours.
+
+    Args:
+        loader: Any iterable of batches.
+        rank: This rank.
+        size: How many ranks there are.
+        seed: Determines what a pass begins with.
+        batches_per_epoch: Of one pass; None if the loader has no length.
+        batch_length: Tells a batch's records.
+        skip: Batches to drop.
+        repeat: Go on with the next pass when one ends, for ever.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        *,
+        rank: int,
+        size: int,
+        seed: int,
+        batches_per_epoch: int | None,
+        batch_length: Callable[[Any], int],
+        skip: int = 0,
+        repeat: bool = False,
+    ) -> None:
+        self.batches_per_epoch = batches_per_epoch
+        self._loader = loader
+        self._rank = rank
+        self._size = size
+        self._seed = derive_seed("plain", seed, rank)
+        self._batch_length = batch_length
+        self._skip = skip
+        self._repeat = repeat
+        self._running: Any = None
+
+    def __iter__(self) -> Iterator[tuple[Any, Share]]:
+        for batch in self._batches():
+            records = self._batch_length(batch)
+            yield batch, Share(records, records * self._size)
+
+    def close(self) -> None:
+        """End the workers of the pass that is running, unless they serve later validations."""
+        iterator, self._running = self._running, None
+        if not getattr(self._loader, "persistent_workers", False):
+            shut_down(iterator)
+        elif self._repeat:
+            shut_down(iterator)
+            self._loader._iterator = None  # type: ignore[attr-defined]  # or torch would wake them
+
+    def _batches(self) -> Iterator[Any]:
+        step = pass_idx = 0
+        while True:
+            first = step
+            for batch in islice(self._pass(pass_idx, step), self.batches_per_epoch):
+                if step >= self._skip:
+                    yield batch
+                step += 1
+            if not self._repeat:
+                return
+            if step == first:
+                raise ConfigError([self._describe_end(step)])
+            pass_idx += 1
+
+    def _pass(self, pass_idx: int, step: int) -> Iterator[Any]:
+        stream = RngStream(derive_seed(self._seed, pass_idx))
+        with stream.in_use():
+            for shuffled in self._with_epochs():
+                tell_epoch(shuffled, pass_idx)
+            self._running = iterator = iter(self._loader)
+            # With no workers, torch's samplers draw when the first batch is asked for.
+            batches = list(islice(iterator, 1))
+        yield from batches
+        while batches:
+            step += 1
+            # What is loaded again must not disturb the generators that were restored.
+            with stream.in_use() if step < self._skip else nullcontext():
+                batches = list(islice(iterator, 1))
+            yield from batches
+
+    def _with_epochs(self) -> list[Any]:
+        loader = self._loader
+        sampler, batch_sampler = (getattr(loader, name, None) for name in _SAMPLERS)
+        return [loader, batch_sampler, getattr(loader, "dataset", None)] + (
+            [] if sampler is getattr(batch_sampler, "sampler", None) else [sampler]
+        )
+
+    def _describe_end(self, step: int) -> str:
+        where = f"build_training_data_loader: rank {self._rank}"
+        name = type(self._loader).__name__
+        if step == 0:
+            return f"{where}: the {name} has no batches, expected at least one"
+        return (
+            f"{where}: the {name} ended after {step} batches and yields nothing when it is "
+            f"iterated again; return one that begins anew, or train for {step} batches at most"
+        )
+
+
+_SAMPLERS = ("sampler", "batch_sampler")

@@ -1,0 +1,174 @@
+"""A rank's stream of batches out of a recipe: loaded here or by workers, each with its share.
+
+    order or reader  ->  [workers]  ->  (batch, share)
+
+With workers, torch asks for the parts of the coming batches ahead of time; their shares wait in a
+queue, and meet their batches when these arrive, for torch keeps the order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Sampler
+
+from det_jupyter.pytorch.data.division import Division, Part, Share
+from det_jupyter.pytorch.data.fetch import Rows
+from det_jupyter.pytorch.data.loader import DataLoader
+from det_jupyter.pytorch.data.moving import pin
+from det_jupyter.pytorch.data.workers import shut_down
+
+
+class BatchStream(Protocol):
+    """One rank's batches, from some step on.
+
+    A training's stream never ends; a validation's is one pass, and can be iterated again.
+    """
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """The global batches of one pass; None if the data has no length."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Share]]:
+        """Yield each batch, not moved to any device, and the rank's share of its global batch."""
+
+    def close(self) -> None:
+        """End the loader's workers. May be called again."""
+
+
+class RecipeStream:
+    """The batches of a DataLoader.
+
+    Args:
+        recipe: The loader.
+        division: Of its global batches among the ranks.
+        seed: Determines the order and what is drawn.
+        skip: The global batch to begin with.
+        repeat: Train: go on for ever, with stand-ins where a rank gets no records. Else one pass,
+            in which such a rank has no batch.
+    """
+
+    def __init__(
+        self, recipe: DataLoader, division: Division, *, seed: int, skip: int, repeat: bool
+    ) -> None:
+        self._recipe = recipe
+        self._division = division
+        self._seed = recipe.effective_seed(seed)
+        self._skip = skip
+        self._repeat = repeat
+        self._running: list[Any] = []  # torch's iterators, which own the workers
+        self._keeps_workers = recipe.persistent_workers and not repeat
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """The global batches of one pass; None if the data has no length."""
+        recipe = self._recipe
+        if recipe.is_iterable:
+            return recipe.reader(self._division, seed=self._seed).batches_per_pass()
+        return recipe.order.batches_per_pass(self._division)
+
+    def __iter__(self) -> Iterator[tuple[Any, Share]]:
+        recipe = self._recipe
+        if recipe.is_iterable:
+            return self._told(self._read())
+        return self._told(
+            self._load_here() if recipe.num_workers == 0 else self._load_in_workers()
+        )
+
+    def close(self) -> None:
+        """End the loader's workers, unless they are kept for the next validation."""
+        for iterator in list(self._running):
+            self._end(iterator)
+
+    def _load_here(self) -> Iterator[tuple[Any, Share]]:
+        load, pins = self._recipe.fetch(self._seed).load, self._recipe.pin_memory
+        for indices, share, step, begin in self._parts():
+            batch = load(indices, step, begin)
+            yield (pin(batch) if pins else batch), share
+
+    def _load_in_workers(self) -> Iterator[tuple[Any, Share]]:
+        def make() -> TorchDataLoader[Any]:
+            recipe = self._recipe
+            queued = _Queued(self)
+            return recipe.torch_loader(recipe.fetch(self._seed), self._seed, batch_sampler=queued)
+
+        loader = self._loader(make)
+        queued = loader.batch_sampler
+        assert isinstance(queued, _Queued)
+        for batch in self._run(loader):
+            yield batch, queued.shares.popleft()
+
+    def _read(self) -> Iterator[tuple[Any, Share]]:
+        recipe = self._recipe
+        reader = recipe.reader(
+            self._division, seed=self._seed, skip=self._skip, repeat=self._repeat
+        )
+        if recipe.num_workers == 0:
+            for batch, records, total in reader:
+                yield (pin(batch) if recipe.pin_memory else batch), Share(records, total)
+            return
+        loader = self._loader(lambda: recipe.torch_loader(reader, self._seed, batch_size=None))
+        for batch, records, total in self._run(loader):
+            yield batch, Share(records, total)
+
+    def _loader(self, make: Any) -> TorchDataLoader[Any]:
+        if not self._keeps_workers:
+            loader: TorchDataLoader[Any] = make()
+            return loader
+        key = (self._division.batch_sizes, self._division.rank, self._seed)
+        kept: TorchDataLoader[Any] = self._recipe.kept_loader(key, make)
+        return kept
+
+    def _run(self, loader: TorchDataLoader[Any]) -> Iterator[Any]:
+        iterator = iter(loader)
+        self._running.append(iterator)
+        try:
+            yield from iterator
+        finally:
+            self._end(iterator)
+
+    def _end(self, iterator: Any) -> None:
+        if iterator in self._running:
+            self._running.remove(iterator)
+            if not self._keeps_workers:
+                shut_down(iterator)
+
+    def _parts(self) -> Iterator[Part]:
+        parts = self._recipe.order.parts(
+            self._division, seed=self._seed, skip=self._skip, repeat=self._repeat
+        )
+        if self._repeat:
+            return parts
+        return (part for part in parts if part.share.records)
+
+    def _told(self, batches: Iterator[tuple[Any, Share]]) -> Iterator[tuple[Any, Share]]:
+        """Yield the batches; an error says which of them it was."""
+        step = self._skip
+        try:
+            for step, loaded in enumerate(batches, self._skip + 1):  # noqa: B007  # for the error
+                yield loaded
+        except Exception as error:
+            recipe, rank = self._recipe, self._division.rank
+            workers = f" in {recipe.num_workers} workers" if recipe.num_workers else ""
+            error.add_note(
+                f"This was while rank {rank} loaded batch {step} of "
+                f"{type(recipe.dataset).__name__}{workers}."
+            )
+            raise
+
+
+class _Queued(Sampler[list[int]]):
+    """Gives torch the rows of each batch, and queues their shares."""
+
+    def __init__(self, stream: RecipeStream) -> None:
+        self._stream = stream
+        self.shares: deque[Share] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.shares.clear()
+        for indices, share, step, begin in self._stream._parts():
+            self.shares.append(share)
+            yield Rows.of(indices, step, begin)

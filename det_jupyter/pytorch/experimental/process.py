@@ -1,0 +1,322 @@
+"""Batch inference: all ranks together process every record of a dataset once.
+
+    each round    rank r processes batch `first + r`, if there is one (shares.py)
+    now and then  the ranks agree whether to leave (agreement.py)
+    at intervals, and when they leave or are done:
+                  on_checkpoint_start; the chief makes one checkpoint of the position, of what the
+                  processors wrote since the last one, and of what their reducers have counted
+
+A record's effects and the fact that it is done become visible in the same moment (outputs.py). So
+whatever ends a run, the next one goes on with the first record whose effects are not there, and
+none counts twice or not at all. What a processor does elsewhere (a database, a web service) is not
+undone: batches since the last checkpoint are processed again after a kill.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from det_jupyter import core
+from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.agreement import Agreement
+from det_jupyter.pytorch.experimental.outputs import REDUCERS, Workspace, open_workspace
+from det_jupyter.pytorch.experimental.processor import (
+    TorchBatchProcessor,
+    TorchBatchProcessorContext,
+    get_default_device,
+)
+from det_jupyter.pytorch.experimental.shares import (
+    Batches,
+    count_batches,
+    find_problems,
+    make_loader,
+)
+from det_jupyter.pytorch.experimental.tallies import Tallies
+from det_jupyter.pytorch.settling import run_on_chief, settle
+
+_KEY = "batch_inference"  # in a checkpoint's metadata
+_METADATA_VERSION = 1
+_begun_in: core.Context | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a batch inference ended.
+
+    Args:
+        finished: All batches are done; else this run was asked to leave, and another goes on.
+        batches: How many batches of the dataset are done.
+        metrics: What the reducers came to; empty if it is not finished.
+        path: Folder of the newest checkpoint, with what was written.
+    """
+
+    finished: bool
+    batches: int
+    metrics: dict[str, Any]
+    path: Path
+
+
+def torch_batch_process(
+    batch_processor_cls: type[TorchBatchProcessor],
+    dataset: Any,
+    batch_size: int | None = None,
+    max_batches: int | None = None,
+    checkpoint_interval: int = 5,
+    dataloader_kwargs: Mapping[str, Any] | None = None,
+    distributed_context: DistributedContext | None = None,
+    *,
+    latest_checkpoint: str | Path | None = None,
+) -> Outcome:
+    """Process every record of the dataset once, on all ranks together. Collective.
+
+    Call it in a function that an experiment's `entrypoint` names, in a script under torchrun, or
+    in a plain notebook (one rank). Batches are taken in order, and whole: rank r has every
+    `size`-th. In an experiment it goes on by itself where an earlier run came to. If it returns
+    because the experiment was paused, return from the function.
+
+    Args:
+        batch_processor_cls: What to do with a batch.
+        dataset: Has a length, and records by number.
+        batch_size: Records of a batch; by default 1.
+        max_batches: Stop after so many batches of the dataset.
+        checkpoint_interval: Batches that each rank processes between two checkpoints.
+        dataloader_kwargs: More arguments of torch's DataLoader, such as num_workers.
+        distributed_context: The ranks of a script; by default what torch.distributed knows.
+        latest_checkpoint: Outside of experiments: the folder of a checkpoint to go on from.
+
+    Raises:
+        ConfigError: Arguments that cannot work, all of them at once; or they do not fit the
+            checkpoint.
+    """
+    arguments = dict(dataloader_kwargs or {})
+    problems = [
+        *_find_problems(batch_processor_cls, batch_size, max_batches, checkpoint_interval),
+        *find_problems(dataset, arguments),
+    ]
+    if problems:
+        raise ConfigError([f"torch_batch_process: {problem}" for problem in problems])
+    context = _find_context(distributed_context)
+    _begin(context)
+    if batch_size is None:
+        batch_size = 1
+        if context.distributed.is_chief:
+            warnings.warn("torch_batch_process: batch_size is 1; give a larger one", stacklevel=2)
+    batches = count_batches(dataset, batch_size, max_batches, arguments)
+    start = _Start.of(context, latest_checkpoint, batches)
+    with open_workspace(context.checkpoint, context.distributed, start.done) as workspace:
+        inference = _Inference(batch_processor_cls, context, batches, workspace, start)
+        return inference.run(dataset, arguments, checkpoint_interval)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """Where a run begins: after so many batches, with the results in this folder."""
+
+    done: int = 0
+    path: Path | None = None
+
+    @classmethod
+    def of(cls, context: core.Context, given: str | Path | None, batches: Batches) -> _Start:
+        """Return where to go on from.
+
+        Raises:
+            ConfigError: The checkpoint is of other data, or other batches.
+        """
+        known = context.info.latest_checkpoint if context.info else None
+        path = Path(known.path) if known else Path(given) if given is not None else None
+        saved = core.read_metadata(path).get(_KEY) if path is not None else None
+        if saved is None:  # there is none, or the function has saved one of its own before
+            return cls()
+        present = {"records": batches.records, "batch_size": batches.batch_size}
+        problems = [
+            f"{path}: it is of {name} {saved[name]}, now it is {value}; start a new experiment"
+            for name, value in present.items()
+            if saved[name] != value
+        ]
+        if problems:
+            raise ConfigError([f"torch_batch_process: {problem}" for problem in problems])
+        return cls(done=saved["done"], path=path)
+
+
+class _Inference:
+    """One run, on one rank."""
+
+    def __init__(
+        self,
+        processor_class: type[TorchBatchProcessor],
+        context: core.Context,
+        batches: Batches,
+        workspace: Workspace,
+        start: _Start,
+    ) -> None:
+        self._core = context
+        self._distributed = context.distributed
+        self._batches = batches
+        self._workspace = workspace
+        self._done = start.done
+        self._saved = start.done
+        self._path = start.path
+        device = get_default_device(context)
+        self._tallies = Tallies(context.distributed, device)
+        self._context = TorchBatchProcessorContext(
+            context, device, workspace.outputs, self._tallies
+        )
+        self._processor = processor_class(self._context)
+        if start.path is not None:
+            self._tallies.restore(start.path / REDUCERS)
+
+    def run(self, dataset: Any, arguments: Mapping[str, Any], interval: int) -> Outcome:
+        """Process what is left, save, and return how that ended."""
+        size, total = self._distributed.size, self._batches.total
+        own = range(self._done + self._distributed.rank, total, size)
+        loader = iter(make_loader(dataset, self._batches, own, arguments))
+        try:
+            is_finished = self._process_rounds(loader, interval)
+        finally:
+            del loader  # ends its workers, which os._exit would leave behind
+        metrics = self._finish() if is_finished else {}
+        assert self._path is not None
+        return Outcome(finished=is_finished, batches=self._done, metrics=metrics, path=self._path)
+
+    def _process_rounds(self, loader: Iterator[Any], interval: int) -> bool:
+        """Process batches until all are done (True), or the run was asked to leave (False)."""
+        size, total = self._distributed.size, self._batches.total
+        agreement = Agreement(self._distributed, self._core.preempt, steps_completed=0)
+        starts = range(self._done, total, size)
+        for round_number, first in enumerate(starts, start=1):
+            if (index := first + self._distributed.rank) < total:
+                self._process(next(loader), index)
+            self._done = min(first + size, total)
+            self._core.train.note_steps(self._done)
+            is_last = round_number == len(starts)
+            is_due = round_number % interval == 0 and not is_last
+            if is_due or round_number == agreement.due_at:
+                agreement.measure(round_number)
+                leaves = agreement.exchange(round_number, wants_stop=False).leave
+                leaves = leaves and not is_last
+                if is_due or leaves:
+                    self._save()
+                self._report_progress()
+                if leaves:
+                    self._core.preempt.acknowledge_preemption_signal()
+                    return False
+        return True
+
+    def _process(self, batch: Any, index: int) -> None:
+        self._tallies.took_part = True
+        with torch.no_grad():
+            self._processor.process_batch(batch, index)
+
+    def _finish(self) -> dict[str, Any]:
+        """Save for the last time, unless an earlier run did, and report. Collective."""
+        if self._path is None or self._saved < self._done:
+            self._save(is_last=True)
+        metrics = self._tallies.reduce()
+        if self._distributed.is_chief and metrics:
+            self._core.train.report_validation_metrics(self._done, metrics)
+        self._report_progress()
+        return metrics
+
+    def _report_progress(self) -> None:
+        if self._distributed.is_chief:
+            total = max(self._done, self._batches.total)  # max_batches may be lower than before
+            self._core.train.report_progress(self._done / total, self._done)
+
+    def _save(self, *, is_last: bool = False) -> None:
+        """Make what was processed since the last checkpoint count. Collective."""
+        settle(self._distributed, lambda: self._flush(is_last=is_last), len, on_chief=False)
+        # A path that only the chief knows: checkpoints are named as they are made.
+        self._path = run_on_chief(self._distributed, self._commit)
+        self._saved = self._done
+
+    def _flush(self, *, is_last: bool) -> None:
+        self._processor.on_checkpoint_start()
+        if is_last:
+            self._processor.on_finish()
+        self._tallies.save(self._workspace.reducers)
+
+    def _commit(self) -> Path:
+        batches = self._batches
+        described = {
+            "version": _METADATA_VERSION,
+            "done": self._done,
+            "total": batches.total,
+            "batch_size": batches.batch_size,
+            "records": batches.records,
+            "sources": self._context.sources,
+        }
+        return self._workspace.commit(
+            self._core.checkpoint,
+            batches=range(self._saved, self._done),
+            previous=self._path,
+            metadata={"steps_completed": self._done, _KEY: described},
+        )
+
+
+def _find_problems(
+    processor_class: Any, batch_size: Any, max_batches: Any, checkpoint_interval: Any
+) -> list[str]:
+    problems = []
+    is_class = isinstance(processor_class, type)
+    if not is_class or not issubclass(processor_class, TorchBatchProcessor):
+        name = getattr(processor_class, "__name__", repr(processor_class))
+        problems.append(
+            f"batch_processor_cls: got {name}, expected a class derived from TorchBatchProcessor"
+        )
+    numbers = {"batch_size": batch_size, "max_batches": max_batches}
+    given = {name: value for name, value in numbers.items() if value is not None}
+    for name, value in {**given, "checkpoint_interval": checkpoint_interval}.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            problems.append(f"{name}: got {value!r}, expected a whole number from 1 on")
+    return problems
+
+
+def _begin(context: core.Context) -> None:
+    """Refuse a second inference in one experiment: a checkpoint holds the position of one."""
+    global _begun_in
+    if context.info is not None and _begun_in is context:
+        raise ConfigError(
+            [
+                "torch_batch_process: this function has called it already, and an experiment "
+                "keeps the position of one; submit another experiment for the second"
+            ]
+        )
+    _begun_in = context
+
+
+def _find_context(distributed: DistributedContext | None) -> core.Context:
+    """Return the rank's context, that of the surrounding `with core.init()`, or a new one."""
+    context = core.current()
+    if context is None:
+        return core.init(distributed=distributed or _torchrun_ranks())
+    if distributed is not None and distributed.size != context.distributed.size:
+        raise ConfigError(
+            [
+                f"torch_batch_process: distributed_context has {distributed.size} ranks, the "
+                f"context of this process has {context.distributed.size}; leave it out"
+            ]
+        )
+    return context
+
+
+def _torchrun_ranks() -> DistributedContext | None:
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return None
+    if not dist.is_initialized():
+        raise ConfigError(
+            [
+                f"torch_batch_process: torchrun has started {size} ranks; call "
+                "torch.distributed.init_process_group() first"
+            ]
+        )
+    return DistributedContext.from_torch_distributed()

@@ -1,0 +1,158 @@
+"""What a user writes for batch inference, and what that is given. Knows nothing of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from det_jupyter import core
+from det_jupyter.paths import data_dir
+from det_jupyter.pytorch.data import to_device
+from det_jupyter.pytorch.experimental.tallies import Tallies
+from det_jupyter.pytorch.metric_reducer import MetricReducer
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class TorchBatchProcessorContext:
+    """What a processor is given, on each rank.
+
+    Attributes:
+        device: Where this rank computes.
+        distributed: This rank's place, and collectives.
+    """
+
+    def __init__(
+        self, context: core.Context, device: torch.device, outputs: Path, tallies: Tallies
+    ) -> None:
+        self.device = device
+        self.distributed = context.distributed
+        self.sources: list[str] = []  # what was told with report_task_using_…
+        self._core = context
+        self._outputs = outputs
+        self._tallies = tallies
+        self._unmovable: set[type] = set()
+
+    def get_hparams(self) -> dict[str, Any]:
+        """Return the experiment's hyperparameters; none in a plain script or notebook."""
+        return dict(self._core.info.hparams) if self._core.info else {}
+
+    def get_distributed_rank(self) -> int:
+        """Return this rank."""
+        return self.distributed.rank
+
+    def get_distributed_size(self) -> int:
+        """Return how many ranks there are."""
+        return self.distributed.size
+
+    def to_device(self, data: Any) -> Any:
+        """Return the data on this rank's device: tensors and arrays in dicts, lists and tuples."""
+        return to_device(data, self.device, self._warn_unmovable)
+
+    def prepare_model_for_inference(self, model: Model) -> Model:
+        """Return the model on this rank's device, set to evaluate."""
+        return model.eval().to(self.device)
+
+    @contextmanager
+    def upload_path(self) -> Iterator[Path]:
+        """Give the folder to write results into, on this rank.
+
+        What is written there becomes a part of the next checkpoint, and only then counts: what is
+        left of an interval that did not come to its end vanishes. Between two checkpoints it is
+        one folder, so name files after the batch; it is empty again after a checkpoint.
+        """
+        self._outputs.mkdir(parents=True, exist_ok=True)
+        yield self._outputs
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = False,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Register a reducer and return what takes the values in; call it in `__init__`.
+
+        Its metric is reported as a validation metric at the end, over all records, whatever
+        pauses and kills were between.
+
+        Args:
+            reducer: A MetricReducer, or a function of the list of all values (then `update` of
+                what is returned takes one in).
+            name: Of its metric; None: it returns a dict of metrics.
+            for_training, for_validation: For processors written for Determined; not used.
+        """
+        return self._tallies.wrap(reducer, name)
+
+    def report_metrics(self, group: str, steps_completed: int, metrics: Mapping[str, Any]) -> None:
+        """Report metrics of any group now. Only the chief (rank 0) may."""
+        self._core.train.report_metrics(group, steps_completed, metrics)
+
+    def report_task_using_checkpoint(self, checkpoint: Any) -> None:
+        """Note, in the metadata of every checkpoint, which checkpoint the model is from."""
+        self.sources.append(f"checkpoint {getattr(checkpoint, 'uuid', checkpoint)}")
+
+    def report_task_using_model_version(self, model_version: Any) -> None:
+        """Note, in the metadata of every checkpoint, which model this is."""
+        name = getattr(model_version, "name", None) or model_version
+        self.sources.append(f"model {name}")
+
+    def get_tensorboard_path(self) -> Path:
+        """Return a folder for TensorBoard's files, of this rank alone; made if it is not there."""
+        info = self._core.info
+        root = info.data_dir if info else data_dir()
+        place = f"trial-{info.trial_id}" if info else "scripts"
+        folder = root / "tensorboard" / place / f"rank_{self.distributed.rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _warn_unmovable(self, kind: type) -> None:
+        if kind not in self._unmovable:
+            self._unmovable.add(kind)
+            print(f"to_device: cannot move a {kind.__name__}; left as it is")
+
+
+class TorchBatchProcessor:
+    """Derive from it, and define `__init__` and `process_batch`.
+
+    Args:
+        context: Keep it: `self.context = context`.
+    """
+
+    def __init__(self, context: TorchBatchProcessorContext) -> None:
+        raise NotImplementedError
+
+    def process_batch(self, batch: Any, batch_idx: int) -> None:
+        """Process a batch, without gradients.
+
+        Args:
+            batch: What the loader yields, on the host; `context.to_device` moves it.
+            batch_idx: The batch's number in the dataset: no other one has it, on any rank.
+        """
+        raise NotImplementedError
+
+    def on_checkpoint_start(self) -> None:
+        """Write what is still kept in memory into `upload_path`: a checkpoint follows.
+
+        Called on all ranks, also before the last checkpoint.
+        """
+
+    def on_finish(self) -> None:
+        """Write what there is to write at the end. Called once on all ranks, when all is done.
+
+        What is written into `upload_path` is in the last checkpoint.
+        """
+
+
+def get_default_device(core_context: core.Context) -> torch.device:
+    """Return where this rank computes: its slot's device; elsewhere a GPU, if there is one."""
+    if core_context.info is not None:
+        return core_context.info.device
+    if torch.cuda.is_available():
+        return torch.device("cuda", core_context.distributed.local_rank)
+    return torch.device("cpu")

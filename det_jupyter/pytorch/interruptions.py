@@ -1,0 +1,70 @@
+"""Interruptions at batches known beforehand, to prove that they change nothing.
+
+    DET_JUPYTER_INTERRUPT="pause@7 kill@15"
+
+The first run of the trial leaves after its batch 7 as if it were preempted; the second, which goes
+on from there, is killed by SIGKILL after batch 15, on every rank; the third is left in peace. So
+`experiment.verify_resume()` interrupts a trial; nothing else sets the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from det_jupyter.errors import ConfigError
+
+VARIABLE = "DET_JUPYTER_INTERRUPT"
+_ENTRY = re.compile(r"(pause|kill)@([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What happens to a run once it has trained so many batches, counted from the beginning."""
+
+    kind: Literal["pause", "kill"]
+    steps_completed: int
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], run: int) -> Interruption | None:
+        """Return the interruption of a run; None if it is left in peace.
+
+        Args:
+            environment: The rank's.
+            run: The number of the run, from 1.
+
+        Raises:
+            ConfigError: The variable is not understood.
+        """
+        entries = environment.get(VARIABLE, "").split()
+        matches = [_ENTRY.fullmatch(entry) for entry in entries]
+        wrong = [entry for entry, match in zip(entries, matches, strict=True) if not match]
+        if wrong:
+            raise ConfigError(
+                [f"{VARIABLE}: got {entry!r}, expected pause@N or kill@N" for entry in wrong]
+            )
+        if not 1 <= run <= len(matches):
+            return None
+        match = matches[run - 1]
+        assert match is not None
+        return cls(cast(Literal["pause", "kill"], match[1]), int(match[2]))
+
+    def is_due(self, steps_completed: int) -> bool:
+        """Return whether it happens after this batch."""
+        return steps_completed == self.steps_completed
+
+    def carry_out(self, *, is_chief: bool) -> None:
+        """Tell of it (on the chief); kill this process, or return so that the run can leave.
+
+        All ranks do so at the same batch, without a word between them.
+        """
+        if is_chief:
+            sys.stderr.write(f"{VARIABLE}: {self.kind}@{self.steps_completed}\n")
+            sys.stderr.flush()
+        if self.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)

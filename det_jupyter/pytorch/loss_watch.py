@@ -1,0 +1,74 @@
+"""Noticing a loss that is no longer a number, at the flush that reads the values anyway."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.mistakes import TrialMistake
+
+_ADVICE = (
+    "a lower learning rate, clipped gradients (clip_grads) or bf16 in place of fp16 often help; "
+    "torch.autograd.set_detect_anomaly(True) finds the operation it comes from"
+)
+
+
+class LossWatch:
+    """Looks for the first loss that is NaN or infinite: `loss`, and every metric named `...loss`.
+
+    It sees each rank's own values, because an average would not tell whose it was.
+
+    Args:
+        policy: `on_nan_loss` of the configuration. warn: tell it once in a run. stop: end the
+            trial, for trying again would come to the same.
+        distributed: The ranks.
+    """
+
+    def __init__(self, policy: Literal["warn", "stop"], distributed: DistributedContext) -> None:
+        self.policy = policy
+        self._distributed = distributed
+        self._has_warned = False
+
+    def look(
+        self,
+        names: Sequence[str],
+        values_RNB: torch.Tensor,
+        ranks: Sequence[int],
+        first_step: int,
+    ) -> None:
+        """Look at the values of a flush.
+
+        Args:
+            names: Of the metrics.
+            values_RNB: What these ranks computed, `[ranks, names, batches]`, on the CPU.
+            ranks: All ranks, in order: then all of them look at the same. Or this one alone.
+            first_step: `steps_completed` of the first of these batches.
+
+        Raises:
+            TrialMistake: There is such a loss, and the policy is to stop.
+        """
+        watched = [index for index, name in enumerate(names) if name.lower().endswith("loss")]
+        if self._has_warned or not watched:
+            return
+        is_bad_RNB = ~values_RNB[:, watched].isfinite()
+        if not is_bad_RNB.any():
+            return
+        batch, rank, name = is_bad_RNB.permute(2, 0, 1).nonzero()[0].tolist()  # the earliest batch
+        value = values_RNB[rank, watched[name], batch].item()
+        steps = first_step + batch
+        found = (
+            f"train_batch: rank {ranks[rank]}, batch {steps - 1}: {names[watched[name]]} is "
+            f"{value}, the first that is not finite (steps_completed {steps})"
+        )
+        if self.policy == "stop":
+            raise TrialMistake("train_batch", f"{found}; on_nan_loss is stop; {_ADVICE}")
+        self._has_warned = True
+        if len(ranks) == 1 or self._distributed.is_chief:
+            sys.stderr.write(
+                f"{found}; training goes on, and this is told once (`on_nan_loss: stop` in the "
+                f"configuration ends the trial instead); {_ADVICE}\n"
+            )

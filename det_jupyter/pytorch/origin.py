@@ -1,0 +1,152 @@
+"""Where a checkpoint comes from: what it takes to build its trial again, anywhere.
+
+    load_data.json         name of the class, hyperparameters, configuration, seed, ids
+    code/blobs/            the captured class: the blobs that the capsule in load_data.json names
+
+The blobs are hard links into the blob store where that is possible, so a hundred checkpoints of a
+trial that captured a large array hold it once. A trial whose class was not captured is named by
+module instead, and imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.errors import CheckpointError
+from det_jupyter.wire import Capsule, GangPlan
+
+LOAD_DATA_FILE = "load_data.json"
+CODE_FOLDER = "code"
+_FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a checkpoint says of the trial that it is of.
+
+    Args:
+        trial_class: `module:qualname`; of a captured class, the entrypoint.
+        hparams: Its hyperparameters; None if it was given none.
+        config: Its experiment's configuration; None if there is none.
+        seed: The trial's.
+        experiment_id, trial_id: None off the cluster.
+        capsule: The captured class; None if it was not captured.
+        blobs: Where the capsule's blobs are; None: they do not travel.
+    """
+
+    trial_class: str
+    hparams: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
+    seed: int | None = None
+    experiment_id: int | None = None
+    trial_id: int | None = None
+    capsule: Capsule | None = None
+    blobs: BlobStore | None = None
+
+    @classmethod
+    def of_plan(cls, plan: GangPlan, blobs: BlobStore | None) -> Origin:
+        """Return what a rank knows."""
+        return cls(
+            trial_class=plan.capsule.entrypoint,
+            hparams=plan.hparams,
+            config=plan.config,
+            seed=plan.seed,
+            experiment_id=plan.experiment_id,
+            trial_id=plan.trial_id,
+            capsule=plan.capsule,
+            blobs=blobs,
+        )
+
+    def write(self, path: Path) -> None:
+        """Write it into the folder of a checkpoint."""
+        load_data = {
+            "format": _FORMAT,
+            "trial_class": self.trial_class,
+            "capsule": self.capsule.model_dump(mode="json") if self.capsule else None,
+            "config": self.config,
+            "hparams": self.hparams,
+            "seed": self.seed,
+            "experiment_id": self.experiment_id,
+            "trial_id": self.trial_id,
+        }
+        text = json.dumps(load_data, indent=2, default=str)
+        (path / LOAD_DATA_FILE).write_text(text, encoding="utf-8")
+        if self.capsule is not None and self.blobs is not None:
+            _link_blobs(self.capsule, self.blobs, carried_blobs(path))
+
+    @classmethod
+    def read(cls, path: Path) -> Origin:
+        """Return what the folder of a checkpoint says.
+
+        Raises:
+            CheckpointError: It says nothing.
+        """
+        try:
+            load_data = json.loads((path / LOAD_DATA_FILE).read_text(encoding="utf-8"))
+            capsule = load_data["capsule"]
+            return cls(
+                trial_class=load_data["trial_class"],
+                hparams=load_data["hparams"],
+                config=load_data["config"],
+                seed=load_data["seed"],
+                experiment_id=load_data["experiment_id"],
+                trial_id=load_data["trial_id"],
+                capsule=Capsule.model_validate(capsule) if capsule is not None else None,
+                blobs=carried_blobs(path) if (path / CODE_FOLDER).is_dir() else None,
+            )
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{path} is not a checkpoint of a trial: no {LOAD_DATA_FILE}"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error!r}") from None
+
+
+def name_of_class(trial_class: type) -> str:
+    """Return `module:qualname`, as `import_class` takes it."""
+    return f"{trial_class.__module__}:{trial_class.__qualname__}"
+
+
+def import_class(name: str, where: str) -> Any:
+    """Return the class that `name_of_class` named, if it can be imported here.
+
+    Raises:
+        CheckpointError: It cannot.
+    """
+    module, _, qualname = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise CheckpointError(
+            f"{where}: its class {name} cannot be imported here ({error}); "
+            "give the class as trial_class="
+        ) from None
+    return found
+
+
+def carried_blobs(path: Path) -> BlobStore:
+    """Return the blobs that travel in the folder of a checkpoint."""
+    return BlobStore(path / CODE_FOLDER / "blobs")
+
+
+def _link_blobs(capsule: Capsule, source: BlobStore, target: BlobStore) -> None:
+    needed = {capsule.payload, capsule.sources, *capsule.buffers, *capsule.modules.values()}
+    for digest in sorted(needed):
+        path = target.path(digest)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            os.link(source.path(digest), path)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(source.path(digest), path)

@@ -1,0 +1,44 @@
+"""How several ranks train one model together."""
+
+from det_jupyter.pytorch.parallel.options import ParallelOptions
+from det_jupyter.pytorch.parallel.replicas import DistributedModel
+from det_jupyter.pytorch.parallel.sharding import is_sharded, whole
+from det_jupyter.pytorch.parallel.states import (
+    gradients,
+    load_model_state,
+    load_optimizer_state,
+    load_rank_state,
+    model_state,
+    optimizer_state,
+    rank_state,
+    rescaled_gradients,
+    set_gradients,
+)
+from det_jupyter.pytorch.parallel.tuning import BucketTuner
+from det_jupyter.pytorch.parallel.wrapping import (
+    parallelize,
+    set_gradient_sync,
+    share_buffers,
+    unwrap,
+)
+
+__all__ = [
+    "BucketTuner",
+    "DistributedModel",
+    "ParallelOptions",
+    "gradients",
+    "is_sharded",
+    "load_model_state",
+    "load_optimizer_state",
+    "load_rank_state",
+    "model_state",
+    "optimizer_state",
+    "parallelize",
+    "rank_state",
+    "rescaled_gradients",
+    "set_gradient_sync",
+    "set_gradients",
+    "share_buffers",
+    "unwrap",
+    "whole",
+]

@@ -1,0 +1,131 @@
+"""DistributedDataParallel as a trial sees it: like the model it wraps.
+
+Every rank holds the whole model. Gradients are collected in buckets, and each bucket is exchanged
+as soon as it is full, while the backward pass goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from det_jupyter.pytorch.parallel.compression import LowRank, register_compression
+from det_jupyter.pytorch.parallel.options import Compression
+
+
+class DistributedModel(DistributedDataParallel):
+    """A model whose gradients are averaged over the ranks while they are computed.
+
+    Attributes that DDP lacks are the model's own. Without gradients (evaluation), it *is* the
+    model: DDP would broadcast buffers at every call, and ranks may evaluate different numbers of
+    batches.
+
+    Args:
+        module: The model, on its device.
+        device: Where that is.
+        compression: What gradients are exchanged as; None: as they are.
+        bucket_mb: Size of the buckets; None: torch's.
+        find_unused_parameters: Allow parameters that get no gradient in some batches.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device,
+        *,
+        compression: Compression | None = None,
+        bucket_mb: float | None = None,
+        find_unused_parameters: bool = False,
+    ) -> None:
+        self._compression = compression
+        self.low_rank: LowRank | None = None
+        self._build(module, device, bucket_mb, find_unused_parameters)
+        if compression == "powersgd":
+            self.low_rank = LowRank(module)
+        self._fix_buckets()
+        self._register_hook()
+
+    def set_bucket_size(self, bucket_mb: float | None) -> None:
+        """Exchange gradients in buckets of another size from the next batch on. Collective.
+
+        Gradients should be exchanged or zeroed: those of a half-finished window lose nothing, but
+        take one copy more.
+        """
+        inherited = nn.Module().__dict__.keys()
+        kept = {name: value for name, value in self.__dict__.items() if name in inherited}
+        sync = self.require_backward_grad_sync
+        del self.logger, self.reducer  # takes its hooks off the parameters, or there were two sets
+        self._build(self.module, self.device, bucket_mb, self.find_unused_parameters)
+        self.__dict__.update(kept)  # hooks on this module, its mode, what it was compiled to
+        self.require_backward_grad_sync = sync
+        self._fix_buckets()
+        if self.low_rank is not None:
+            self.low_rank.forget_buckets()
+        self._register_hook()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model."""
+        if torch.is_grad_enabled():
+            return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return self.module(*args, **kwargs)
+
+    def _build(
+        self, module: nn.Module, device: torch.device, bucket_mb: float | None, find_unused: bool
+    ) -> None:
+        super().__init__(
+            module,
+            device_ids=[device] if device.type == "cuda" else None,
+            bucket_cap_mb=bucket_mb,
+            find_unused_parameters=find_unused,
+            gradient_as_bucket_view=True,
+        )
+
+    def _fix_buckets(self) -> None:
+        """On the CPU, lay the gradients' buckets out as they will be for the whole training.
+
+        DDP does so after its first batch, from the order in which gradients came. With three ranks
+        or more, the order in which an all-reduce adds depends on a gradient's place in its bucket:
+        the first batch after a pause would be added in another order than without the pause.
+        """
+        if self._has_fixed_buckets:
+            self.reducer._push_all_rebuilt_params()
+            self.reducer._rebuild_buckets()
+
+    @property
+    def _has_fixed_buckets(self) -> bool:
+        """Whether that is done; on the GPU for PowerSGD alone, which has a memory by bucket."""
+        wanted = self.device_type == "cpu" or self._compression == "powersgd"
+        return wanted and not self.find_unused_parameters
+
+    def _build_params_for_reducer(self) -> tuple[list[Any], list[Any]]:
+        """Return the parameters; for fixed buckets, in about the order in which gradients come."""
+        parameters, is_sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
+        step = -1 if self._has_fixed_buckets else 1
+        return parameters[::step], is_sparse[::step]
+
+    def _register_hook(self) -> None:
+        """Register what exchanges a bucket, also where that is a plain all-reduce.
+
+        Without a hook DDP divides each gradient by the number of ranks on its way into the bucket:
+        multiplies by the inverse if it is copied there, divides if it is there already. With three
+        ranks the two differ in the last bit, and which it is depends on whether the gradients were
+        zeroed or deleted, restored or not. A hook divides the bucket, once.
+        """
+        if self._compression is None:
+            plain = dist.BuiltinCommHookType.ALLREDUCE  # type: ignore[attr-defined]  # no stub has it
+            self._register_builtin_comm_hook(plain)  # type: ignore[no-untyped-call]
+        else:
+            register_compression(self, self._compression, self.low_rank)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            modules = self.__dict__.get("_modules", {})
+            if "module" not in modules:
+                raise
+            return getattr(modules["module"], name)

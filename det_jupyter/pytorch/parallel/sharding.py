@@ -1,0 +1,156 @@
+"""FSDP2: parameters, gradients and optimizer states divided among the ranks.
+
+The model is cut into blocks. A block's parameters are gathered before its forward and backward
+pass and let go after, while the next block's are already on their way; its gradients are averaged
+and scattered, so that each rank keeps what belongs to its part of the parameters.
+
+What is a block: walking down from the model, the children of the first `ModuleList` or
+`Sequential` met, and where such a child is one of the two itself, its children instead. Nothing
+inside a block is cut further. Children without parameters, and those that share one with the rest
+of the model, are none. What is in no block goes with the model itself.
+
+    Differences to DDP that one can notice
+    gradients   exchanged after every batch, in aggregation windows too: a whole un-exchanged
+                gradient is what does not fit
+    validation  every forward pass gathers, so all ranks would have to run as many; see `whole`
+    buffers     each rank's own while training; the chief's are what is evaluated and saved
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from det_jupyter.errors import ConfigError
+
+# torch's modules for sharding take a second to import; they are imported where they are needed, so
+# that only those who shard pay it.
+
+_CONTAINERS = (nn.ModuleList, nn.Sequential)
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the parts of the model that are gathered one at a time, in the model's order."""
+    uses = _uses(model)
+    return [
+        block
+        for block in _candidates(model)
+        if (own := _uses(block)) and all(uses[parameter] == own[parameter] for parameter in own)
+    ]
+
+
+def shard(model: nn.Module, device: torch.device, size: int) -> nn.Module:
+    """Divide the model among the ranks, in place. Collective.
+
+    Args:
+        model: On its device, with the same values on every rank.
+        device: Where it is.
+        size: How many ranks there are.
+
+    Raises:
+        ConfigError: A parameter cannot be divided.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    scalars = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
+    if scalars:
+        raise ConfigError(
+            [
+                "optimizations.sharding: fsdp divides parameters along their first dimension; "
+                f"{', '.join(scalars)} has none: make it a vector of length 1"
+            ]
+        )
+    mesh = init_device_mesh(device.type, (size,))
+    for block in blocks(model):
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether the model is divided among the ranks."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # else nobody can have divided it
+    return fsdp is not None and isinstance(model, fsdp.FSDPModule)
+
+
+@contextmanager
+def whole(models: Sequence[nn.Module]) -> Iterator[None]:
+    """Hold all parameters of sharded models on every rank, for evaluation. Collective.
+
+    Inside, models run without talking to the other ranks, so each may run as often as it likes, or
+    not at all. Takes memory for the parameters, not for gradients and optimizer states. Does
+    nothing to models that are not sharded.
+    """
+    roots = [model for model in models if is_sharded(model)]
+    for root in roots:
+        for part in _parts(root):
+            part.set_reshard_after_forward(False, recurse=False)
+            part.unshard()
+    try:
+        yield
+    finally:
+        for root in roots:
+            for part in _parts(root):
+                part.reshard()
+                # The model's own parameters are needed first in the backward pass, so stay.
+                part.set_reshard_after_forward(part is not root, recurse=False)
+
+
+def to_full(value: Any, *, keep: bool) -> Any:
+    """Return the value with every divided tensor in it put together, on the CPU. Collective.
+
+    Args:
+        value: Tensors in dicts, lists and tuples.
+        keep: Whether this rank wants it; where not, tensors come back empty.
+    """
+    if _is_divided(value):
+        full = value.detach().full_tensor()
+        return full.cpu() if keep else full.new_empty(0, device="cpu")
+    if isinstance(value, dict):
+        return type(value)((key, to_full(item, keep=keep)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return type(value)(to_full(item, keep=keep) for item in value)
+    return value
+
+
+def divided_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor that all ranks hold, divided as the parameter is."""
+    if not _is_divided(parameter):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    value = value.to(parameter.device)
+    return distribute_tensor(
+        value, parameter.device_mesh, parameter.placements, src_data_rank=None
+    )
+
+
+def _candidates(model: nn.Module) -> Iterator[nn.Module]:
+    for child in model.children():
+        if isinstance(child, _CONTAINERS):
+            yield from _candidates(child)
+        elif isinstance(model, _CONTAINERS):
+            yield child
+        else:
+            yield from _candidates(child)
+
+
+def _uses(module: nn.Module) -> Counter[nn.Parameter]:
+    """Count under how many names each parameter is used in the module."""
+    return Counter(parameter for _, parameter in module.named_parameters(remove_duplicate=False))
+
+
+def _parts(root: nn.Module) -> Iterator[Any]:
+    return (part for part in root.modules() if is_sharded(part))
+
+
+def _is_divided(value: Any) -> bool:
+    tensor = sys.modules.get("torch.distributed.tensor")
+    return tensor is not None and isinstance(value, tensor.DTensor)

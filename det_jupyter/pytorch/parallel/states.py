@@ -1,0 +1,227 @@
+"""What a model, its optimizer and its exchange hold: out of them, and back.
+
+A state is the same however the model was trained: by its user's own names, whole, on any number of
+ranks. So one rank without `torch.distributed` loads what many have saved, and the other way round.
+
+Gradients are an exception: in a window that is not finished, each rank has its own. A sharded
+model's are exchanged after every batch: the chief saves the mean so far, marked as such.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from det_jupyter.pytorch.parallel.compression import LowRank
+from det_jupyter.pytorch.parallel.replicas import DistributedModel
+from det_jupyter.pytorch.parallel.sharding import divided_like, is_sharded, to_full
+from det_jupyter.pytorch.parallel.wrapping import unwrap
+
+_COMPILED = "_orig_mod."  # what torch.compile(model) puts into names
+_REPLICATED = "module."  # what DDP puts before them
+_MEAN = "mean:"  # before the name of a gradient that is the mean over the ranks already
+
+
+def model_state(model: nn.Module) -> dict[str, Any]:
+    """Return the model's state by the names that the user gave. Collective where sharded.
+
+    Tensors are the model's own, not copies, unless it is sharded: then they are whole and on the
+    CPU, on the chief; the other ranks get nothing.
+    """
+    state = _without(unwrap(model).state_dict(), _COMPILED)
+    if not is_sharded(model):
+        return state
+    full = to_full(state, keep=_is_chief())
+    return dict(full) if _is_chief() else {}
+
+
+def load_model_state(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Load what `model_state` returned, or what DDP or a compiled model had as its state.
+
+    Args:
+        model: Wrapped or not.
+        state: All of it, on every rank.
+
+    Raises:
+        RuntimeError: It is another model's: torch's message, with the names.
+    """
+    own = unwrap(model)
+    targets = {name.replace(_COMPILED, ""): name for name in own.state_dict()}
+    given = _without(state, _COMPILED)
+    if (
+        given
+        and all(name.startswith(_REPLICATED) for name in given)
+        and not given.keys() & targets
+    ):
+        given = _renamed(given, lambda name: name.removeprefix(_REPLICATED))
+    parts = dict(own.state_dict()) if is_sharded(model) else {}
+    loaded: dict[str, Any] = _renamed(given, lambda name: targets.get(name, name))
+    for name, part in parts.items():
+        if name in loaded and loaded[name].shape == part.shape:
+            loaded[name] = divided_like(loaded[name], part)
+    own.load_state_dict(loaded)
+
+
+def optimizer_state(
+    models: Sequence[nn.Module], optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Return the optimizer's state, as its own `state_dict` numbers it. Collective where sharded.
+
+    Tensors are the optimizer's own, not copies, unless a model is sharded: then they are whole and
+    on the CPU, on the chief; the other ranks get nothing.
+    """
+    state: dict[str, Any] = optimizer.state_dict()
+    if not any(is_sharded(model) for model in models):
+        return state
+    full: dict[str, Any] = to_full(state, keep=_is_chief())
+    return full if _is_chief() else {}
+
+
+def load_optimizer_state(
+    models: Sequence[nn.Module], optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+) -> None:
+    """Load what `optimizer_state` returned.
+
+    Args:
+        models: All wrapped ones.
+        optimizer: Made from their parameters in the same order as the one that was saved.
+        state: All of it, on every rank.
+    """
+    if any(is_sharded(model) for model in models):
+        parameters = [owner for group in optimizer.param_groups for owner in group["params"]]
+        parts = {
+            index: {name: _part(value, parameters[index]) for name, value in values.items()}
+            for index, values in state["state"].items()
+        }
+        state = {**state, "state": parts}
+    optimizer.load_state_dict(dict(state))
+
+
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return copies of this rank's gradients on the CPU, by name. Collective where sharded."""
+    found = {
+        name: parameter.grad.detach()
+        for name, parameter in unwrap(model).named_parameters()
+        if parameter.grad is not None
+    }
+    if not is_sharded(model):
+        return {
+            name.replace(_COMPILED, ""): gradient.to("cpu", copy=True)
+            for name, gradient in found.items()
+        }
+    full = to_full(found, keep=_is_chief())
+    named = {_MEAN + name.replace(_COMPILED, ""): gradient for name, gradient in full.items()}
+    return named if _is_chief() else {}
+
+
+def set_gradients(model: nn.Module, saved: Mapping[str, torch.Tensor]) -> None:
+    """Give the model the gradients that `gradients` returned. Collective where sharded.
+
+    Args:
+        model: With the same parameters; those that had no gradient get none.
+        saved: This rank's, from as many ranks, or through `rescaled_gradients`.
+    """
+    parameters = {
+        name.replace(_COMPILED, ""): parameter
+        for name, parameter in unwrap(model).named_parameters()
+    }
+    if is_sharded(model):
+        saved = _mean_everywhere(saved, parameters)
+    for name, parameter in parameters.items():
+        value = saved.get(_MEAN + name, saved.get(name))
+        if value is not None:
+            value = value.to(parameter.device, copy=True)
+            parameter.grad = divided_like(value, parameter)
+
+
+def rescaled_gradients(
+    per_rank: Sequence[Mapping[str, torch.Tensor]], new_size: int
+) -> list[dict[str, torch.Tensor]]:
+    """Return the gradients of an unfinished window for another number of ranks.
+
+    The mean over the new ranks, when the window ends, is what it would have been over the old
+    ones: the chief gets the sum * new_size / old_size, the others nothing. Gradients that are the
+    mean already go to every rank.
+    """
+    means = {k: v for saved in per_rank for k, v in saved.items() if k.startswith(_MEAN)}
+    total: dict[str, torch.Tensor] = {}
+    for saved in per_rank:
+        for name, gradient in saved.items():
+            if name not in means:
+                total[name] = total[name] + gradient if name in total else gradient
+    scale = new_size / len(per_rank)
+    chief = {name: gradient * scale for name, gradient in total.items()}
+    return [{**chief, **means}, *(dict(means) for _ in range(new_size - 1))]
+
+
+def rank_state(models: Sequence[nn.Module]) -> list[dict[str, Any] | None] | None:
+    """Return what compression keeps on this rank, by model, on the CPU; None if nothing."""
+    states = [memory.state() if (memory := _memory(model)) else None for model in models]
+    return states if any(states) else None
+
+
+def load_rank_state(
+    models: Sequence[nn.Module], state: Sequence[dict[str, Any] | None] | None
+) -> None:
+    """Load what `rank_state` returned on this rank, of as many ranks.
+
+    On another number of ranks it is left out: compression begins anew.
+    """
+    for model, saved in zip(models, state or [], strict=False):
+        if saved is not None and (memory := _memory(model)) is not None:
+            memory.load(saved)
+
+
+def _memory(model: nn.Module) -> LowRank | None:
+    return model.low_rank if isinstance(model, DistributedModel) else None
+
+
+def _mean_everywhere(
+    saved: Mapping[str, torch.Tensor], parameters: Mapping[str, nn.Parameter]
+) -> dict[str, torch.Tensor]:
+    """Return the mean over all ranks of what each was given, on each of them. Collective."""
+    given: list[set[str]] = [set()] * dist.get_world_size()
+    dist.all_gather_object(given, set(saved))
+    means: dict[str, torch.Tensor] = {}
+    for name, parameter in parameters.items():
+        place = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+        if _MEAN + name in given[0]:
+            if _is_chief():
+                place.copy_(saved[_MEAN + name])
+            dist.broadcast(place, src=0)
+        elif any(name in names for names in given):
+            if name in saved:
+                place.copy_(saved[name])
+            dist.all_reduce(place.div_(len(given)))
+        else:
+            continue
+        means[_MEAN + name] = place
+    return means
+
+
+def _part(value: Any, parameter: torch.Tensor) -> Any:
+    is_alike = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+    return divided_like(value, parameter) if is_alike else value
+
+
+def _without(state: Mapping[str, Any], part: str) -> dict[str, Any]:
+    if not any(part in name for name in state):
+        return state if isinstance(state, dict) else dict(state)
+    return _renamed(state, lambda name: name.replace(part, ""))
+
+
+def _renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
+    """Return the state under other names, and with the versions that modules note beside it."""
+    renamed: OrderedDict[str, Any] = OrderedDict((rename(k), v) for k, v in state.items())
+    if (versions := getattr(state, "_metadata", None)) is not None:
+        renamed._metadata = {rename(f"{k}.")[:-1]: v for k, v in versions.items()}  # type: ignore[attr-defined]  # torch's own
+    return renamed
+
+
+def _is_chief() -> bool:
+    return dist.get_rank() == 0

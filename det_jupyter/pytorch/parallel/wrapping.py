@@ -1,0 +1,111 @@
+"""From a model to one that all ranks train together, and back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.parallel.compiling import compile_in_place
+from det_jupyter.pytorch.parallel.options import ParallelOptions
+from det_jupyter.pytorch.parallel.replicas import DistributedModel
+from det_jupyter.pytorch.parallel.sharding import blocks, is_sharded, shard
+
+
+def parallelize(
+    model: nn.Module,
+    device: torch.device,
+    distributed: DistributedContext,
+    options: ParallelOptions,
+    *,
+    find_unused_parameters: bool = False,
+) -> nn.Module:
+    """Return the model so that all ranks train it together, from the chief's values. Collective.
+
+    The parameters of a sharded model are new objects: its optimizer has to be made from them.
+
+    Args:
+        model: On its device.
+        device: Where that is.
+        distributed: This rank's place among the ranks.
+        options: How.
+        find_unused_parameters: Allow parameters that get no gradient in some batches; costs a
+            walk over the graph for each.
+
+    Raises:
+        ConfigError: An option does not go with this model or this computer.
+    """
+    shards = options.sharding is not None and distributed.size > 1
+    is_trained = any(parameter.requires_grad for parameter in model.parameters())
+    if options.sharding and not shards:
+        warnings.warn(
+            f"optimizations.sharding: {options.sharding} is ignored with one rank, which holds "
+            "everything itself",
+            stacklevel=2,
+        )
+    if options.compile:
+        parts = blocks(model) if shards and is_trained else []
+        compile_in_place(parts or [model], options.compile, device)
+    if distributed.size == 1:
+        return model
+    if not is_trained:  # DDP refuses it, and there is nothing to exchange
+        broadcast([*model.parameters(), *model.buffers()])
+        return model
+    if shards:
+        broadcast([*model.parameters(), *model.buffers()])
+        return shard(model, device, distributed.size)
+    return DistributedModel(
+        model,
+        device,
+        compression=options.compression,
+        bucket_mb=options.bucket_mb,
+        find_unused_parameters=find_unused_parameters,
+    )
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the user's own model."""
+    return model.module if isinstance(model, DistributedModel) else model
+
+
+def share_buffers(models: Iterable[nn.Module]) -> None:
+    """Give all ranks the chief's buffers, as DDP does before each training batch. Collective.
+
+    Running statistics differ between the ranks after a batch; what is evaluated has to be what the
+    chief saves.
+    """
+    broadcast(
+        [
+            buffer
+            for model in models
+            if isinstance(model, DistributedModel) or is_sharded(model)
+            for buffer in unwrap(model).buffers()
+        ]
+    )
+
+
+def set_gradient_sync(model: nn.Module, enabled: bool) -> None:
+    """Say whether the next backward pass exchanges gradients; sharded models always do.
+
+    DDP decides it in the forward pass, so it has to be told before the trial runs.
+    """
+    if isinstance(model, DistributedModel):
+        model.require_backward_grad_sync = enabled
+
+
+def broadcast(tensors: Sequence[torch.Tensor]) -> None:
+    """Overwrite the tensors by the chief's. Collective, once for each kind of device."""
+    for device in dict.fromkeys(tensor.device for tensor in tensors):
+        here = [tensor.detach() for tensor in tensors if tensor.device == device]
+        # As bytes, all types go together, and bool goes at all.
+        parts = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in here]
+        flat = torch.cat(parts)
+        dist.broadcast(flat, src=0)
+        received = flat.split([part.numel() for part in parts])
+        for tensor, part in zip(here, received, strict=True):
+            # A copy starts at an address that fits the type, which a place among bytes may not.
+            tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))

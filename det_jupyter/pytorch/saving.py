@@ -1,0 +1,171 @@
+"""Checkpoints that are written while training goes on.
+
+    begin     all ranks   gather, callbacks, copy to CPU memory          training waits
+    (write)   a thread of the chief: write, read back, fsync             training goes on
+    finish    all ranks   callbacks, rename, record                      training waits, shortly
+
+The thread runs no code of the user's and writes no record: the journal has no lock. Until the
+rename there is no checkpoint, only a scratch folder that the next writer removes; so whatever
+kills the chief, the older checkpoint is whole. All ranks must begin and finish at the same batch;
+the chief sees that the writing is over (`is_written`) and tells the others when they next speak.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from det_jupyter.core import CheckpointContext
+from det_jupyter.core.checkpoint import CheckpointDraft
+from det_jupyter.errors import CheckpointError
+from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.snapshot import SnapshotMemory
+from det_jupyter.pytorch.state import Parts, collect_state, snapshot_state, write_state
+
+
+class _Write:
+    """The slow part of a checkpoint, in a thread of its own."""
+
+    def __init__(self, draft: CheckpointDraft, state: dict[str, object], origin: Origin) -> None:
+        self.draft = draft
+        self._state = state
+        self._origin = origin
+        self._path: Path | None = None
+        self._error: BaseException | None = None
+        # No daemon: a script that ends by an exception should not tear it apart.
+        self._thread = threading.Thread(target=self._run, name="det-checkpoint")
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def result(self) -> Path:
+        """Wait for the end, and return the folder.
+
+        Raises:
+            CheckpointError: It could not be written.
+        """
+        self._thread.join()
+        if self._error is not None or self._path is None:
+            raise CheckpointError(
+                f"checkpoint {self.draft.uuid} could not be written: {self._error}"
+            ) from self._error
+        return self._path
+
+    def _run(self) -> None:
+        try:
+            path = self.draft.open()
+            write_state(path, self._state)
+            self._origin.write(path)
+            self.draft.sync()
+            self._path = path
+        except BaseException as error:  # the boundary of the thread: raised where it is awaited
+            self._error = error
+        finally:
+            self._state = {}
+
+
+@dataclass(slots=True)
+class _Pending:
+    uuid: str
+    write: _Write | None  # on the chief
+
+
+@dataclass(slots=True)
+class Saver:
+    """Saves the state of all ranks, written by the chief.
+
+    Args:
+        storage: Where to.
+        parts: All that has a state.
+        origin: What it takes to build the trial again.
+    """
+
+    storage: CheckpointContext
+    parts: Parts
+    origin: Origin
+    _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
+    _pending: _Pending | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a checkpoint was begun and not finished; the same on all ranks."""
+        return self._pending is not None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether `finish` would find the writing done; only the chief knows. Costs nothing."""
+        pending = self._pending
+        return pending is not None and pending.write is not None and pending.write.is_over
+
+    def begin(
+        self, *, steps_completed: int, in_window: bool = False, validation_due: bool = False
+    ) -> str:
+        """Begin a checkpoint of this moment and return its uuid. Collective.
+
+        One that was begun before is finished first.
+
+        Args:
+            steps_completed: Batches trained.
+            in_window: Gradients of a part of an aggregation window wait for the rest of it.
+            validation_due: The validation after these batches is still to come.
+
+        Raises:
+            ConfigError: The state of a callback, say, holds what cannot be saved (on the chief).
+        """
+        self.finish()
+        distributed = self.parts.context.distributed
+        state = collect_state(self.parts, steps_completed=steps_completed, in_window=in_window)
+        if distributed.is_chief:
+            state["validation_due"] = validation_due
+        self.parts.callbacks.on_checkpoint_save_start(state)
+        write = None
+        if distributed.is_chief:
+            copied = snapshot_state(state, self._memory, self.parts)
+            draft = self.storage.begin({"steps_completed": steps_completed})
+            write = _Write(draft, copied, self.origin)
+        uuid = distributed.broadcast(write.draft.uuid if write else "")
+        self._pending = _Pending(uuid, write)
+        return uuid
+
+    def finish(self) -> None:
+        """Complete what was begun, if anything: there is a new checkpoint then. Collective.
+
+        Raises:
+            CheckpointError: It could not be written (on the chief).
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        if pending.write is not None:
+            self._complete(pending.write)
+        self.parts.context.distributed.barrier()  # nobody is told of it before it is there
+        self.parts.callbacks.on_checkpoint_upload_end(pending.uuid)
+
+    def close(self) -> None:
+        """Complete what was begun after something has failed, without the other ranks.
+
+        For any rank, at any time; safe to call twice. Never raises: what else goes wrong is told
+        on stderr. `on_checkpoint_upload_end` is not called, since not all ranks would call it.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None or pending.write is None:
+            return
+        try:
+            self._complete(pending.write)
+        except Exception as error:  # the failure that led here is the one to be told
+            sys.stderr.write(f"{error}\n")
+
+    def _complete(self, write: _Write) -> None:
+        try:
+            path = write.result()
+            self.parts.callbacks.on_checkpoint_write_end(path)
+            write.draft.commit()
+        except BaseException:
+            write.draft.discard()
+            raise
+        finally:
+            self._memory.release()

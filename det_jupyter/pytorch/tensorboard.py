@@ -1,0 +1,179 @@
+"""TensorBoard's event files: the trial's own, and, where that is asked for, its metrics.
+
+    folder/            the chief's: what the trial writes, and Determined/<metric>
+    folder/rank_1/     another rank's: what the trial writes there
+
+det_jupyter keeps all metrics itself, so writing them here as well is off by default. A point lies
+at the number of batches that were trained before it: the first batch's at 1. A run that goes on
+from a checkpoint takes back what a former run wrote after it (`purge_step`), and does not repeat a
+validation that the former run did in time to write it. So no point is there twice.
+
+Needs the package `tensorboard`, but only when something is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from det_jupyter.errors import ConfigError
+
+PREFIX = "Determined/"
+_VALIDATED = ".validated"  # batches before the last validation that was written
+
+
+class TensorBoard:
+    """What one rank of a trial writes for TensorBoard.
+
+    Args:
+        folder: The trial's, for all ranks and runs.
+        rank: This rank.
+        is_enabled: Whether metrics are written.
+        first_step: Batches that earlier runs have trained.
+
+    Raises:
+        ConfigError: Metrics shall be written, but tensorboard is not installed.
+    """
+
+    def __init__(
+        self, folder: Path, rank: int, *, is_enabled: bool = False, first_step: int = 0
+    ) -> None:
+        self._folder = folder if rank == 0 else folder / f"rank_{rank}"
+        self._is_chief = rank == 0
+        self._first_step = first_step
+        self._writer: Any = None
+        self._has_purged = False
+        self.set_enabled(is_enabled)
+
+    @property
+    def path(self) -> Path:
+        """This rank's folder, made if it is not there."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether metrics are written."""
+        return self._is_enabled
+
+    def set_enabled(self, is_enabled: bool) -> None:
+        """Write metrics from now on, or no longer."""
+        if is_enabled:
+            _check_installed("TensorBoard logging is enabled")
+        self._is_enabled = is_enabled
+
+    def begin_at(self, first_step: int) -> None:
+        """Say how many batches earlier runs have trained, before anything is written."""
+        self._first_step = first_step
+
+    def writer(self) -> Any:
+        """Return this rank's `torch.utils.tensorboard.SummaryWriter`, always the same.
+
+        Count steps from 1 (`batch_idx + 1`): what lies after a checkpoint is taken back when
+        training goes on from it.
+        """
+        if self._writer is None:
+            _check_installed("get_tensorboard_writer")
+            from torch.utils.tensorboard import SummaryWriter
+
+            _await_next_second(self.path)
+            first = self._first_step + 1 if self._first_step else 0
+            purge_step = None if self._has_purged else first
+            self._writer = SummaryWriter(str(self.path), purge_step=purge_step)
+            self._has_purged = True
+        return self._writer
+
+    def log_training(
+        self,
+        steps: int,
+        averages: Mapping[str, Any],
+        batch_metrics: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write the metrics of each batch since the last report, or averages where it has none.
+
+        Args:
+            steps: Batches trained.
+            averages: Metrics over all these batches.
+            batch_metrics: The metrics of each batch, the last one's last.
+        """
+        if not self._is_writing():
+            return
+        by_batch: set[str] = set()
+        for step, metrics in enumerate(batch_metrics, start=steps - len(batch_metrics) + 1):
+            by_batch.update(metrics)
+            self._write(metrics, step)
+        self._write({name: averages[name] for name in averages if name not in by_batch}, steps)
+
+    def log_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
+        """Write a validation's metrics, as `val_<name>` unless their names begin with `val`."""
+        if not self._is_writing() or self._has_validated(steps):
+            return
+        named = {
+            name if name.startswith("val") else f"val_{name}": value
+            for name, value in metrics.items()
+        }
+        self._write(named, steps)
+        self.flush()
+        (self.path / _VALIDATED).write_text(str(steps), encoding="utf-8")
+
+    def flush(self) -> None:
+        """Write out what is waiting."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write out what is waiting, and end. May be called twice."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _is_writing(self) -> bool:
+        return self._is_enabled and self._is_chief
+
+    def _has_validated(self, steps: int) -> bool:
+        """Whether a former run wrote the validation that this one begins with."""
+        if steps != self._first_step or steps == 0:
+            return False
+        try:
+            return int((self.path / _VALIDATED).read_text(encoding="utf-8")) >= steps
+        except (FileNotFoundError, ValueError):
+            return False
+
+    def _write(self, metrics: Mapping[str, Any], step: int) -> None:
+        writer = self.writer()
+        for name, value in metrics.items():
+            if (number := _to_number(value)) is not None:
+                writer.add_scalar(PREFIX + name, number, step)
+
+
+def _await_next_second(folder: Path) -> None:
+    """Wait while an event file of this second is there.
+
+    TensorBoard reads the files of a folder by name, which begins with the second they were made.
+    """
+    seconds = {file.name.split(".")[3] for file in folder.glob("events.out.tfevents.*")}
+    while f"{int(time.time()):010d}" in seconds:
+        time.sleep(0.02)
+
+
+def _check_installed(where: str) -> None:
+    if find_spec("tensorboard") is None:
+        raise ConfigError(
+            [
+                f"{where}: the package tensorboard is not installed; "
+                "run `pip install det-jupyter[tensorboard]`"
+            ]
+        )
+
+
+def _to_number(value: Any) -> float | None:
+    """Return a scalar as a number; None for what TensorBoard cannot draw."""
+    if isinstance(value, (torch.Tensor, numpy.ndarray)):
+        return float(value) if value.ndim == 0 else None
+    return float(value) if isinstance(value, (int, float, numpy.number)) else None

@@ -1,0 +1,150 @@
+"""Training metrics of all ranks, from one flush to the next and from one report to the next.
+
+    add      every batch      this rank's values, wherever they are; nothing waits
+    flush    twice a second   one all-reduce: the values of each batch, averaged over the ranks
+    report   at a boundary    their averages over all batches since the report before
+
+Every average weighs a value by the records that it was computed from. A rank that trains on a
+stand-in (see data/) has 0 records, and whatever it computes, NaN too, counts for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics import MetricSeries, Window, check_same_names
+from det_jupyter.pytorch.reducers import weighted_mean
+from det_jupyter.pytorch.timings import Timings
+
+_EMPTY_NB = torch.empty(0, 0, dtype=torch.float64)
+
+
+class TrainingMetrics:
+    """Training metrics of all ranks, since the last flush and since the last report.
+
+    All ranks call everything after the same batches.
+
+    Args:
+        distributed: The ranks.
+        average: Over all ranks; else every rank keeps its own.
+        watch: Is shown each rank's own values at every flush.
+        timings: Records how long a flush takes.
+    """
+
+    def __init__(
+        self,
+        distributed: DistributedContext,
+        *,
+        average: bool,
+        watch: LossWatch | None = None,
+        timings: Timings | None = None,
+    ) -> None:
+        self._distributed = distributed
+        self._average = average and distributed.size > 1
+        self._watch = watch
+        # A loss that ends the training has to end it on all ranks.
+        stops = watch is not None and watch.policy == "stop" and distributed.size > 1
+        self._exchanges = self._average or stops
+        self._series = MetricSeries("train_batch", distributed.rank)
+        self._names_agreed = False
+        self._flushed: list[Window] = []  # since the last report
+        self.add = self._series.add
+        self._take, self._by_rank = self._series.take, self._exchange
+        if timings is not None:
+            self._take = timings.timed("from_device", self._take)
+            self._by_rank = timings.timed("average_training_metrics", self._by_rank)
+        self.has_records = False  # of this rank, since the last report
+
+    def flush(self, first_step: int = 1) -> dict[str, list[float]]:
+        """Return the values of each batch since the last flush, averaged. Collective.
+
+        Args:
+            first_step: `steps_completed` of the first of these batches.
+        """
+        window = self._take()
+        self.has_records = self.has_records or bool(window.records_B.any())
+        values_RNB, records_RB = self._by_rank(window)
+        if self._watch is not None:
+            ranks = range(len(values_RNB)) if self._exchanges else [self._distributed.rank]
+            self._watch.look(window.names, values_RNB, ranks, first_step)
+        if self._average:
+            means_NB = _mean_of_ranks(values_RNB, records_RB)
+            window = Window(window.names, means_NB, records_RB.sum(dim=0))
+        self._flushed.append(window)
+        return dict(zip(window.names, window.values_NB.tolist(), strict=True))
+
+    def report(self) -> tuple[dict[str, float], torch.Tensor]:
+        """Return the averages over all batches flushed since the last report, and all values.
+
+        The values are `[names, batches]`, the names those of the averages.
+        """
+        window = self._joined()
+        self._flushed = []
+        self.has_records = False
+        # All batches at once: how they were cut into flushes is a matter of the clock.
+        rows = window.values_NB.tolist()
+        records = window.records_B.tolist()
+        averages = {
+            name: weighted_mean(row, records) for name, row in zip(window.names, rows, strict=True)
+        }
+        return averages, window.values_NB
+
+    def state(self) -> dict[str, Any]:
+        """Return what was flushed since the last report, for a checkpoint. After a flush."""
+        window = self._joined()
+        return {"names": window.names, "values": window.values_NB, "records": window.records_B}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what `state` returned; the next report covers these batches too."""
+        self._flushed = [Window(state["names"], state["values"], state["records"])]
+        self.has_records = True
+
+    def _joined(self) -> Window:
+        if not self._flushed:
+            return Window([], _EMPTY_NB, _EMPTY_NB.flatten())
+        names = self._flushed[-1].names
+        # Restored ones have other names if the trial's code was changed during a pause.
+        windows = [window for window in self._flushed if window.names == names]
+        return Window(
+            names,
+            torch.cat([window.values_NB for window in windows], dim=1),
+            torch.cat([window.records_B for window in windows]),
+        )
+
+    def _exchange(self, window: Window) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return every rank's values and records, or only this rank's if nobody needs them."""
+        if not self._exchanges:
+            return window.values_NB[None], window.records_B[None]
+        self._agree_on_names()
+        own = torch.cat([window.values_NB, window.records_B[None]])
+        # Each rank fills its own place, so the sum is a gathering. Where three ranks or more add
+        # up, the order in which they do depends on the position in the tensor, so the last bits
+        # of an average would depend on when it was flushed.
+        everyone = own.new_zeros(self._distributed.size, *own.shape)
+        everyone[self._distributed.rank] = own
+        self._distributed.reduce_(everyone, "sum")
+        return everyone[:, :-1], everyone[:, -1]
+
+    def _agree_on_names(self) -> None:
+        """Check, once, that all ranks return the same metrics: else sums would be nonsense."""
+        if self._names_agreed:
+            return
+        names = self._distributed.allgather(self._series.names)
+        check_same_names("train_batch", dict(enumerate(names)))
+        self._names_agreed = True
+
+
+def _mean_of_ranks(values_RNB: torch.Tensor, records_RB: torch.Tensor) -> torch.Tensor:
+    """Return the means over the ranks, `[names, batches]`, weighted by records.
+
+    One rank after the other: torch's own sum over a dimension adds in an order that depends on
+    the other ones.
+    """
+    sums = torch.zeros_like(values_RNB[0])
+    for values_NB, records_B in zip(values_RNB, records_RB, strict=True):
+        sums += torch.where(records_B > 0, values_NB * records_B, 0.0)
+    return sums / records_RB.sum(dim=0)

@@ -1,0 +1,131 @@
+"""One contender of loop_overhead.py, in a process of its own, always beside its bare loop.
+
+    python -m tests.benchmarks.loop_contender NAME
+
+Reads `STEP BATCHES` line by line, trains bare and as the contender does, in turn first, and writes
+both times (microseconds per batch) as one line of JSON. Two processes never run equally fast, by
+some per cent: so only what ran in the same one is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tests.benchmarks.loop_rivals import RIVALS, Contender, open_rival
+from tests.benchmarks.loop_steps import (
+    BATCH_SIZE,
+    STEPS,
+    Step,
+    Stopwatch,
+    bare,
+    bare_loop,
+    make_dataset,
+    make_model,
+)
+
+OURS = ("ours", "ours_timings", "ours_ddp")
+RANK_VARIABLE = "DET_BENCH_RANK"  # of the second process of two
+PLACE_VARIABLE = "DET_BENCH_PLACE"  # the file where the two meet
+
+
+def bare_ddp(step: Step, batches: int) -> float:
+    """Train bare, on two ranks."""
+    dataset = make_dataset()
+    sampler: Any = torch.utils.data.DistributedSampler(dataset, shuffle=True)
+    loader = torch.utils.data.DataLoader(dataset, BATCH_SIZE, sampler=sampler)
+    model = torch.nn.parallel.DistributedDataParallel(make_model(step))
+    return bare_loop(model, loader, Stopwatch(batches))
+
+
+def open_contender(name: str) -> tuple[Contender, Contender]:
+    """Return the bare loop and what is measured against it.
+
+    Raises:
+        ImportError: The contender is not installed.
+    """
+    if name in RIVALS:
+        return bare, open_rival(name)
+    from tests.benchmarks import loop_ours
+
+    if name == "ours_ddp":
+        return bare_ddp, loop_ours.open_ours(with_timings=False)
+    return bare, loop_ours.open_ours(with_timings=name == "ours_timings")
+
+
+@contextmanager
+def two_ranks(name: str) -> Iterator[None]:
+    """Be one of two ranks with a gloo group; the first starts the second, and ends it."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    rank = int(os.environ.get(RANK_VARIABLE, "0"))
+    with ExitStack() as on_exit:
+        if rank == 0:
+            folder = on_exit.enter_context(tempfile.TemporaryDirectory(prefix="det-bench-"))
+            os.environ[PLACE_VARIABLE] = str(Path(folder) / "place")
+            second = subprocess.Popen(
+                [sys.executable, "-m", "tests.benchmarks.loop_contender", name],
+                env={**os.environ, RANK_VARIABLE: "1"},
+                stdin=subprocess.DEVNULL,
+            )
+            on_exit.callback(second.wait)
+            on_exit.callback(second.terminate)
+        place = f"file://{os.environ[PLACE_VARIABLE]}"
+        dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
+        yield
+
+
+def orders(rank: int) -> Iterator[tuple[str, int]]:
+    """Yield step and number of batches of what is asked; the second rank hears it from the first."""
+    while True:
+        line = [sys.stdin.readline() if rank == 0 else ""]
+        if dist.is_initialized():
+            dist.broadcast_object_list(line)
+        if not line[0]:
+            return
+        step, batches = line[0].split()
+        yield step, int(batches)
+
+
+def serve(name: str, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Measure what is asked until there is nothing more."""
+    rank = int(os.environ.get(RANK_VARIABLE, "0"))
+    with ExitStack() as on_exit:
+        if name == "ours_ddp":
+            on_exit.enter_context(two_ranks(name))
+        plain, own = open_contender(name)
+        tell({"ready": name})
+        for turn, (step, batches) in enumerate(orders(rank)):
+            times = {}
+            for contender in (plain, own) if turn % 2 else (own, plain):
+                times[contender is own] = contender(STEPS[step], batches)
+            tell({"bare": times[False], "own": times[True]})
+
+
+def main() -> None:
+    name = sys.argv[1]
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what contenders print is no answer
+
+    def tell(answer: dict[str, Any]) -> None:
+        if RANK_VARIABLE not in os.environ:
+            answers.write(json.dumps(answer) + "\n")
+
+    try:
+        serve(name, tell)
+    except ImportError as error:
+        tell({"absent": str(error)})
+
+
+if __name__ == "__main__":
+    main()

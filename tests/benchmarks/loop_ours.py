@@ -1,0 +1,124 @@
+"""Our training loop as a contender of loop_overhead.py: metrics into a journal, as in a rank."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from det_jupyter import core
+from det_jupyter.config import Length, parse_config
+from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, Trainer
+from det_jupyter.wire import Capsule, GangPlan
+from det_jupyter.worker.journal import Journal
+from tests.benchmarks.loop_rivals import Contender
+from tests.benchmarks.loop_steps import (
+    BATCH_SIZE,
+    REPORT_EVERY,
+    Step,
+    Stopwatch,
+    loss_of,
+    make_dataset,
+    make_model,
+    make_optimizer,
+)
+
+
+class Trial(PyTorchTrial):
+    step: Step
+    watch: Stopwatch
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(make_model(self.step))
+        self.optimizer = context.wrap_optimizer(make_optimizer(self.model))
+
+    def build_training_data_loader(self) -> DataLoader:
+        return DataLoader(make_dataset(), BATCH_SIZE, shuffle=True)
+
+    def build_validation_data_loader(self) -> DataLoader:
+        return DataLoader(make_dataset(), 4096)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        self.watch.begin(batch_idx)
+        loss = loss_of(self.model, batch)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        return {"error": 0.0}
+
+
+class NullJournal:
+    """Takes the records of ranks other than the chief, which write none while they train."""
+
+    def write(self, record: Any) -> None:
+        pass
+
+
+def open_ours(*, with_timings: bool) -> Contender:
+    """Return what trains with our loop, on this process's rank."""
+    distributed = _distributed()
+
+    def train(step: Step, batches: int) -> float:
+        Trial.step, Trial.watch = step, Stopwatch(batches)
+        length = Length("batches", Trial.watch.num_trained)
+        with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
+            _run(Path(folder), length, distributed, with_timings=with_timings)
+        return Trial.watch.us_per_batch
+
+    return train
+
+
+def _distributed() -> core.DistributedContext:
+    if not dist.is_initialized():
+        return core.DistributedContext()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(backend="gloo")
+    return core.DistributedContext(
+        rank=rank,
+        size=size,
+        local_rank=rank,
+        local_size=size,
+        group=group,
+        local_group=group,
+    )
+
+
+def _run(
+    folder: Path, length: Length, distributed: core.DistributedContext, *, with_timings: bool
+) -> None:
+    document = {
+        "entrypoint": "Trial",
+        "hyperparameters": {"global_batch_size": BATCH_SIZE * distributed.size},
+        "searcher": {"name": "single", "metric": "error", "max_length": length.to_document()},
+        "profiling": {"enabled": with_timings},
+        "scheduling_unit": REPORT_EVERY,
+    }
+    config = parse_config(document, default_seed=1)
+    plan = GangPlan(
+        allocation_id="1.1.1",
+        experiment_id=1,
+        trial_id=1,
+        run=1,
+        python=sys.executable,
+        cwd=str(folder),
+        slots=[],
+        config=config.to_document(),
+        hparams=config.hyperparameters,
+        seed=1,
+        capsule=Capsule(entrypoint="Trial", payload="", sources=""),
+        target=length.to_document(),
+    )
+    context = core.init(
+        distributed=distributed,
+        checkpoint_storage=folder / "checkpoints",
+        sink=Journal(folder / "journal-0") if distributed.is_chief else NullJournal(),
+        length=length,
+    )
+    Trainer(Trial, plan, config, context, torch.device("cpu")).run()

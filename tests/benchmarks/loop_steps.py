@@ -1,0 +1,105 @@
+"""What every contender of loop_overhead.py trains, and how each is timed. Needs only torch.
+
+A contender trains `WARM_UP + batches + 1` batches and is timed from the beginning of batch
+`WARM_UP` to the beginning of the last one. Both are multiples of 100, where everyone reports: so
+each batch's share of writing metrics is in, and building up and taking down are not.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+WARM_UP = 100
+REPORT_EVERY = 100
+NUM_RECORDS = 4096
+BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model's size: how long a training step takes is decided by it."""
+
+    width: int
+    depth: int
+
+
+STEPS = {"tiny": Step(32, 1), "5ms": Step(1024, 3)}
+
+
+def make_model(step: Step) -> nn.Module:
+    """Return a perceptron."""
+    layers: list[nn.Module] = [nn.Linear(16, step.width), nn.ReLU()]
+    for _ in range(step.depth - 1):
+        layers += [nn.Linear(step.width, step.width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(step.width, 1))
+
+
+def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    """Return what everyone steps."""
+    return torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def make_dataset() -> torch.utils.data.TensorDataset:
+    """Return the records, the same for everyone."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(NUM_RECORDS, 16, generator=generator)
+    return torch.utils.data.TensorDataset(x, x.sum(dim=1, keepdim=True))
+
+
+def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
+    """Return the loss of a batch."""
+    x, y = batch
+    return nn.functional.mse_loss(model(x), y)
+
+
+class Stopwatch:
+    """Told of every batch when its step begins, and knows how long the timed ones took.
+
+    Args:
+        batches: How many are timed; a multiple of 100.
+    """
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+        self.num_trained = WARM_UP + batches + 1
+        self._last = WARM_UP + batches
+        self._began_at = self._ended_at = 0.0
+
+    def begin(self, batch_idx: int) -> None:
+        """Note that a batch is about to be trained."""
+        if batch_idx == WARM_UP:
+            self._began_at = time.perf_counter()
+        elif batch_idx == self._last:
+            self._ended_at = time.perf_counter()
+
+    @property
+    def us_per_batch(self) -> float:
+        """Microseconds for a timed batch, with everything around it."""
+        return (self._ended_at - self._began_at) / self.batches * 1e6
+
+
+def bare(step: Step, batches: int) -> float:
+    """Train in a loop without anything around it; return microseconds per batch."""
+    loader = torch.utils.data.DataLoader(make_dataset(), BATCH_SIZE, shuffle=True)
+    return bare_loop(make_model(step), loader, Stopwatch(batches))
+
+
+def bare_loop(model: nn.Module, loader: Any, watch: Stopwatch) -> float:
+    """Train this model on this data as one would without a library."""
+    optimizer = make_optimizer(model)
+    done = 0
+    while True:
+        for batch in loader:
+            watch.begin(done)
+            loss = loss_of(model, batch)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            done += 1
+            if done == watch.num_trained:
+                return watch.us_per_batch

@@ -1,0 +1,224 @@
+"""Batch inference on real gangs: every record counts once, whatever happens to the ranks."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.core import read_metadata
+from det_jupyter.pytorch.experimental import output_files
+from det_jupyter.records import CheckpointSaved, FirstStep, Progress, TargetReached
+from det_jupyter.wire import CheckpointRef
+from tests.integration.inference_support import INFERENCE, config, outputs_of, records_in
+from tests.integration.rank_support import Gang, Lab
+
+
+def pause(gang: Gang) -> Gang:
+    """Ask the gang to leave, and wait until it has."""
+    gang.page.raise_signal("preempt")
+    ended = gang.ended()
+    assert ended.reason == "preempted", gang.output()
+    assert ended.steps_completed == gang.last_checkpoint().steps_completed
+    return gang
+
+
+def start(
+    lab: Lab, *, ranks: int = 2, pause_s: float = 0.005, after: CheckpointRef | None = None
+) -> Gang:
+    return lab.start(INFERENCE, config(pause_s=pause_s), ranks=ranks, checkpoint=after)
+
+
+def wait_for_batch(gang: Gang, batch: int) -> None:
+    gang.wait_until(
+        lambda: any(p.steps_completed >= batch for p in gang.of(Progress)), f"batch {batch}"
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_record_is_processed_once(lab: Lab, ranks: int) -> None:
+    gang = lab.start(INFERENCE, config(records=100), ranks=ranks)
+    ended = gang.ended()
+    assert (ended.reason, ended.steps_completed) == ("completed", 34)
+    assert records_in(outputs_of(gang)) == list(range(100))
+    (validation,) = gang.validations()
+    assert validation.steps_completed == 34
+    assert validation.metrics["count"] == 100
+    assert validation.metrics["mean"] == pytest.approx(4950 / 7)
+    assert validation.metrics["order"] == list(range(100))
+    finished = [f for f in output_files(outputs_of(gang)) if f.name == "finished.txt"]
+    assert [f.parent.name for f in finished] == [f"rank_{rank}" for rank in range(ranks)]
+
+
+def test_the_run_tells_how_far_it_is(lab: Lab) -> None:
+    gang = start(lab)
+    gang.ended()
+    fractions = [record.fraction for record in gang.of(Progress)]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert len(gang.of(FirstStep)) == 1
+    assert gang.of(TargetReached)[0].steps_completed == 34
+    steps = [record.steps_completed for record in gang.of(CheckpointSaved)]
+    assert steps == [4, 8, 12, 16, 20, 24, 28, 32, 34]  # every two rounds of two ranks
+
+
+def test_a_checkpoint_holds_the_parts_of_those_before(lab: Lab) -> None:
+    gang = lab.start(INFERENCE, config(records=12, interval=1), ranks=2)
+    gang.ended()
+    first, last = gang.of(CheckpointSaved)
+    assert records_in(last) == list(range(12))
+    assert sorted(p.name for p in Path(last.path).glob("part-*")) == [
+        "part-00000000-00000001",
+        "part-00000002-00000003",
+    ]
+    assert records_in(first) == list(range(6))
+    assert read_metadata(Path(last.path))["batch_inference"] == {
+        "version": 1, "done": 4, "total": 4, "batch_size": 3, "records": 12, "sources": [],
+    }  # fmt: skip
+
+
+def test_a_paused_run_goes_on_and_ends_like_an_undisturbed_one(lab: Lab) -> None:
+    undisturbed = start(lab, pause_s=0.0)
+    undisturbed.ended()
+    first = start(lab)
+    wait_for_batch(first, 6)
+    second = start(lab, after=pause(first).last_checkpoint())
+    wait_for_batch(second, first.last_checkpoint().steps_completed + 6)
+    third = start(lab, after=pause(second).last_checkpoint())
+    assert third.ended().reason == "completed"
+    assert records_in(outputs_of(third)) == list(range(100))
+    assert third.validations()[-1].metrics == undisturbed.validations()[-1].metrics
+    assert not first.validations()
+
+
+def test_a_run_that_is_resumed_at_its_end_reports_again_and_processes_nothing(lab: Lab) -> None:
+    gang = start(lab, pause_s=0.0)
+    gang.ended()
+    again = start(lab, after=gang.last_checkpoint())
+    assert again.ended().reason == "completed"
+    assert again.of(CheckpointSaved) == []
+    assert again.validations()[-1].metrics == gang.validations()[-1].metrics
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kills_at_any_moment_and_other_numbers_of_ranks_lose_and_repeat_nothing(
+    lab: Lab, seed: int
+) -> None:
+    chance = random.Random(seed)
+    latest: CheckpointRef | None = None
+    for _ in range(chance.randint(2, 4)):
+        gang = start(lab, ranks=chance.randint(1, 3), after=latest)
+        wait_for_batch(gang, (latest.steps_completed if latest else 0) + chance.randint(1, 6))
+        time.sleep(chance.uniform(0, 0.03))
+        gang.kill()
+        gang.wait_for_all()
+        if gang.of(CheckpointSaved):
+            latest = gang.last_checkpoint()
+            expected = range(min(100, 3 * latest.steps_completed))
+            assert records_in(latest) == list(expected)
+        if latest is not None and latest.steps_completed == 34:
+            break
+    last = start(lab, ranks=chance.randint(1, 3), pause_s=0.0, after=latest)
+    assert last.ended().reason == "completed"
+    final = last.last_checkpoint() if last.of(CheckpointSaved) else latest
+    assert records_in(final) == list(range(100))
+    metrics = last.validations()[-1].metrics
+    assert metrics["count"] == 100
+    assert metrics["mean"] == pytest.approx(4950 / 7)
+    assert sorted(metrics["order"]) == list(range(100))
+
+
+def test_a_rank_that_dies_takes_nothing_of_its_interval_along(lab: Lab) -> None:
+    source = (
+        INFERENCE
+        + """
+def infer_or_die():
+    hparams.update(core.init().info.hparams)
+    import os, signal
+    class Dying(Tracing):
+        def process_batch(self, batch, batch_idx):
+            super().process_batch(batch, batch_idx)
+            if batch_idx == 14:
+                os.kill(os.getpid(), signal.SIGKILL)
+    torch_batch_process(Dying, list(range(100)), batch_size=3, checkpoint_interval=3)
+"""
+    )
+    gang = lab.start(source, config() | {"entrypoint": "infer_or_die"}, ranks=2)
+    assert -9 in gang.wait()
+    latest = gang.last_checkpoint()
+    assert latest.steps_completed == 12
+    assert records_in(latest) == list(range(36))
+    last = start(lab, ranks=2, after=latest)
+    last.ended()
+    assert records_in(outputs_of(last)) == list(range(100))
+    root = Path(latest.path).parent
+    assert list(root.glob(".part-*")) == []  # nothing is left of what was killed
+
+
+def test_no_more_batches_than_asked(lab: Lab) -> None:
+    source = (
+        INFERENCE
+        + """
+def infer_some():
+    hparams.update(core.init().info.hparams)
+    torch_batch_process(Tracing, list(range(100)), batch_size=3, max_batches=5)
+"""
+    )
+    gang = lab.start(source, config() | {"entrypoint": "infer_some"}, ranks=2)
+    assert gang.ended().steps_completed == 5
+    assert records_in(outputs_of(gang)) == list(range(15))
+
+
+def test_fewer_batches_than_ranks(lab: Lab) -> None:
+    gang = lab.start(INFERENCE, config(records=4), ranks=3)
+    assert gang.ended().steps_completed == 2
+    assert records_in(outputs_of(gang)) == [0, 1, 2, 3]
+    assert gang.validations()[-1].metrics["order"] == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_divided_is_refused_for_good(lab: Lab) -> None:
+    source = (
+        INFERENCE
+        + """
+def infer_wrongly():
+    torch_batch_process(
+        Counted, (n for n in range(9)), batch_size=0, dataloader_kwargs={"shuffle": True}
+    )
+"""
+    )
+    gang = lab.start(source, config() | {"entrypoint": "infer_wrongly"}, ranks=1)
+    assert gang.wait() == [1]
+    (failure,) = gang.failures()
+    assert failure.final
+    problems = [
+        "batch_processor_cls: got Counted",
+        "batch_size: got 0",
+        "dataset: got a generator without __len__",
+        "['shuffle']: got True",
+    ]
+    for problem in problems:
+        assert problem in failure.traceback
+
+
+def test_a_second_inference_in_one_experiment_is_refused(lab: Lab) -> None:
+    source = (
+        INFERENCE
+        + """
+def infer_twice():
+    infer()
+    infer()
+"""
+    )
+    gang = lab.start(source, config(records=4) | {"entrypoint": "infer_twice"}, ranks=1)
+    assert gang.wait() == [1]
+    assert "has called it already" in gang.failures()[0].error
+
+
+def test_a_checkpoint_of_other_batches_is_refused(lab: Lab) -> None:
+    gang = lab.start(INFERENCE, config(records=40), ranks=1)
+    gang.ended()
+    other = lab.start(INFERENCE, config(records=41), ranks=1, checkpoint=gang.last_checkpoint())
+    assert other.wait() == [1]
+    assert "it is of records 40, now it is 41" in other.failures()[0].error

@@ -1,0 +1,211 @@
+"""Ranks that each hold the whole model: what they exchange, and that a paused run is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import parallel
+from det_jupyter.pytorch.parallel import ParallelOptions
+from tests.integration.parallel_ranks import RankRunner, rank_runner
+from tests.integration.parallel_samples import CPU, Blocks, Run, alone, make, records, same_bits
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[RankRunner]:
+    with rank_runner() as runner:
+        yield runner
+
+
+def weights_after(distributed: DistributedContext, options: dict[str, Any]) -> Any:
+    return Run(distributed, **options).train(6).weights()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_together_train_what_one_rank_trains(run: RankRunner, ranks: int) -> None:
+    options = {"dtype": torch.float64, "window": 2, "clip": 0.5}
+    (one,) = [Run(alone(), **options).train(6).weights()]
+    for many in run(weights_after, ranks, options):
+        for name, value in one.items():
+            torch.testing.assert_close(many[name], value, rtol=1e-12, atol=1e-12)
+
+
+def paused(distributed: DistributedContext, options: dict[str, Any], at: int, end: int) -> bool:
+    straight = Run(distributed, **options).train(end).weights()
+    state = Run(distributed, **options).train(at).state()
+    resumed = Run(distributed, **options).load(state, state["gradients"]).train(end - at)
+    return same_bits(straight, resumed.weights())
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("compression", [None, "fp16", "bf16", "powersgd"])
+def test_a_paused_run_ends_with_the_same_bits(
+    run: RankRunner, ranks: int, compression: str | None
+) -> None:
+    options = {"compression": compression, "window": 1}
+    assert run(paused, ranks, options, 14, 20) == [True] * ranks
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_run_paused_inside_a_window_ends_with_the_same_bits(
+    run: RankRunner, set_to_none: bool
+) -> None:
+    # With 3 ranks x / 3 and x * (1 / 3) differ, and gradients that were zeroed, not deleted, lie
+    # in their buckets already, while restored ones do not: see DistributedModel._register_hook.
+    options = {"window": 3, "set_to_none": set_to_none}
+    assert run(paused, 3, options, 8, 12) == [True] * 3
+
+
+def test_a_window_of_compressed_batches_ends_with_the_same_bits(run: RankRunner) -> None:
+    options = {"window": 2, "compression": "powersgd"}
+    assert run(paused, 2, options, 27, 34) == [True] * 2
+
+
+def gradients_of_one_batch(distributed: DistributedContext, compression: str | None) -> Any:
+    model = make(distributed, compression=compression)
+    mine = records(0).chunk(distributed.size)[distributed.rank]
+    model(mine).square().mean().backward()
+    return parallel.gradients(model)
+
+
+@pytest.mark.parametrize(("compression", "bits"), [("fp16", 10), ("bf16", 7)])
+def test_compressed_gradients_are_the_gradients_to_so_many_bits(
+    run: RankRunner, compression: str, bits: int
+) -> None:
+    exact = run(gradients_of_one_batch, 2, None)
+    compressed = run(gradients_of_one_batch, 2, compression)
+    assert same_bits(compressed[0], compressed[1])
+    assert not same_bits(compressed[0], exact[0])
+    for name, value in exact[0].items():
+        torch.testing.assert_close(compressed[0][name], value, rtol=2.0**-bits, atol=1e-5)
+
+
+def exchanged_low_rank(distributed: DistributedContext) -> tuple[int, float]:
+    """Return how many singular values of a layer's gradient are not 0, and what was left out."""
+    trained = Run(distributed, compression="powersgd").train(12)
+    mine = records(99).chunk(distributed.size)[distributed.rank]
+    trained.model(mine).square().mean().backward()
+    weight = trained.model.blocks[0][0].weight
+    (state,) = parallel.rank_state([trained.model]) or []
+    assert state is not None
+    error = state["errors"]["blocks.0.0.weight"]
+    return int(torch.linalg.matrix_rank(weight.grad)), float(error.norm())
+
+
+def test_powersgd_exchanges_low_rank_and_remembers_what_it_left_out(run: RankRunner) -> None:
+    (rank_0, error_0), (rank_1, error_1) = run(exchanged_low_rank, 2)
+    assert rank_0 == rank_1 == 2
+    assert error_0 > 0
+    assert error_0 != error_1  # each rank keeps its own
+
+
+def refused_scalar(distributed: DistributedContext) -> str:
+    model = nn.Linear(2, 2)
+    model.scale = nn.Parameter(torch.ones(()))
+    options = ParallelOptions(compression="powersgd")
+    with pytest.raises(ConfigError) as caught:
+        parallel.parallelize(model, CPU, distributed, options)
+    return str(caught.value)
+
+
+def test_powersgd_refuses_a_parameter_without_dimensions(run: RankRunner) -> None:
+    (message, _) = run(refused_scalar, 2)
+    assert "scale has none" in message
+    assert "use fp16 or bf16" in message
+
+
+def buckets_changed(distributed: DistributedContext, options: dict[str, Any]) -> bool:
+    straight = Run(distributed, **options).train(16).weights()
+    changed = Run(distributed, **options).train(13)
+    hooked: list[int] = []
+    changed.model.register_forward_hook(lambda *_: hooked.append(1))
+    changed.model.set_bucket_size(0.0005)
+    changed.train(3)
+    assert len(hooked) == 3
+    return same_bits(straight, changed.weights())
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_new_bucket_sizes_change_nothing_for_two_ranks(run: RankRunner, window: int) -> None:
+    assert run(buckets_changed, 2, {"window": window}) == [True, True]
+
+
+def powersgd_rebucketed(distributed: DistributedContext) -> bool:
+    run = Run(distributed, compression="powersgd").train(13)
+    before = parallel.rank_state([run.model])
+    run.model.set_bucket_size(0.0005)
+    after = parallel.rank_state([run.model])
+    assert before is not None
+    assert after is not None
+    assert before[0] is not None
+    assert after[0] is not None
+    assert len(before[0]["errors"]) == 10
+    same = [same_bits(before[0][kind], after[0][kind]) for kind in ("errors", "factors")]
+    run.train(2)
+    return all(same)
+
+
+def test_powersgd_keeps_its_memory_when_buckets_change(run: RankRunner) -> None:
+    assert run(powersgd_rebucketed, 2) == [True, True]
+
+
+def wrapped(distributed: DistributedContext) -> list[Any]:
+    model = make(distributed)
+    calls: list[bool] = []
+    parallel.unwrap(model).register_forward_hook(lambda *_: calls.append(True))
+    with torch.no_grad():
+        for _ in range(distributed.rank + 1):  # nothing is exchanged, so ranks may differ
+            model(records(0))
+    model.norm.running_mean.fill_(distributed.rank + 5)
+    parallel.share_buffers([model])
+    names = list(parallel.model_state(model))
+    return [model.note, len(calls), float(model.norm.running_mean[0]), names]
+
+
+def test_a_wrapped_model_is_like_the_users_own(run: RankRunner) -> None:
+    names = list(Blocks().state_dict())
+    assert run(wrapped, 2) == [
+        ["the user's own", 1, 5.0, names],
+        ["the user's own", 2, 5.0, names],
+    ]
+
+
+def untrained(distributed: DistributedContext) -> list[float]:
+    model = nn.BatchNorm1d(3, dtype=torch.float64)
+    model.requires_grad_(False)
+    model.register_buffer("flag", torch.tensor([distributed.is_chief]))
+    model.weight.fill_(distributed.rank + 1)
+    model.num_batches_tracked.fill_(distributed.rank + 7)
+    parallel.parallelize(model, CPU, distributed, ParallelOptions())
+    return [float(value.reshape(-1)[0]) for value in model.state_dict().values()]
+
+
+def test_a_model_without_trained_parameters_becomes_the_chiefs(run: RankRunner) -> None:
+    chief = [1.0, 0.0, 0.0, 1.0, 7.0, 1.0]
+    assert run(untrained, 2) == [chief, chief]
+
+
+def rescaled(distributed: DistributedContext, saved: list[Any]) -> Any:
+    gradients = parallel.rescaled_gradients([one["gradients"] for one in saved], distributed.size)
+    state = {**saved[0], "exchange": None}
+    run = Run(distributed, dtype=torch.float64, window=4)
+    return run.load(state, gradients[distributed.rank]).train(2).weights()
+
+
+def saved_inside_a_window(distributed: DistributedContext) -> Any:
+    return Run(distributed, dtype=torch.float64, window=4).train(6).state()
+
+
+def test_a_window_goes_on_with_another_number_of_ranks(run: RankRunner) -> None:
+    straight = Run(alone(), dtype=torch.float64, window=4).train(8).weights()
+    saved = run(saved_inside_a_window, 3)
+    for ranks in (1, 2):
+        for weights in run(rescaled, ranks, saved):
+            for name, value in straight.items():
+                torch.testing.assert_close(weights[name], value, rtol=1e-12, atol=1e-12)
