@@ -12,6 +12,7 @@ from det_jupyter.client.ranking import ranked, row_of, sortable
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.steering import SteeredExperiment
 from det_jupyter.client.trial import Trial
+from det_jupyter.client.verify import Verification, plan_trying, verify
 from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.wire import (
     ContinueTrial,
@@ -194,6 +195,43 @@ class Experiment(SteeredExperiment):
         if follower.error is not None:
             raise follower.error
         return self._outcome(self.view, timeout_s)
+
+    def verify_resume(
+        self,
+        trial: Trial | None = None,
+        batches: int | None = None,
+        pause_at: int | None = None,
+        kill_at: int | None = None,
+        timeout_s: float | None = None,
+        *,
+        keep: bool = False,
+    ) -> Verification:
+        """Prove that interruptions change nothing: train straight and interrupted, and compare.
+
+        Its code and configuration are submitted twice, as two experiments with the same seed. One
+        trains straight through; the other is paused after one batch, killed after another, and
+        goes on each time. Every bit of their last checkpoints is compared. If nothing differs,
+        both are deleted.
+
+        Args:
+            trial: Whose hyperparameters are used; by default the best one's, or the first's.
+            batches: Train so many; by default as long as the configuration says.
+            pause_at: Pause after this batch. If neither is given, a third of the batches.
+            kill_at: Kill all ranks with SIGKILL after this one. If neither is given, two thirds.
+            timeout_s: Give up waiting for one of them after so long.
+            keep: Do not delete them.
+
+        Raises:
+            ConfigError: It cannot be tried so.
+            RankFailed: One of the two ended with an error.
+            WaitTimeout: They took too long; both are killed.
+        """
+        view = self.view
+        chosen = trial.view if trial is not None else next(iter(ranked(view)), None)
+        if chosen is None:
+            raise NotFound(f"experiment {self.id} has no trial yet")
+        trying = plan_trying(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
+        return verify(self._client, view, trying, self._handle, timeout_s=timeout_s, keep=keep)
 
     def _outcome(self, view: ExperimentView, timeout_s: float | None) -> State:
         if view.state is State.ERROR:

@@ -114,7 +114,9 @@ def _prepare(
         own_problems = find_class_problems(entrypoint, shell.user_ns)
         if config is not None and not own_problems:
             problems += _find_metric_problems(config, shell.user_ns)
-        problems += own_problems
+        if isinstance(shell.user_ns.get(entrypoint), type):
+            own_problems += find_batch_size_problems(merged)
+        problems += [problem for problem in own_problems if problem not in problems]
     # What is submitted, the master itself looks at.
     if problems or options.dry_run:
         with suppress(MasterUnreachable):
@@ -197,6 +199,21 @@ def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]
             "or name a function, which every rank then calls"
         ]
     return [f"entrypoint: {problem}" for problem in library.check_trial_class(value)]
+
+
+def find_batch_size_problems(document: dict[str, Any]) -> list[str]:
+    """Return a problem if a trial is to train on several slots without a batch size.
+
+    It is no part of the configuration's own checks: a function needs none.
+    """
+    resources, hparams = document.get("resources"), document.get("hyperparameters")
+    slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
+    if not isinstance(slots, int) or slots < 2 or not isinstance(hparams or {}, dict):
+        return []
+    if (hparams or {}).get("global_batch_size") is not None:
+        return []
+    where = "hyperparameters.global_batch_size"
+    return [f"{where}: missing; give the batch size of all slots together"]
 
 
 def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -> list[str]:

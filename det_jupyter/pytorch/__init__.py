@@ -2,24 +2,49 @@
 
 from det_jupyter.pytorch import samplers
 from det_jupyter.pytorch.callbacks import PyTorchCallback
-from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.data import DataLoader
-from det_jupyter.pytorch.load import load_trial_from_checkpoint_path
-from det_jupyter.pytorch.loop import Trainer
+from det_jupyter.pytorch.context import PyTorchExperimentalContext, PyTorchTrialContext
+from det_jupyter.pytorch.data import (
+    DataLoader,
+    TorchData,
+    adapt_batch_sampler,
+    data_length,
+    to_device,
+)
+from det_jupyter.pytorch.early_stopping import EarlyStopping
+from det_jupyter.pytorch.load import CheckpointLoadContext, load_trial_from_checkpoint_path
 from det_jupyter.pytorch.lr_scheduler import LRScheduler
+from det_jupyter.pytorch.metric_reducer import MetricReducer
+from det_jupyter.pytorch.planned import PlannedRun
 from det_jupyter.pytorch.reducers import Reducer
+from det_jupyter.pytorch.trainer import Trainer, init
 from det_jupyter.pytorch.trial import PyTorchTrial, check_searcher_metric, check_trial_class
+from det_jupyter.pytorch.trying import try_out
+from det_jupyter.pytorch.units import Batch, Epoch, TrainUnit
 
 __all__ = [
+    "Batch",
+    "CheckpointLoadContext",
     "DataLoader",
+    "EarlyStopping",
+    "Epoch",
     "LRScheduler",
+    "MetricReducer",
+    "PlannedRun",
     "PyTorchCallback",
+    "PyTorchExperimentalContext",
     "PyTorchTrial",
     "PyTorchTrialContext",
     "Reducer",
+    "TorchData",
+    "TrainUnit",
     "Trainer",
+    "adapt_batch_sampler",
     "check_searcher_metric",
     "check_trial_class",
+    "data_length",
+    "init",
     "load_trial_from_checkpoint_path",
     "samplers",
+    "to_device",
+    "try_out",
 ]

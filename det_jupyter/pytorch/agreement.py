@@ -7,10 +7,12 @@ would cost more than a small batch does. So the ranks agree, each time, when the
 
     batch     0   1     3         7                         107                      209
     exchange  x   x     x         x         ...              x                        x
-              each is one all-reduce (maximum) of four integers:
+              each is one all-reduce (maximum) of five integers:
                   leave     the control page asks to preempt             from the chief
+                            someone at the keyboard does                 from any rank
                   stop      the trial asked to stop                      from any rank
                   flush     it is time to gather metrics                 from the chief
+                  written   a checkpoint that was begun can be finished  from the chief
                   batches   until the next exchange                      from the chief
 
 The chief chooses `batches` from the time that batches take, for an exchange every 0.2 s. The
@@ -41,6 +43,7 @@ class Verdict:
     leave: bool
     stop: bool
     flush: bool
+    is_written: bool
 
 
 class Agreement:
@@ -70,18 +73,28 @@ class Agreement:
         fitting = round(batches * EXCHANGE_PERIOD_S / elapsed_s)
         self._batches = max(1, min(fitting, 2 * self._batches))
 
-    def exchange(self, steps_completed: int, *, wants_stop: bool) -> Verdict:
-        """Return what all ranks do now, and set `due_at`. Collective."""
-        wishes = torch.zeros(4, dtype=torch.int64)
-        wishes[1] = wants_stop
+    def exchange(
+        self, steps_completed: int, *, leave: bool, stop: bool, is_written: bool
+    ) -> Verdict:
+        """Return what all ranks do now, and set `due_at`. Collective.
+
+        Args:
+            steps_completed: Batches trained.
+            leave: This rank was asked to leave otherwise than by the control page.
+            stop: The trial on this rank asked to end.
+            is_written: On the chief, whether a checkpoint waits to be finished.
+        """
         now = self._clock()
+        wishes = [leave, stop, False, False, 0]
         if self._distributed.is_chief:
-            wishes[0] = self._preempt.was_asked()
-            wishes[2] = now - self._flushed_at >= FLUSH_PERIOD_S
-            wishes[3] = self._batches
-        leave, stop, flush, batches = self._distributed.reduce_(wishes, "max").tolist()
+            wishes[0] = leave or self._preempt.was_asked()
+            wishes[2:] = [now - self._flushed_at >= FLUSH_PERIOD_S, is_written, self._batches]
+        agreed = self._distributed.reduce_(torch.tensor(wishes, dtype=torch.int64), "max")
+        leaves, stops, flush, written, batches = agreed.tolist()
         if flush:
             self._flushed_at = now
         self.due_at = steps_completed + batches
         self._since_steps, self._since_at = steps_completed, now
-        return Verdict(leave=bool(leave), stop=bool(stop), flush=bool(flush))
+        return Verdict(
+            leave=bool(leaves), stop=bool(stops), flush=bool(flush), is_written=bool(written)
+        )

@@ -1,41 +1,71 @@
-"""What a trial is given: its hyperparameters, its device, and the wrapping of what it trains.
+"""What a trial is given: the wrapping of what it trains, its device, and the steps of a batch.
 
 Knows nothing of the loop that runs the trial; the two share a Position.
+
+A batch, as the trial has it           what happens
+`backward(loss)`                       the loss is scaled (fp16) and weighed by the rank's records;
+                                       DDP averages gradients over the ranks, once per window
+`step_optimizer(optimizer, ...)`       at the last batch of a window: divide by the window's
+                                       batches, unscale (fp16), clip, step, zero
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.core import DistributedContext
+from det_jupyter.core import Context, DistributedContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.data import to_device
-from det_jupyter.pytorch.distributed_model import DistributedModel, distribute
+from det_jupyter.pytorch.custom_reducers import Reducers
+from det_jupyter.pytorch.data import Share, to_device
+from det_jupyter.pytorch.large_batch import LargeBatch
 from det_jupyter.pytorch.lr_scheduler import LRScheduler
+from det_jupyter.pytorch.metric_reducer import MetricReducer
+from det_jupyter.pytorch.parallel import (
+    BucketTuner,
+    ParallelOptions,
+    parallelize,
+    set_gradient_sync,
+)
 from det_jupyter.pytorch.position import Position
+from det_jupyter.pytorch.precision import Precision
+from det_jupyter.pytorch.tensorboard import TensorBoard
+from det_jupyter.pytorch.trial_facts import TrialFacts
 
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
-class PyTorchTrialContext:
+class PyTorchTrialContext(TrialFacts):
     """The context of one trial on one rank.
 
-    Attributes:
-        distributed: This rank's place among the ranks, and collectives.
+    Args:
+        distributed: This rank's place among the ranks, and collectives; by default `core`'s, or
+            that of the only rank.
+        core: The Core API's context, which training needs.
         device: Where this rank trains.
+        config: The experiment's configuration; its `optimizations` have effect here.
+        tensorboard_folder: Where files for TensorBoard go.
+
+    Attributes:
+        distributed, core, device: As above.
         models, optimizers, lr_schedulers: What was wrapped, in that order.
+        scaler: The gradient scaler, the trial's own or that of automatic mixed precision.
+        profiler: What `set_profiler` made.
+        experimental: Switches for trials that do things their own way.
     """
 
     def __init__(
         self,
         *,
-        distributed: DistributedContext,
+        distributed: DistributedContext | None = None,
+        core: Context | None = None,
         device: torch.device,
         hparams: Mapping[str, Any] | None = None,
         config: ExperimentConfig | None = None,
@@ -43,25 +73,49 @@ class PyTorchTrialContext:
         trial_id: int | None = None,
         trial_seed: int | None = None,
         position: Position | None = None,
+        tensorboard_folder: Path | None = None,
     ) -> None:
-        self.distributed = distributed
+        super().__init__(
+            distributed=core.distributed if core else distributed or DistributedContext(),
+            hparams=hparams,
+            config=config,
+            experiment_id=experiment_id,
+            trial_id=trial_id,
+            trial_seed=trial_seed,
+            position=position or Position(_window(config)),
+        )
+        self.core = core
         self.device = device
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
         self.scaler: Any = None
-        self._hparams = hparams
-        self._config = config
-        self._experiment_id = experiment_id
-        self._trial_id = trial_id
-        self._trial_seed = trial_seed
-        self._position = position or Position()
+        self.profiler: Any = None
+        self.experimental = PyTorchExperimentalContext(self)
+        self.reducers = Reducers()
+        self.moves_batches = True
+        self.accepts_any_loader = False
+        self.logs_to_tensorboard = False
+        self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
+        self._precision = Precision(device, None)
         self._averages: dict[int, bool] = {}  # by id of the optimizer: whether to average windows
-        self._stop_requested = False
+        self._weight = 1.0  # of this rank's gradients
+        self._has_stepped = False  # an optimizer, in this batch
         self._unmovable: set[type] = set()
+        self._tensorboard_folder = tensorboard_folder or Path("tensorboard")
+        self._large_batch: LargeBatch | None = None
+        if config is not None:
+            self._take_optimizations(config)
+
+    def _take_optimizations(self, config: ExperimentConfig) -> None:
+        self._set_precision(Precision.from_config(config, self.device))
+        if rules := config.optimizations.large_batch:
+            self._large_batch = LargeBatch(rules, self.get_global_batch_size())
 
     def wrap_model(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
         """Move the model to the device and return it so that all ranks train it together.
+
+        Collective: all ranks wrap the same models in the same order.
 
         Args:
             model: Everything of it that is trained has to be in use in every batch.
@@ -71,8 +125,13 @@ class PyTorchTrialContext:
         if not isinstance(model, nn.Module):
             raise TypeError(f"wrap_model: got {type(model).__name__}, expected a torch.nn.Module")
         model = model.to(self.device)
-        if self.distributed.size > 1:
-            model = distribute(model, self.device, find_unused_parameters=find_unused_parameters)
+        model = parallelize(
+            self._precision.wrap_forward(model),
+            self.device,
+            self.distributed,
+            self._parallel,
+            find_unused_parameters=find_unused_parameters,
+        )
         self.models.append(model)
         return model
 
@@ -80,6 +139,7 @@ class PyTorchTrialContext:
         self,
         optimizer: Optimizer,
         backward_passes_per_step: int = 1,
+        fp16_compression: bool | None = None,
         average_aggregated_gradients: bool | None = None,
     ) -> Optimizer:
         """Register the optimizer, so that its state is saved, and return it.
@@ -87,8 +147,13 @@ class PyTorchTrialContext:
         Args:
             optimizer: Made over the parameters of a wrapped model.
             backward_passes_per_step: For trials written for Determined; DDP needs no such hint.
+            fp16_compression: For trials written for Determined; has no effect, as there.
             average_aggregated_gradients: Overrides `optimizations.average_aggregated_gradients`.
         """
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"wrap_optimizer: got {type(optimizer).__name__}, expected a torch.optim.Optimizer"
+            )
         if backward_passes_per_step < 1:
             raise ConfigError(
                 [
@@ -96,11 +161,21 @@ class PyTorchTrialContext:
                     f"{backward_passes_per_step}, expected at least 1"
                 ]
             )
+        if fp16_compression is not None:
+            warnings.warn(
+                "wrap_optimizer: fp16_compression has no effect; "
+                "set optimizations.gradient_compression: fp16 instead",
+                stacklevel=2,
+            )
         if average_aggregated_gradients is None:
             average_aggregated_gradients = (
                 self._config is None or self._config.optimizations.average_aggregated_gradients
             )
         self._averages[id(optimizer)] = average_aggregated_gradients
+        if self._large_batch is not None:
+            self._large_batch.attach(
+                optimizer, self._position, averages=average_aggregated_gradients
+            )
         self.optimizers.append(optimizer)
         return optimizer
 
@@ -128,6 +203,77 @@ class PyTorchTrialContext:
         self.scaler = scaler
         return scaler
 
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Register a metric that is put together from all records, and return its reducer.
+
+        Args:
+            reducer: A MetricReducer; or a function of the list of all values that its `update`
+                was given, on all ranks, in the order of the data.
+            name: Of the metric; without one the reducer has to return a dict of metrics.
+            for_training, for_validation: What it is part of.
+        """
+        return self.reducers.wrap(
+            reducer, name, for_training=for_training, for_validation=for_validation
+        )
+
+    def reset_reducers(self) -> None:
+        """Let all reducers begin anew (the loop does so before training windows, validations)."""
+        self.reducers.reset(for_training=True)
+        self.reducers.reset(for_training=False)
+
+    def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
+        """Return the metrics of all reducers. Collective (called by the loop)."""
+        return self.reducers.reduce(self.distributed, for_training=for_training)
+
+    def autocast_forward_pass(self, module: nn.Module) -> nn.Module:
+        """Let the module compute in 16 bits where that is safe, and return it."""
+        return self._precision.wrap_forward(module)
+
+    def configure_apex_amp(
+        self,
+        models: Any,
+        optimizers: Any,
+        enabled: bool = True,
+        opt_level: str = "O1",
+        **ignored: Any,
+    ) -> tuple[Any, Any]:
+        """Return models and optimizers, trained with torch's mixed precision in Apex's place.
+
+        For trials written for Determined: NVIDIA has ended Apex's. Every level but O0 means
+        torch's fp16 autocast with a gradient scaler; other arguments have no effect.
+        """
+        if not enabled or opt_level == "O0":
+            return models, optimizers
+        warnings.warn(
+            f"configure_apex_amp: {opt_level} means fp16 by torch.amp here; "
+            "set optimizations.mixed_precision: fp16 instead",
+            stacklevel=2,
+        )
+        if self._precision.dtype is None:
+            self._set_precision(Precision(self.device, torch.float16))
+        for model in models if isinstance(models, list) else [models]:
+            self._precision.wrap_forward(model)
+        return models, optimizers
+
+    def _set_precision(self, precision: Precision) -> None:
+        if self.scaler is not None and precision.scaler is not None:
+            raise ConfigError(
+                [
+                    "use_amp: a scaler is wrapped already; keep either of the two, "
+                    "wrap_scaler or automatic mixed precision"
+                ]
+            )
+        if precision.notice and self.distributed.is_chief:
+            warnings.warn(precision.notice, stacklevel=2)
+        self._precision = precision
+        self.scaler = precision.scaler
+
     def backward(
         self,
         loss: torch.Tensor,
@@ -135,7 +281,15 @@ class PyTorchTrialContext:
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute gradients, averaged over the ranks when a window of batches ends."""
+        """Compute gradients, averaged over the records of all ranks when a window ends.
+
+        Args:
+            loss: A mean over this rank's records, as torch's losses are by default.
+            gradient, retain_graph, create_graph: As in `torch.Tensor.backward`.
+        """
+        loss = self._precision.scale(loss)
+        if self._weight != 1.0:  # a factor on the gradient leaves the graph as it is
+            gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
         loss.backward(gradient, retain_graph, create_graph)
 
     def step_optimizer(
@@ -149,7 +303,8 @@ class PyTorchTrialContext:
 
         Args:
             optimizer: A wrapped one.
-            clip_grads: Called with the list of parameters before the step.
+            clip_grads: Called with the list of parameters before the step; changes their gradients
+                in place. What it returns has no meaning.
             auto_zero_grads: Zero the gradients after the step.
             scaler: Steps the optimizer instead of itself.
         """
@@ -167,26 +322,43 @@ class PyTorchTrialContext:
         if position.aggregation_frequency > 1 and self._averages.get(id(optimizer), True):
             _divide_gradients(optimizer, len(position.window))
         if clip_grads is not None:
-            clip_grads(_parameters(optimizer))
+            self._clip(optimizer, clip_grads)
         if scaler is not None:
             scaler.step(optimizer)
         else:
-            optimizer.step()
+            self._precision.step(optimizer)
+            self._has_stepped = True
         if auto_zero_grads:
             optimizer.zero_grad()
 
-    def begin_batch(self, batch_idx: int) -> None:
-        """Go on to a batch (called by the training loop).
+    def _clip(self, optimizer: torch.optim.Optimizer, clip_grads: Callable[[Any], Any]) -> None:
+        if not callable(clip_grads):
+            raise TypeError(
+                f"step_optimizer: got a {type(clip_grads).__name__} as clip_grads, expected a "
+                "function of the list of parameters, such as "
+                "`lambda params: torch.nn.utils.clip_grad_norm_(params, 1.0)`"
+            )
+        self._precision.unscale(optimizer)
+        clip_grads(_parameters(optimizer))
+
+    def begin_batch(self, batch_idx: int, share: Share) -> None:
+        """Go on to a batch (called by the loop).
 
         DDP decides in the forward pass whether the backward pass will exchange gradients, so it
         has to be told before the trial runs, not in `backward`.
         """
         position = self._position
         position.batch_idx = batch_idx
+        self._weight = share.records * self.distributed.size / share.total
         if position.aggregation_frequency > 1:
             for model in self.models:
-                if isinstance(model, DistributedModel):
-                    model.require_backward_grad_sync = position.is_step
+                set_gradient_sync(model, position.is_step)
+
+    def after_step(self) -> None:
+        """Finish a step (called by the loop): a scaler is updated once, after all optimizers."""
+        if self._has_stepped:
+            self._precision.update()
+            self._has_stepped = False
 
     def to_device(self, data: Any) -> Any:
         """Return the data on this rank's device: tensors and arrays in dicts, lists and tuples."""
@@ -197,114 +369,85 @@ class PyTorchTrialContext:
             self._unmovable.add(kind)
             warnings.warn(f"to_device: cannot move a {kind.__name__}; left as it is", stacklevel=2)
 
-    def get_per_slot_batch_size(self) -> int:
-        """Return how many records each rank trains per batch."""
-        return self._batch_sizes()[0]
+    @cached_property
+    def tensorboard(self) -> TensorBoard:
+        """The files for TensorBoard of this rank."""
+        return TensorBoard(
+            self._tensorboard_folder,
+            self.distributed.rank,
+            is_enabled=self.logs_to_tensorboard,
+            first_step=self._position.first_batch_idx,
+        )
 
-    def get_global_batch_size(self) -> int:
-        """Return how many records all ranks together train per batch."""
-        return self._batch_sizes()[1]
+    def get_tensorboard_path(self) -> Path:
+        """Return the folder for this rank's TensorBoard files."""
+        return self.tensorboard.path
 
-    def _batch_sizes(self) -> tuple[int, int]:
-        where = "hyperparameters.global_batch_size"
-        slots = self.distributed.size
-        wanted = self.get_hparams().get("global_batch_size")
-        if isinstance(wanted, bool) or not isinstance(wanted, int):
-            given = "missing" if wanted is None else f"got {wanted!r}"
-            raise ConfigError([f"{where}: {given}, expected a whole number of records"])
-        if wanted < slots:
-            raise ConfigError(
-                [f"{where}: got {wanted}, expected at least resources.slots_per_trial ({slots})"]
+    def get_tensorboard_writer(self) -> Any:
+        """Return a `torch.utils.tensorboard.SummaryWriter` that is closed with the trial."""
+        return self.tensorboard.writer()
+
+    def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
+        """Write reported metrics to TensorBoard files too (off by default)."""
+        if not isinstance(enable_tensorboard_logging, bool):
+            raise TypeError(
+                f"set_enable_tensorboard_logging: got {enable_tensorboard_logging!r}, "
+                "expected True or False"
             )
-        per_slot = wanted // slots
-        if wanted % slots and self.distributed.is_chief:
-            warnings.warn(
-                f"{where}: {wanted} does not divide among {slots} slots; "
-                f"each takes {per_slot}, so {per_slot * slots} records are trained per batch",
-                stacklevel=3,
-            )
-        return per_slot, per_slot * slots
+        self.tensorboard.set_enabled(enable_tensorboard_logging)
+        self.logs_to_tensorboard = enable_tensorboard_logging
 
-    def get_hparams(self) -> dict[str, Any]:
-        """Return all hyperparameters."""
-        if self._hparams is None:
-            raise ValueError("get_hparams: no hyperparameters were given to this context")
-        return dict(self._hparams)
+    def get_enable_tensorboard_logging(self) -> bool:
+        """Return whether reported metrics go to TensorBoard files too."""
+        return self.logs_to_tensorboard
 
-    def get_hparam(self, name: str) -> Any:
-        """Return one hyperparameter."""
-        hparams = self.get_hparams()
-        if name not in hparams:
-            raise ValueError(
-                f"get_hparam: no hyperparameter {name!r}; there are {', '.join(sorted(hparams))}"
-            )
-        if name == "global_batch_size":
-            warnings.warn(
-                "get_hparam('global_batch_size') is the size for all slots together; "
-                "use get_per_slot_batch_size() or get_global_batch_size()",
-                stacklevel=2,
-            )
-        return hparams[name]
+    def make_tuner(self) -> BucketTuner | None:
+        """Return what finds the size of DDP's buckets, if that is wanted (called by the loop)."""
+        if not self._parallel.tune_buckets or self.distributed.size == 1:
+            return None
+        return BucketTuner(self.models, self.distributed, self.device)
 
-    def get_experiment_config(self) -> dict[str, Any]:
-        """Return the experiment's effective configuration."""
-        if self._config is None:
-            raise ValueError("get_experiment_config: no configuration was given to this context")
-        return self._config.to_document()
+    def close(self) -> None:
+        """Close the files for TensorBoard (called by the loop)."""
+        if "tensorboard" in vars(self):
+            self.tensorboard.close()
 
-    def get_data_config(self) -> dict[str, Any]:
-        """Return the `data` section of the configuration."""
-        data: dict[str, Any] = self.get_experiment_config()["data"]
-        return data
+    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
+        """Profile training with a `torch.profiler.profile` of these arguments.
 
-    def get_experiment_id(self) -> int:
-        """Return the experiment's id."""
-        return _known("get_experiment_id", self._experiment_id)
-
-    def get_trial_id(self) -> int:
-        """Return the trial's id."""
-        return _known("get_trial_id", self._trial_id)
-
-    def get_trial_seed(self) -> int:
-        """Return the seed that everything random in this trial derives from."""
-        return _known("get_trial_seed", self._trial_seed)
-
-    def get_initial_batch(self) -> int:
-        """Return how many batches were trained before this run."""
-        return self._position.first_batch_idx
-
-    def is_epoch_start(self) -> bool:
-        """Return whether this batch is the first of an epoch."""
-        return self._position.started_units().is_epoch_start(self._position.batch_idx)
-
-    def is_epoch_end(self) -> bool:
-        """Return whether this batch is the last of an epoch."""
-        return self._position.started_units().is_epoch_end(self._position.batch_idx)
-
-    def current_train_epoch(self) -> int:
-        """Return the number of the epoch in training, from 0."""
-        return self._position.started_units().epoch_of(self._position.batch_idx)
-
-    def current_train_batch(self) -> int:
-        """Return the number of the batch in training, from 0 at the trial's beginning."""
-        self._position.started_units()
-        return self._position.batch_idx
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to end the trial at the next report, validation or checkpoint; any rank may ask."""
-        if not isinstance(stop_requested, bool):
-            raise TypeError(f"set_stop_requested: got {stop_requested!r}, expected True or False")
-        self._stop_requested = stop_requested
-
-    def get_stop_requested(self) -> bool:
-        """Return whether this rank has asked to end the trial."""
-        return self._stop_requested
+        Traces go to the trial's TensorBoard folder unless `on_trace_ready` says otherwise. The
+        profiler is told of each batch; give it a `schedule`, or it records all of them.
+        """
+        path = str(self.get_tensorboard_path())
+        kwargs.setdefault("on_trace_ready", torch.profiler.tensorboard_trace_handler(path))
+        self.profiler = torch.profiler.profile(*args, **kwargs)
 
 
-def _known(method: str, value: int | None) -> int:
-    if value is None:
-        raise ValueError(f"{method}: this trial was not started by an experiment")
-    return value
+class PyTorchExperimentalContext:
+    """Switches for trials that do things their own way."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+
+    def use_amp(self) -> None:
+        """Train in mixed precision (fp16 with a gradient scaler); call it before wrap_model."""
+        context = self._context
+        if context.models:
+            raise ConfigError(["use_amp: call it before wrap_model"])
+        if context._precision.dtype is None:  # the configuration may have asked for it as well
+            context._set_precision(Precision(context.device, torch.float16))
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Allow data loaders of any kind: how they shard and resume is up to them."""
+        self._context.accepts_any_loader = True
+
+    def disable_auto_to_device(self) -> None:
+        """Leave batches where the loader put them; the trial moves them itself."""
+        self._context.moves_batches = False
+
+
+def _window(config: ExperimentConfig | None) -> int:
+    return config.optimizations.aggregation_frequency if config else 1
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -315,3 +458,8 @@ def _divide_gradients(optimizer: torch.optim.Optimizer, divisor: int) -> None:
     for parameter in _parameters(optimizer):
         if parameter.grad is not None:
             parameter.grad.div_(divisor)
+
+
+def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
+    """Return the folder for the TensorBoard files of a trial."""
+    return data_dir / "tensorboard" / str(experiment_id) / str(trial_id)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
-from det_jupyter.config import ExperimentConfig, Length, TrainingUnits
+from det_jupyter.config import Length, TrainingUnits
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.samplers import shard_length
+from det_jupyter.pytorch.rules import Period, Rules
+from det_jupyter.pytorch.units import Epoch, TrainUnit
 
 
 class Schedule:
@@ -15,17 +17,14 @@ class Schedule:
     At a boundary the order is always: report training metrics, validate, save.
 
     Args:
-        config: Says how often.
-        units: What its lengths come to.
+        rules: Say how often.
+        units: What their lengths come to.
         target: Where this run stops, for good or to hear whether it goes on.
     """
 
-    def __init__(self, config: ExperimentConfig, units: TrainingUnits, target: Length) -> None:
+    def __init__(self, rules: Rules, units: TrainingUnits, target: Length) -> None:
         self.units = units
-        self._length = full_length(config, target)
-        self._reporting = Length("batches", config.scheduling_unit)
-        self._validation = config.min_validation_period
-        self._checkpoint = config.min_checkpoint_period
+        self._rules = rules
         self.aim_at(target)
 
     def aim_at(self, target: Length) -> None:
@@ -33,33 +32,71 @@ class Schedule:
         self.target = self.units.to_batches(target)
         # The whole training of the trial. Rungs are stations on the way: a trial that is promoted
         # over them ends as one that was trained straight on.
-        self.end = max(self.target, self.units.to_batches(self._length))
+        self.end = max(self.target, self.units.to_batches(self._rules.length))
 
     def next_boundary(self, steps_completed: int) -> int:
         """Return the first boundary after `steps_completed` batches."""
-        periods = (self._reporting, self._validation, self._checkpoint)
-        found = [next_multiple(self.units, period, steps_completed) for period in periods]
+        rules = self._rules
+        found = [
+            next_due(self.units, period, steps_completed, self.target)
+            for period in (rules.reporting, rules.validation, rules.checkpoint)
+        ]
         return min([self.target, *(boundary for boundary in found if boundary is not None)])
 
     def validates_at(self, steps_completed: int) -> bool:
         """Return whether there is a validation after so many batches."""
-        return self._is_due(self._validation, steps_completed)
+        return self._is_due(self._rules.validation, steps_completed)
 
     def saves_at(self, steps_completed: int) -> bool:
         """Return whether a checkpoint is due after so many batches, whatever the metrics say."""
-        return self._is_due(self._checkpoint, steps_completed)
+        return self._is_due(self._rules.checkpoint, steps_completed)
 
-    def _is_due(self, period: Length, steps_completed: int) -> bool:
-        return steps_completed == self.target or self.units.is_boundary(period, steps_completed)
-
-
-def full_length(config: ExperimentConfig, target: Length) -> Length:
-    """Return how long the trial trains if nobody stops it."""
-    return config.searcher.max_length or target
+    def _is_due(self, period: Period, steps_completed: int) -> bool:
+        return steps_completed == self.target or is_due(self.units, period, steps_completed)
 
 
-def next_multiple(units: TrainingUnits, period: Length, steps_completed: int) -> int | None:
-    """Return the first batch count after `steps_completed` where a period ends; None for never."""
+def is_due(units: TrainingUnits, period: Period, steps_completed: int) -> bool:
+    """Return whether a period ends just after so many batches, or names this count."""
+    if period is None or steps_completed == 0:
+        return False
+    if isinstance(period, Length):
+        return units.is_boundary(period, steps_completed)
+    assert not isinstance(period.value, int)
+    if not isinstance(period, Epoch):
+        return steps_completed in period.value
+    return units.is_epoch_end(steps_completed - 1) and (
+        units.epoch_of(steps_completed - 1) + 1 in period.value
+    )
+
+
+def next_due(units: TrainingUnits, period: Period, steps_completed: int, end: int) -> int | None:
+    """Return the first batch count after `steps_completed` where something is due.
+
+    Args:
+        units: What lengths come to.
+        period: How often it is due.
+        steps_completed: Batches trained.
+        end: Counts beyond it are of no interest; None stands for them, and for never.
+    """
+    if period is None:
+        return None
+    if isinstance(period, Length):
+        return _next_multiple(units, period, steps_completed)
+    if isinstance(period, Epoch):
+        first = units.epoch_of(steps_completed) + 1
+        return _first_due(units, period, map(units.epoch_end, _from(first)), end)
+    return _first_due(units, period, _from(steps_completed + 1), end)
+
+
+def as_period(unit: TrainUnit | None) -> Period:
+    """Return the period of a script's unit: numbers as lengths, less than 1 as 1."""
+    if unit is None or not isinstance(unit.value, int):
+        return unit
+    length = unit.to_length()
+    return Length(length.unit, max(1, length.amount))
+
+
+def _next_multiple(units: TrainingUnits, period: Length, steps_completed: int) -> int | None:
     if period.amount == 0:
         return None
     if period.unit != "epochs":
@@ -69,21 +106,35 @@ def next_multiple(units: TrainingUnits, period: Length, steps_completed: int) ->
     return units.epoch_end((periods + 1) * period.amount)
 
 
+def _first_due(
+    units: TrainingUnits, period: TrainUnit, counts: Iterable[int], end: int
+) -> int | None:
+    """Return the first count that the period holds; all it is asked may be `in`, so ask each."""
+    for steps in counts:
+        if steps > end:
+            return None
+        if is_due(units, period, steps):
+            return steps
+    return None
+
+
+def _from(first: int) -> Iterable[int]:
+    return range(first, sys.maxsize)
+
+
 def training_units(
-    config: ExperimentConfig,
+    rules: Rules,
     *,
     global_batch_size: int | None,
     batches_per_pass: int | None,
-    size: int,
 ) -> TrainingUnits:
     """Return the units of a trial.
 
     Args:
-        config: Says what a record and an epoch are, and in which of them lengths are given.
+        rules: Say what an epoch is, and in which units lengths are given.
         global_batch_size: Records that all ranks train per batch, if the trial says so.
-        batches_per_pass: Batches in one pass over the training data of all ranks; None if the data
-            has no length.
-        size: How many ranks share these batches.
+        batches_per_pass: Global batches in one pass over the training data; None if the data has
+            no length.
 
     Raises:
         ConfigError: There is nothing to train on, or a length cannot be counted.
@@ -95,22 +146,28 @@ def training_units(
                 "it is empty, or smaller than a batch and drop_last is set"
             ]
         )
-    if batches_per_pass is None and not config.records_per_epoch:
-        for path, length in (
-            ("searcher.max_length", config.searcher.max_length),
-            ("min_validation_period", config.min_validation_period),
-            ("min_checkpoint_period", config.min_checkpoint_period),
-        ):
-            if length is not None and length.unit == "epochs" and length.amount:
-                remedy = "set records_per_epoch"
-                raise ConfigError(
-                    [f"{path}: in epochs, but the training data has no length; {remedy}"]
-                )
+    if batches_per_pass is None and not rules.records_per_epoch:
+        named = {
+            "searcher.max_length": rules.length,
+            "min_validation_period": rules.validation,
+            "min_checkpoint_period": rules.checkpoint,
+        }
+        problems = [
+            f"{path}: in epochs, but the training data has no length; set records_per_epoch"
+            for path, period in named.items()
+            if _counts_epochs(period)
+        ]
+        if problems:
+            raise ConfigError(problems)
     return TrainingUnits(
         # Without a batch size no length is in records: the configuration was refused otherwise.
         global_batch_size=global_batch_size or 1,
-        records_per_epoch=config.records_per_epoch if global_batch_size else None,
-        batches_per_epoch=(
-            sys.maxsize if batches_per_pass is None else shard_length(batches_per_pass, size, 0)
-        ),
+        records_per_epoch=rules.records_per_epoch if global_batch_size else None,
+        batches_per_epoch=sys.maxsize if batches_per_pass is None else batches_per_pass,
     )
+
+
+def _counts_epochs(period: Period) -> bool:
+    if isinstance(period, Length):
+        return period.unit == "epochs" and period.amount > 0
+    return isinstance(period, Epoch)

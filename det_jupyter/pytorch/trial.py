@@ -13,7 +13,7 @@ import torch
 
 from det_jupyter.pytorch.callbacks import PyTorchCallback
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.data import DataLoader
+from det_jupyter.pytorch.data import DataLoader, data_length
 from det_jupyter.pytorch.reducers import Reducer
 
 _REQUIRED = (
@@ -62,6 +62,13 @@ class PyTorchTrial:
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
         """Return how metrics are reduced, for all of them or by name."""
         return Reducer.AVG
+
+    def get_batch_length(self, batch: Any) -> int:
+        """Return how many records a batch (this rank's) has, for the weights of averages.
+
+        The loader knows without asking. Override it where a record is not a row: graphs, tokens.
+        """
+        return data_length(batch)
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
         """Return callbacks, by the names under which their state is saved."""

@@ -19,6 +19,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -68,6 +69,8 @@ def validate(
     loader: Any,
     callbacks: Callbacks,
     reducers: Reducers,
+    *,
+    limit: int | None = None,
 ) -> dict[str, Any]:
     """Return the validation metrics, over all ranks' data. Collective.
 
@@ -77,6 +80,7 @@ def validate(
         loader: A recipe, or whatever else `open_validation` takes.
         callbacks: Whose hooks are run.
         reducers: The trial's own; their metrics join the others.
+        limit: Batches of this rank at most, for a trial that is only tried out.
 
     Raises:
         ConfigError: There is no validation data, or the reducers do not fit the metrics, or the
@@ -90,7 +94,7 @@ def validate(
         if overrides(type(trial), "evaluate_full_dataset"):
             metrics = _evaluate_whole(trial, context, loader, reducers)
         else:
-            metrics = _evaluate_shares(trial, context, loader, callbacks, reducers)
+            metrics = _evaluate_shares(trial, context, loader, callbacks, reducers, limit)
         reducers.reset(for_training=False)  # those that serve the training too begin anew
         callbacks.on_validation_end(metrics)
     return metrics
@@ -133,10 +137,11 @@ def _evaluate_shares(
     loader: Any,
     callbacks: Callbacks,
     reducers: Reducers,
+    limit: int | None,
 ) -> dict[str, Any]:
     chosen = trial.evaluation_reducer()
     callbacks.on_validation_epoch_start()
-    seen, outputs = _evaluate_batches(trial, context, loader, callbacks)
+    seen, outputs = _evaluate_batches(trial, context, loader, callbacks, limit)
     callbacks.on_validation_epoch_end(outputs)
 
     def combine(shares: Sequence[_Share | None]) -> dict[str, Any]:
@@ -154,7 +159,11 @@ def _evaluate_shares(
 
 
 def _evaluate_batches(
-    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, callbacks: Callbacks
+    trial: PyTorchTrial,
+    context: PyTorchTrialContext,
+    loader: Any,
+    callbacks: Callbacks,
+    limit: int | None,
 ) -> tuple[_Seen, list[dict[str, Any]]]:
     """Return what this rank's batches come to, and their outputs if a callback wants them."""
     rank = context.distributed.rank
@@ -170,7 +179,7 @@ def _evaluate_batches(
         batch_length=trial.get_batch_length,
     )
     try:
-        for batch_idx, (host_batch, share) in enumerate(stream):
+        for batch_idx, (host_batch, share) in enumerate(islice(stream, limit)):
             records = share.records if length is None else _length(length(host_batch), batch_idx)
             batch = context.to_device(host_batch) if context.moves_batches else host_batch
             metrics = as_metrics("evaluate_batch", evaluate(batch, batch_idx), batch_idx, rank)

@@ -134,16 +134,16 @@ class Rank:
         """Train the trial, and return why that has ended."""
         context = self._context(config, distributed)
         core.set_current(context)
-        trainer = pytorch.Trainer(
+        self.work = run = pytorch.PlannedRun(
             trial_class,
             self.spec.plan,
             config,
             context,
             self.device,
+            data_dir=Path(self.spec.data_dir),
             on_first_step=on_first_step,
         )
-        self.work = trainer
-        return trainer.run()
+        return run.run()
 
     def _call(
         self,

@@ -85,7 +85,7 @@ def two_ranks(name: str) -> Iterator[None]:
 
 
 def orders(rank: int) -> Iterator[tuple[str, int]]:
-    """Yield step and number of batches of what is asked; the second rank hears it from the first."""
+    """Yield step and number of batches of what is asked; the second rank asks the first."""
     while True:
         line = [sys.stdin.readline() if rank == 0 else ""]
         if dist.is_initialized():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import site
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from typing import Any
 
 from tests.benchmarks.loop_contender import OURS
 from tests.benchmarks.loop_rivals import RIVALS
+from tests.benchmarks.loop_steps import CPU_TIME_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ["accelerate", "lightning", "determined==0.38.1", "tensorboard", "appdirs"]
@@ -157,8 +159,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a look at it, in seconds")
     parser.add_argument("--rivals", type=Path, metavar="FOLDER", help="their environment")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="count each process's own time: for a machine that others use too (not for DDP)",
+    )
     parser.add_argument("--only", nargs="+", choices=WORDS, default=list(WORDS))
     options = parser.parse_args()
+    os.environ[CPU_TIME_VARIABLE] = "1" if options.cpu_time else "0"
     theirs = rivals_python(options.rivals) if options.rivals else sys.executable
     pythons = dict.fromkeys(OURS, sys.executable) | dict.fromkeys(RIVALS, theirs)
     wanted = {name: python for name, python in pythons.items() if name in options.only}

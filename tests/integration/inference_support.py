@@ -80,7 +80,12 @@ def config(
 ) -> dict[str, Any]:
     return {
         "entrypoint": "infer",
-        "hyperparameters": {"records": records, "pause_s": pause_s, "interval": interval},
+        "hyperparameters": {
+            "records": records,
+            "pause_s": pause_s,
+            "interval": interval,
+            "global_batch_size": 3,
+        },
         "searcher": {"name": "single", "metric": "count", "max_length": {"batches": 1}},
         **changes,
     }

@@ -26,9 +26,10 @@ from torch.utils.data._utils import worker as torch_worker
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division, Share
+from det_jupyter.pytorch.data.draws import Draws, drawing_from, seed_at
 from det_jupyter.pytorch.data.fetch import Collate
 from det_jupyter.pytorch.data.order import tell_epoch
-from det_jupyter.pytorch.rng import RngStream, derive_seed, drawing_from
+from det_jupyter.pytorch.rng import derive_seed
 
 Loaded = tuple[Any, int, int]  # a batch, its records, those of the global batch
 
@@ -63,7 +64,7 @@ class Reader(IterableDataset[Any]):
         self._collate = collate_fn or default_collate
         self._division = division
         self._drop_last = drop_last
-        self._seed = seed
+        self._seed = derive_seed("reader", seed)
         self._skip = skip
         self._repeat = repeat
         self._deliver = deliver or _loaded
@@ -102,7 +103,7 @@ class Reader(IterableDataset[Any]):
             pass_idx += 1
 
     def _read_pass(self, pass_idx: int) -> Iterator[list[Any]]:
-        stream = RngStream(derive_seed("order", self._seed, pass_idx))
+        stream = Draws(derive_seed("order", self._seed, pass_idx))
         with stream.in_use(), _worker_info_hidden():
             tell_epoch(self.dataset, pass_idx)
             iterator = iter(self.dataset)
@@ -118,7 +119,7 @@ class Reader(IterableDataset[Any]):
     def _collated(self, records: list[Any], step: int, begin: int) -> Any:
         if self._collate is default_collate:
             return default_collate(records)
-        with drawing_from(derive_seed("batch", "workers", self._seed, step, begin)):
+        with drawing_from(seed_at(self._seed, step, begin)):
             return self._collate(records)
 
     def _describe_end(self, pass_idx: int) -> str:

@@ -20,9 +20,10 @@ from typing import Any
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Share
+from det_jupyter.pytorch.data.draws import Draws
 from det_jupyter.pytorch.data.order import tell_epoch
 from det_jupyter.pytorch.data.workers import shut_down
-from det_jupyter.pytorch.rng import RngStream, derive_seed
+from det_jupyter.pytorch.rng import derive_seed
 
 
 class PlainStream:
@@ -90,7 +91,7 @@ class PlainStream:
             pass_idx += 1
 
     def _pass(self, pass_idx: int, step: int) -> Iterator[Any]:
-        stream = RngStream(derive_seed(self._seed, pass_idx))
+        stream = Draws(derive_seed(self._seed, pass_idx))
         with stream.in_use():
             for shuffled in self._with_epochs():
                 tell_epoch(shuffled, pass_idx)

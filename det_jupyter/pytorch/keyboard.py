@@ -1,0 +1,62 @@
+"""Ctrl-C, or a notebook's stop button, during a training in this process: save, then leave.
+
+The first interrupt is a wish: the loop finishes its batch, saves, and then KeyboardInterrupt is
+raised. A second one does not wait.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from det_jupyter.core import Context
+from det_jupyter.records import CheckpointSaved
+
+
+@contextmanager
+def leaving_on_interrupt(core: Context) -> Iterator[Callable[[], bool]]:
+    """Give the block a question, whether it was interrupted, to be asked between batches.
+
+    In a rank of an experiment, and outside of the main thread, interrupts are left alone.
+
+    Raises:
+        KeyboardInterrupt: After the block, if it was interrupted; says how to go on.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if core.info is not None or not is_main:
+        yield lambda: False
+        return
+    interrupts = 0
+    previous: Any = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
+            raise KeyboardInterrupt
+        sys.stderr.write("interrupted: finishing the batch and saving; again to stop at once\n")
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: interrupts > 0
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if interrupts:
+        raise KeyboardInterrupt(_how_to_go_on(core))
+
+
+def _how_to_go_on(core: Context) -> str:
+    records = getattr(core.sink, "records", [])
+    saved = [record for record in records if isinstance(record, CheckpointSaved)]
+    if not saved:
+        return "the training was interrupted"
+    last = saved[-1]
+    return (
+        f"the training was interrupted after batch {last.steps_completed}; "
+        f"fit(latest_checkpoint={last.uuid!r}) goes on"
+    )

@@ -1,0 +1,135 @@
+"""One run of a trial that the master has planned: what a rank trains.
+
+The plan says which class, with which hyperparameters, from which checkpoint on and how far.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.core import Context
+from det_jupyter.pytorch.building import build_trial
+from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
+from det_jupyter.pytorch.interruptions import Interruption
+from det_jupyter.pytorch.loop import Loop, Reason
+from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.position import Position
+from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.trial import PyTorchTrial
+from det_jupyter.wire import GangPlan
+
+
+class PlannedRun:
+    """Trains the trial of a plan, on one rank of its gang.
+
+    Args:
+        trial_class: The user's class.
+        plan: What to train, from which checkpoint on.
+        config: The plan's configuration.
+        core: This rank's journal, collectives, storage and control page.
+        device: Where this rank trains.
+        data_dir: det_jupyter's folder: captured code is there, files for TensorBoard go there.
+        on_first_step: Called after the first optimizer step of this run.
+    """
+
+    def __init__(
+        self,
+        trial_class: type[PyTorchTrial],
+        plan: GangPlan,
+        config: ExperimentConfig,
+        core: Context,
+        device: torch.device,
+        *,
+        data_dir: Path | None = None,
+        on_first_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.context = PyTorchTrialContext(
+            core=core,
+            device=device,
+            hparams=plan.hparams,
+            config=config,
+            experiment_id=plan.experiment_id,
+            trial_id=plan.trial_id,
+            trial_seed=plan.seed,
+            position=Position(config.optimizations.aggregation_frequency),
+            tensorboard_folder=data_dir
+            and tensorboard_folder(data_dir, plan.experiment_id, plan.trial_id),
+        )
+        self.trial: PyTorchTrial | None = None
+        self._loop: Loop | None = None
+        self._trial_class = trial_class
+        self._plan = plan
+        self._config = config
+        self._core = core
+        self._blobs = BlobStore(data_dir / "blobs") if data_dir else None
+        self._on_first_step = on_first_step
+
+    @property
+    def steps_completed(self) -> int:
+        """Batches trained since the trial's beginning."""
+        return self._loop.steps_completed if self._loop else 0
+
+    @property
+    def trained(self) -> int:
+        """Batches trained in this run."""
+        return self.steps_completed - self.context.get_initial_batch()
+
+    def run(self) -> Reason:
+        """Build the trial and train it, as far as the search wants.
+
+        Raises:
+            ConfigError: The trial or its configuration cannot work, however often it is tried.
+        """
+        plan, config = self._plan, self._config
+        start = Start(
+            seed=plan.seed,
+            checkpoint=plan.checkpoint,
+            warm_start=plan.warm_start,
+            best_metric=plan.best_metric,
+        )
+        self.context.position.first_batch_idx = start.steps_completed
+        self.trial = build_trial(
+            self._trial_class, self.context, config.searcher.metric, plan.seed
+        )
+        self._loop = Loop(
+            self.trial,
+            self.context,
+            self._core,
+            Rules.of(config, self._core.searcher.target),
+            start,
+            Origin.of_plan(plan, self._blobs),
+            interruption=Interruption.of(os.environ, plan.run),
+            on_first_step=self._on_first_step,
+        )
+        return self._loop.run()
+
+    def live(self) -> dict[str, Any]:
+        """Return what there is to look at while training, by the names a person would use."""
+        context, loop = self.context, self._loop
+        found = {
+            "trial": self.trial,
+            "context": context,
+            "models": context.models,
+            "model": context.models[0] if context.models else None,
+            "optimizers": context.optimizers,
+            "optimizer": context.optimizers[0] if context.optimizers else None,
+            "batch": loop.batch if loop else None,
+            "batch_idx": context.position.batch_idx,
+            "steps_completed": self.steps_completed,
+            "metrics": loop.metrics if loop else {},
+        }
+        loss = loop.metrics.get("loss") if loop else None
+        return found if loss is None else found | {"loss": _to_number(loss)}
+
+
+def _to_number(value: Any) -> Any:
+    """Return a scalar tensor's value, which is what one wants to read. Waits for the device."""
+    is_scalar = isinstance(value, torch.Tensor) and value.numel() == 1
+    return value.item() if is_scalar else value

@@ -1,0 +1,295 @@
+"""Training from a script or a notebook cell: `init` gives the context, `Trainer.fit` trains.
+
+    with pytorch.init(hparams={"global_batch_size": 32}) as context:
+        trainer = pytorch.Trainer(MyTrial(context), context)
+        trainer.fit(max_length=pytorch.Epoch(3), validation_period=pytorch.Epoch(1))
+
+    where                        ranks                metrics, checkpoints
+    notebook, plain script       this process         printed; a folder of det_jupyter's
+    script under torchrun        one per process      the same, by rank 0
+    in a rank of an experiment   its gang             the experiment's
+
+It is the loop that experiments run. Whatever holds for them (pauses, exactness) holds here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from det_jupyter import core
+from det_jupyter.config import ExperimentConfig, Length, parse_config
+from det_jupyter.config.sections import Profiling
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.building import check_wrapped
+from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
+from det_jupyter.pytorch.keyboard import leaving_on_interrupt
+from det_jupyter.pytorch.loop import Loop, Reason
+from det_jupyter.pytorch.origin import Origin, name_of_class
+from det_jupyter.pytorch.printing import PrintedRecords
+from det_jupyter.pytorch.rng import draw_seed, seed_everything
+from det_jupyter.pytorch.rules import Policy, Rules, Start
+from det_jupyter.pytorch.schedule import as_period
+from det_jupyter.pytorch.torchrun import choose_device, join
+from det_jupyter.pytorch.trial import PyTorchTrial
+from det_jupyter.pytorch.units import Batch, TrainUnit
+from det_jupyter.wire import CheckpointRef
+
+
+class Trainer:
+    """Trains a trial. Every rank has one, and does everything in step with the others.
+
+    Args:
+        trial: Made with `context`.
+        context: What `init` gave.
+
+    Raises:
+        ConfigError: The trial has wrapped no model, or no optimizer.
+        TypeError: These are no trial and its context.
+    """
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+        if not isinstance(trial, PyTorchTrial):
+            hint = " (create one: MyTrial(context))" if isinstance(trial, type) else ""
+            raise TypeError(f"Trainer: got {trial!r}, expected a PyTorchTrial{hint}")
+        if not isinstance(context, PyTorchTrialContext) or context.core is None:
+            raise TypeError(f"Trainer: got {context!r}, expected what pytorch.init() gives")
+        check_wrapped(trial, context)
+        self._trial = trial
+        self._context = context
+        self._core = context.core
+
+    def fit(
+        self,
+        checkpoint_period: TrainUnit | None = None,
+        validation_period: TrainUnit | None = None,
+        max_length: TrainUnit | None = None,
+        reporting_period: TrainUnit = Batch(100),  # noqa: B008  # a constant
+        checkpoint_policy: Policy = "best",
+        latest_checkpoint: str | Path | None = None,
+        step_zero_validation: bool = False,
+        test_mode: bool = False,
+        profiling_enabled: bool = False,
+    ) -> Reason:
+        """Train, and return why the training ended. Collective: all ranks call it alike.
+
+        Args:
+            checkpoint_period, validation_period: How often; there is always one of each at the
+                end.
+            max_length: How long, counted from the trial's beginning. In a search it may be left
+                out: the search decides.
+            reporting_period: How often training metrics are reported.
+            checkpoint_policy: Whether validations that are the best so far, all, or none are
+                followed by a checkpoint.
+            latest_checkpoint: Folder or uuid of the checkpoint to go on from. A rank of an
+                experiment goes on from its trial's by itself.
+            step_zero_validation: Validate before the first batch too.
+            test_mode: Only try all parts: a batch, a validation batch and a checkpoint.
+            profiling_enabled: Record how long the parts of a batch take.
+
+        Raises:
+            ConfigError: Something of it, or of the trial, cannot work.
+            KeyboardInterrupt: It was interrupted; the state is saved, and the message says where.
+        """
+        rules = Rules(
+            length=Length("batches", 1) if test_mode else self._length(max_length),
+            reporting=as_period(reporting_period),
+            validation=as_period(validation_period),
+            checkpoint=as_period(checkpoint_period),
+            checkpoint_policy=checkpoint_policy,
+            initial_validation=step_zero_validation,
+            validation_batches=1 if test_mode else None,
+            profiling=Profiling(enabled=profiling_enabled),
+            **_judged_by(self._context.config),
+        )
+        is_given = max_length is not None or test_mode
+        return self.run(rules, self._start(latest_checkpoint), is_given=is_given)
+
+    def run(self, rules: Rules, start: Start, *, is_given: bool = True) -> Reason:
+        """Train by these rules; `fit` in other words. Collective.
+
+        Args:
+            rules: What happens besides training, and how long it takes.
+            start: Where it begins.
+            is_given: Their length counts, not what a search wants.
+        """
+        with leaving_on_interrupt(self._core) as wants_to_leave:
+            loop = Loop(
+                self._trial,
+                self._context,
+                self._aimed_at(rules.length) if is_given else self._core,
+                rules,
+                start,
+                self._origin(start.seed),
+                wants_to_leave=wants_to_leave,
+            )
+            return loop.run()
+
+    def _length(self, max_length: TrainUnit | None) -> Length:
+        if max_length is not None:
+            length = max_length.to_length()
+        elif self._core.info is not None:
+            length = self._core.info.config.searcher.max_length or self._core.searcher.target
+        else:
+            length = Length("batches", 0)
+        if length.amount < 1:
+            raise ConfigError(
+                [
+                    "fit: max_length: how long to train is missing; "
+                    "pass pytorch.Batch(n) or pytorch.Epoch(n) with n of at least 1"
+                ]
+            )
+        return length
+
+    def _aimed_at(self, length: Length) -> core.Context:
+        """Return the core context with this target, in place of the search's."""
+        searcher = core.SearcherContext(
+            length,
+            is_last=True,
+            page=None,
+            distributed=self._core.distributed,
+            sink=self._core.sink,
+        )
+        return replace(self._core, searcher=searcher)
+
+    def _start(self, latest_checkpoint: str | Path | None) -> Start:
+        info = self._core.info
+        checkpoint = info.latest_checkpoint if info else None
+        if latest_checkpoint is not None:
+            checkpoint = self._find(latest_checkpoint)
+        return Start(
+            seed=self._context.get_trial_seed(),
+            checkpoint=checkpoint,
+            best_metric=info.plan.best_metric if info else None,
+        )
+
+    def _find(self, checkpoint: str | Path) -> CheckpointRef:
+        path = Path(checkpoint).expanduser()
+        if not path.is_dir():  # a name, as `fit` prints it
+            with self._core.checkpoint.restore_path(str(checkpoint)) as path:
+                pass
+        metadata = core.read_metadata(path)
+        return CheckpointRef(
+            uuid=metadata["uuid"], path=str(path), steps_completed=metadata["steps_completed"]
+        )
+
+    def _origin(self, seed: int) -> Origin:
+        context, info = self._context, self._core.info
+        return Origin(
+            trial_class=name_of_class(type(self._trial)),
+            hparams=context.get_hparams() if context.has_hparams else None,
+            config=context.config.to_document() if context.config else None,
+            seed=seed,
+            experiment_id=info.experiment_id if info else None,
+            trial_id=info.trial_id if info else None,
+        )
+
+
+@contextmanager
+def init(
+    *,
+    hparams: Mapping[str, Any] | None = None,
+    exp_conf: Mapping[str, Any] | None = None,
+    distributed: core.DistributedContext | None = None,
+    aggregation_frequency: int | None = None,
+    enable_tensorboard_logging: bool = False,
+    seed: int | None = None,
+    checkpoint_storage: str | Path | None = None,
+) -> Iterator[PyTorchTrialContext]:
+    """Give the context of a trial, in a `with` block. Collective where there are several ranks.
+
+    All generators are seeded, so that every rank builds the same weights, and every run again.
+
+    Args:
+        hparams: By default those of `exp_conf`; in a rank of an experiment, the trial's.
+        exp_conf: An experiment configuration, or a part of one.
+        distributed: The ranks; by default as torchrun has started them.
+        aggregation_frequency: Batches from one step of the optimizer to the next; by default the
+            configuration's, or 1.
+        enable_tensorboard_logging: Write metrics to TensorBoard files too.
+        seed: Of the trial; by default the configuration's `reproducibility.experiment_seed`, or
+            one that is drawn.
+        checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
+
+    Raises:
+        ConfigError: The configuration has problems (all of them are told).
+    """
+    context = _rank_context(hparams) or _local_context(
+        hparams, exp_conf, distributed, seed, checkpoint_storage
+    )
+    if aggregation_frequency is not None:
+        context.position.aggregation_frequency = aggregation_frequency
+    if enable_tensorboard_logging:
+        context.set_enable_tensorboard_logging(True)
+    seed_everything(context.get_trial_seed())
+    try:
+        yield context
+    finally:
+        context.close()
+
+
+def _rank_context(hparams: Mapping[str, Any] | None) -> PyTorchTrialContext | None:
+    """Return the context of a rank of an experiment; None if this process is none."""
+    rank = core.current()
+    if rank is None or rank.info is None:
+        return None
+    info = rank.info
+    return PyTorchTrialContext(
+        core=rank,
+        device=info.device,
+        hparams=info.hparams if hparams is None else hparams,
+        config=info.config,
+        experiment_id=info.experiment_id,
+        trial_id=info.trial_id,
+        trial_seed=info.trial_seed,
+        tensorboard_folder=tensorboard_folder(info.data_dir, info.experiment_id, info.trial_id),
+    )
+
+
+def _local_context(
+    hparams: Mapping[str, Any] | None,
+    exp_conf: Mapping[str, Any] | None,
+    distributed: core.DistributedContext | None,
+    seed: int | None,
+    checkpoint_storage: str | Path | None,
+) -> PyTorchTrialContext:
+    device = choose_device()
+    distributed = distributed or join(device)
+    config = _completed(exp_conf) if exp_conf is not None else None
+    if seed is None and "reproducibility" in (exp_conf or {}):
+        seed = config.reproducibility.experiment_seed if config else None
+    if seed is None:
+        seed = distributed.broadcast(draw_seed())
+    sink = PrintedRecords() if distributed.is_chief else core.RecordList()
+    return PyTorchTrialContext(
+        core=core.init(distributed=distributed, sink=sink, checkpoint_storage=checkpoint_storage),
+        device=device,
+        hparams=hparams if hparams is not None or config is None else config.hyperparameters,
+        config=config,
+        trial_seed=seed,
+    )
+
+
+def _completed(exp_conf: Mapping[str, Any]) -> ExperimentConfig:
+    """Return the configuration, with what only an experiment needs filled in."""
+    document = {"entrypoint": "Trial", "searcher": _NO_SEARCH, **exp_conf}
+    return parse_config(document, default_seed=0)
+
+
+_NO_SEARCH = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
+
+
+def _judged_by(config: ExperimentConfig | None) -> dict[str, Any]:
+    """Return the rules that no argument of `fit` is about."""
+    if config is None:
+        return {}
+    return {
+        "metric": config.searcher.metric,
+        "smaller_is_better": config.searcher.smaller_is_better,
+        "average_training_metrics": config.optimizations.average_training_metrics,
+        "on_nan_loss": config.on_nan_loss,
+        "records_per_epoch": config.records_per_epoch,
+    }

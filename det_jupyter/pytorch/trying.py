@@ -1,0 +1,66 @@
+"""A few batches of a trial in this very process: for a debugger, a print, a first look."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter import core
+from det_jupyter.config import ExperimentConfig, Length
+from det_jupyter.pytorch.building import build_trial
+from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.trainer import Trainer, init
+from det_jupyter.pytorch.trial import PyTorchTrial
+
+
+def try_out(
+    trial_class: type[PyTorchTrial],
+    config: ExperimentConfig,
+    hparams: Mapping[str, Any],
+    *,
+    batches: int = 5,
+) -> PyTorchTrial:
+    """Train a few batches on one rank, evaluate as many, save a checkpoint, and return the trial.
+
+    It runs as it would as an experiment of one slot. The checkpoint is only to see that it can be
+    saved; it is removed at the end.
+
+    Args:
+        trial_class: The user's class.
+        config: The experiment's configuration.
+        hparams: Of the trial.
+        batches: How many.
+
+    Raises:
+        ConfigError: The trial or its configuration cannot work.
+    """
+    began = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="det-local-") as folder,
+        init(
+            hparams=hparams,
+            exp_conf=config.to_document(),
+            distributed=core.DistributedContext(),
+            checkpoint_storage=folder,
+        ) as context,
+    ):
+        seed = context.get_trial_seed()
+        trial = build_trial(trial_class, context, config.searcher.metric, seed)
+        rules = Rules(
+            length=Length("batches", batches),
+            reporting=Length("batches", 1),
+            metric=config.searcher.metric,
+            needs_metric=config.searcher.name == "single",
+            validation_batches=batches,
+            on_nan_loss=config.on_nan_loss,
+        )
+        Trainer(trial, context).run(rules, Start(seed=seed))
+    seconds = time.perf_counter() - began
+    sys.stdout.write(
+        f"{batches} batches, their validation and a checkpoint worked in {seconds:.1f} s on "
+        f"{context.device}; {trial_class.__name__} is returned as it is now\n"
+    )
+    return trial

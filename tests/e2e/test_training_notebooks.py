@@ -1,0 +1,48 @@
+"""The example notebooks about training, run as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.processes import det_home
+
+pytestmark = pytest.mark.e2e
+
+
+def printed(notebook: Path, folder: Path) -> str:
+    """Run the notebook with a home of its own, and return what its cells printed and returned."""
+    document = nbformat.read(notebook, as_version=4)
+    with det_home(folder / "home", {}):
+        NotebookClient(
+            document, timeout=150, resources={"metadata": {"path": str(folder)}}
+        ).execute()
+    outputs: list[Any] = [o for cell in document.cells for o in cell.get("outputs", [])]
+    return "\n".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
+
+
+def test_two_optimizers_a_reducer_and_callbacks(tmp_path: Path, examples: Path) -> None:
+    text = printed(examples / "pytorch_trial.ipynb", tmp_path)
+    told = re.findall(r"^batch (\d+): f1 (\S+) -> (\S+)$", text, re.MULTILINE)
+    assert told[0][:2] == ("28", "0.000")  # the last batch of the first epoch of 29
+    assert [before for _, before, _ in told[1:]] == [after for _, _, after in told[:-1]]
+    by_class = re.findall(r"^(\d)  (0\.\d{3}|1\.000)  #+$", text, re.MULTILINE)
+    assert [digit for digit, _ in by_class] == list("0123456789")
+
+
+def test_a_scaled_large_batch_reaches_the_small_ones_accuracy(
+    tmp_path: Path, examples: Path
+) -> None:
+    text = printed(examples / "large_batch.ipynb", tmp_path)
+    rows = re.findall(r"^(256|32)[ \w]*? +(\d+)  ((?: +[01]\.\d\d){10})$", text, re.MULTILINE)
+    assert [(batch, steps) for batch, steps, _ in rows] == [
+        ("32", "450"),
+        ("256", "60"),
+        ("256", "60"),
+        ("256", "60"),
+    ]

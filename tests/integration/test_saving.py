@@ -1,0 +1,359 @@
+"""Checkpoints that are written while training goes on: what is in them, and what ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
+from det_jupyter.errors import CheckpointError, ConfigError
+from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
+from det_jupyter.pytorch.callbacks import Callbacks
+from det_jupyter.pytorch.compare import compare
+from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.saving import Saver
+from det_jupyter.pytorch.state import Parts, read_state
+from det_jupyter.records import CheckpointSaved
+from det_jupyter.storage import Draft, LocalStorage
+
+
+class Gate:
+    """A storage whose drafts are on the disk only when the test lets them."""
+
+    def __init__(self, root: Path) -> None:
+        self.inner = LocalStorage(root)
+        self.opened = threading.Event()
+        self.problem: OSError | None = None
+        self.threads: list[str] = []
+
+    def begin(self, uuid: str) -> Draft:
+        return GatedDraft(self, self.inner.begin(uuid))
+
+    def find(self, uuid: str) -> Path:
+        return self.inner.find(uuid)
+
+    def delete(self, uuid: str) -> None:
+        self.inner.delete(uuid)
+
+
+class GatedDraft:
+    """See Gate."""
+
+    def __init__(self, gate: Gate, inner: Draft) -> None:
+        self._gate = gate
+        self._inner = inner
+
+    @property
+    def path(self) -> Path:
+        return self._inner.path
+
+    def sync(self) -> None:
+        self._gate.threads.append(threading.current_thread().name)
+        assert self._gate.opened.wait(30)
+        if self._gate.problem is not None:
+            raise self._gate.problem
+        self._inner.sync()
+
+    def commit(self) -> None:
+        self._gate.threads.append(threading.current_thread().name)
+        self._inner.commit()
+
+    def discard(self) -> None:
+        self._inner.discard()
+
+
+class Diary(PyTorchCallback):
+    """Notes what is called, and adds a file and an entry of its own."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.is_broken = False
+
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        self.notes.append("save_start")
+        checkpoint["own"] = {"entry": torch.ones(1)}
+
+    def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
+        self.notes.append("write_end")
+        if self.is_broken:
+            raise ZeroDivisionError
+        (checkpoint_dir / "own.txt").write_text("own")
+
+    def on_checkpoint_upload_end(self, uuid: str) -> None:
+        self.notes.append(f"upload_end {uuid}")
+
+
+class Lone:
+    """One rank with a model, a saver and a gate."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.gate = Gate(root)
+        self.records = RecordList()
+        self.diary = Diary()
+        distributed = DistributedContext()
+        context = PyTorchTrialContext(distributed=distributed, device=torch.device("cpu"))
+        self.model = context.wrap_model(nn.Linear(3, 2))
+        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
+        self.parts = Parts(context=context, callbacks=Callbacks({"diary": self.diary}))
+        storage = CheckpointContext(self.gate, self.records, distributed, {"trial_id": 3})
+        self.saver = Saver(storage, self.parts, Origin(trial_class="module:Trial"))
+
+    def train(self) -> None:
+        self.model(torch.ones(4, 3)).sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def weight(self) -> torch.Tensor:
+        return self.model.weight.detach().clone()  # type: ignore[union-attr, operator]  # a Linear
+
+    def saved(self) -> list[CheckpointSaved]:
+        return [r for r in self.records.records if isinstance(r, CheckpointSaved)]
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.root.iterdir()) if self.root.exists() else []
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[Lone]:
+    lone = Lone(tmp_path / "checkpoints")
+    yield lone
+    lone.gate.opened.set()
+    lone.saver.close()
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(lone: Lone) -> None:
+    lone.train()
+    before = lone.weight()
+    uuid = lone.saver.begin(steps_completed=1)
+    lone.train()
+    lone.train()
+    assert lone.saver.is_pending
+    assert not lone.saver.is_written
+    assert lone.saved() == []
+    assert lone.diary.notes == ["save_start"]
+    lone.gate.opened.set()
+    lone.saver.finish()
+    assert not lone.saver.is_pending
+    (record,) = lone.saved()
+    assert (record.uuid, record.steps_completed) == (uuid, 1)
+    assert lone.names() == [uuid]
+    assert lone.diary.notes == ["save_start", "write_end", f"upload_end {uuid}"]
+    state = read_state(Path(record.path))
+    assert torch.equal(state["models"][0]["weight"], before)
+    assert not torch.equal(before, lone.weight())
+    assert state["own"]["entry"].tolist() == [1.0]
+    assert (Path(record.path) / "own.txt").read_text() == "own"
+    assert record.metadata["trial_id"] == 3
+    assert lone.gate.threads == ["det-checkpoint", "MainThread"]
+
+
+def test_the_chief_sees_that_the_writing_is_over(lone: Lone) -> None:
+    assert not lone.saver.is_written
+    lone.gate.opened.set()
+    lone.saver.begin(steps_completed=1)
+    for thread in threading.enumerate():
+        if thread.name == "det-checkpoint":
+            thread.join(30)
+    assert lone.saver.is_written
+    lone.saver.finish()
+    assert not lone.saver.is_written
+    lone.saver.finish()  # nothing is pending: nothing happens
+    assert len(lone.saved()) == 1
+
+
+def test_a_new_checkpoint_first_finishes_the_one_before(lone: Lone) -> None:
+    lone.gate.opened.set()
+    first = lone.saver.begin(steps_completed=1)
+    lone.train()
+    second = lone.saver.begin(steps_completed=2)
+    assert [record.uuid for record in lone.saved()] == [first]
+    lone.saver.finish()
+    assert [record.uuid for record in lone.saved()] == [first, second]
+    one, two = (Path(record.path) for record in lone.saved())
+    names = [difference.name for difference in compare(one, two)]
+    assert names[:3] == ["steps_completed", "models.0.weight", "models.0.bias"]
+
+
+def test_a_failure_of_the_writer_is_raised_when_it_is_finished(lone: Lone) -> None:
+    lone.gate.problem = OSError(28, "No space left on device")
+    uuid = lone.saver.begin(steps_completed=1)
+    lone.gate.opened.set()
+    message = f"checkpoint {uuid} could not be written: .*No space left on device"
+    with pytest.raises(CheckpointError, match=message):
+        lone.saver.finish()
+    assert (lone.names(), lone.saved()) == ([], [])
+    lone.gate.problem = None
+    lone.saver.begin(steps_completed=2)
+    lone.saver.finish()
+    assert [record.steps_completed for record in lone.saved()] == [2]
+
+
+def test_a_callback_that_fails_on_the_files_leaves_no_checkpoint(lone: Lone) -> None:
+    lone.gate.opened.set()
+    lone.diary.is_broken = True
+    lone.saver.begin(steps_completed=1)
+    with pytest.raises(ZeroDivisionError):
+        lone.saver.finish()
+    assert (lone.names(), lone.saved()) == ([], [])
+
+
+def test_what_was_begun_is_completed_when_something_else_fails(lone: Lone) -> None:
+    lone.gate.opened.set()
+    uuid = lone.saver.begin(steps_completed=1, validation_due=True)
+    lone.saver.close()
+    lone.saver.close()
+    assert [record.uuid for record in lone.saved()] == [uuid]
+    assert read_state(Path(lone.saved()[0].path))["validation_due"] is True
+    assert lone.diary.notes == ["save_start", "write_end"]  # not all ranks know
+
+
+def test_closing_tells_what_went_wrong_and_raises_nothing(
+    lone: Lone, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lone.gate.problem = OSError(28, "No space left on device")
+    lone.saver.begin(steps_completed=1)
+    lone.gate.opened.set()
+    lone.saver.close()
+    assert "No space left on device" in capsys.readouterr().err
+    assert lone.names() == []
+
+
+def test_state_that_cannot_be_saved_is_refused_at_once(lone: Lone) -> None:
+    lone.diary.state_dict = lambda: {"file": Path("x")}  # type: ignore[method-assign]  # a bad one
+    with pytest.raises(ConfigError, match="callback 'diary': its state\\['file'\\]"):
+        lone.saver.begin(steps_completed=1)
+    assert not lone.saver.is_pending
+    assert lone.names() == []
+
+
+RANK = """
+import json, os, sys
+from pathlib import Path
+import torch, torch.distributed as dist
+from torch import nn
+from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
+from det_jupyter.pytorch import PyTorchTrialContext
+from det_jupyter.pytorch.callbacks import Callbacks, PyTorchCallback
+from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.rng import seed_everything
+from det_jupyter.pytorch.saving import Saver
+from det_jupyter.pytorch.state import (
+    Parts, read_state, restore_generators, restore_models, restore_training
+)
+from det_jupyter.storage import LocalStorage
+
+root, source = Path(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+distributed = DistributedContext(
+    rank=rank, size=size, local_rank=rank, local_size=size,
+    group=dist.group.WORLD if size > 1 else None,
+    local_group=dist.group.WORLD if size > 1 else None,
+)
+
+class Heard(PyTorchCallback):
+    uuids = []
+    def on_checkpoint_upload_end(self, uuid):
+        self.uuids.append(uuid)
+
+class Own:
+    value = rank
+    def state(self):
+        return torch.tensor([self.value])
+    def restore(self, state):
+        self.value = int(state)
+
+seed_everything(1)
+context = PyTorchTrialContext(distributed=distributed, device=torch.device("cpu"))
+model = context.wrap_model(nn.Linear(3, 1))
+context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+own, heard = Own(), Heard()
+parts = Parts(context=context, callbacks=Callbacks({"heard": heard}), per_rank={"own": own})
+records = RecordList()
+saver = Saver(
+    CheckpointContext(LocalStorage(root), records, distributed, {}),
+    parts, Origin(trial_class="m:T"),
+)
+found = {}
+if source == "new":
+    seed_everything(100 + rank)
+    model.require_backward_grad_sync = False
+    model(torch.full((2, 3), float(rank + 1))).sum().backward()
+    own.value = 10 + rank
+    uuid = saver.begin(steps_completed=4, in_window=True)
+    found["next"] = torch.rand(1).item()
+    saver.finish()
+    assert heard.uuids == [uuid], heard.uuids
+    found["records"] = len(records.records)
+else:
+    state = read_state(Path(source))
+    restore_models(context, state, "here")
+    own.value = -1
+    restore_training(parts, state, "here")
+    restore_generators(context, state, 5)
+    found["next"] = torch.rand(1).item()
+weight = next(model.parameters())
+found["grad"] = None if weight.grad is None else weight.grad.tolist()
+found["own"] = own.value
+(root / f"rank{rank}.json").write_text(json.dumps(found))
+dist.destroy_process_group()
+"""
+
+
+def run_ranks(folder: Path, source: str, ranks: int) -> list[dict[str, Any]]:
+    """Run the script above on so many ranks, and return what each found."""
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "OMP_NUM_THREADS": "1"}
+    store = folder / f"store-{ranks}-{len(list(folder.iterdir()))}"
+    script = RANK.replace(
+        'init_process_group("gloo")',
+        f'init_process_group("gloo", init_method="file://{store}", '
+        'rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))',
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(folder), source],
+            env={**os.environ, **environment, "RANK": str(r), "WORLD_SIZE": str(ranks)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for r in range(ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=90)[1] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in running] == [0] * ranks, "\n".join(outputs)
+    found = []
+    for rank in range(ranks):
+        file = folder / f"rank{rank}.json"
+        found.append(json.loads(file.read_text()))
+        file.unlink()
+    return found
+
+
+def test_each_rank_gets_back_its_own_and_fewer_ranks_the_same_sum(tmp_path: Path) -> None:
+    saved = run_ranks(tmp_path, "new", 2)
+    assert [found["records"] for found in saved] == [1, 0]
+    assert [found["grad"] for found in saved] == [[[2.0, 2.0, 2.0]], [[4.0, 4.0, 4.0]]]
+    (checkpoint,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    resumed = run_ranks(tmp_path, str(checkpoint), 2)
+    for before, after in zip(saved, resumed, strict=True):
+        assert (after["next"], after["grad"]) == (before["next"], before["grad"])
+    assert [found["own"] for found in resumed] == [10, 11]
+    (alone,) = run_ranks(tmp_path, str(checkpoint), 1)
+    assert alone["grad"] == [[3.0, 3.0, 3.0]]  # the mean that two ranks would step with
+    assert alone["next"] not in [found["next"] for found in saved]
+    assert alone["own"] == -1
