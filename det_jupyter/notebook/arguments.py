@@ -18,6 +18,7 @@ Runs the trial that the configuration's `entrypoint` names. The cell returns at 
 it returns is also put into a variable (--var)."""
 EPILOG = """examples:
   %%det_experiment --slots 2          submit the YAML below it
+  %%det_experiment --local            a few batches right here, for prints and breakpoints
   %%det_experiment --preview          what the search below it would train
   %det_experiment list                everything that runs or ran
   %det_experiment show 7              the live view of experiment 7
@@ -117,6 +118,13 @@ def limit(text: str) -> int | str:
     return int(text)
 
 
+def _batches(text: str) -> int:
+    """Return a number of batches, at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of batches")
+    return int(text)
+
+
 def cell_parser() -> argparse.ArgumentParser:
     """Return the parser of `%%det_experiment`'s first line."""
     parser = LineParser(
@@ -135,6 +143,14 @@ def cell_parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="check and show what would travel; submit nothing"
     )
     parser.add_argument("--template", metavar="NAME", help="lay the YAML over this template")
+    parser.add_argument(
+        "--local",
+        nargs="?",
+        type=_batches,
+        const=5,
+        metavar="N",
+        help="train N batches (5) right here, in this kernel; submit nothing",
+    )
     parser.add_argument(
         "--preview", action="store_true", help="show what the search would train; submit nothing"
     )

@@ -11,7 +11,7 @@ from typing import Any
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.errors import ConfigError
-from det_jupyter.notebook.submit import find_entry_problems, print_notices, read_draft
+from det_jupyter.notebook.submit import find_class_problems, print_notices, read_draft
 
 
 def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
@@ -31,7 +31,9 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
         config = draft.parse(default_seed=int(time.time()) % 2**31)
     except ConfigError as error:
         problems += error.problems
-    problems += find_entry_problems(draft.merged(), config, shell.user_ns)
+    name = draft.merged().get("entrypoint")
+    if isinstance(name, str) and name.isidentifier():
+        problems += find_class_problems(name, shell.user_ns)
     if problems or config is None:
         raise draft.located(problems)
     entrypoint = shell.user_ns[config.entrypoint]

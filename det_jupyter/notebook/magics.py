@@ -58,6 +58,10 @@ class DetMagics(Magics):
         options = parse(cell_parser(), line)
         if not options.var.isidentifier() or keyword.iskeyword(options.var):
             raise UsageError(f"%%det_experiment: --var: got {options.var!r}, expected a name")
+        if options.local:
+            from det_jupyter.notebook.local import run_local
+
+            return run_local(cell, options, self.shell)
         if options.preview:
             from det_jupyter.notebook.preview import preview_cell
 

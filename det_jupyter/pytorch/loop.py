@@ -11,7 +11,7 @@ for the device, no write. Leaving always saves, after what a boundary at this ba
 whoever goes on begins with the next batch.
 
 A checkpoint is begun by a snapshot of the state; while it is written the training goes on, and it
-is finished at the first exchange after that (saving.py).
+is finished at the first exchange after that (saving.py), or before a validation.
 
 A validation that fails must not cost the training before it. So what is due anyway is saved first,
 with a note that its validation was still to come: whoever goes on from there validates, and then
@@ -301,6 +301,7 @@ class Loop:
             if self._schedule.saves_at(steps):
                 self._save(validation_due=is_due)
             if is_due:
+                self._saver.finish()  # the checkpoint has to be there if the validation fails
                 self._validate()
         verdict = self._agreement.exchange(
             steps,

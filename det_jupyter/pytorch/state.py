@@ -2,7 +2,7 @@
 
     state_dict.pt   format, steps_completed, size (ranks), in_window
                     models, optimizers, lr_schedulers, scaler, callbacks, parts: of all ranks
-                    rng_states, gradients, exchanges, rank_parts: one for each rank
+                    rng_states, gradients, exchanges, reducers, rank_parts: one for each rank
                     validation_due: the validation after the last batch is still to come
                     arrays: what of it was numpy's
 
@@ -53,7 +53,7 @@ class Parts:
         context: Holds what was wrapped.
         callbacks: The trial's.
         shared: By name, what has the same state on all ranks; the chief's is saved.
-        per_rank: By name, what has a state on each rank.
+        per_rank: By name, what has a state on each rank, which only as many ranks get back.
     """
 
     context: PyTorchTrialContext
@@ -74,6 +74,7 @@ def collect_state(parts: Parts, *, steps_completed: int, in_window: bool) -> dic
         "rng_states": get_states(context.device),
         "gradients": [parallel.gradients(m) for m in context.models] if in_window else None,
         "exchanges": parallel.rank_state(context.models),
+        "reducers": context.reducers.state(),
         "rank_parts": {name: part.state() for name, part in parts.per_rank.items()},
     }
     ranks = context.distributed.gather(own)
@@ -196,6 +197,7 @@ def _restore_rank(parts: Parts, state: dict[str, Any]) -> None:
             if not is_same_size:
                 saved = parallel.rescaled_gradients(saved, size)
             parallel.set_gradients(model, saved[rank])
+    context.reducers.restore(state["reducers"], rank, size)
     if is_same_size:
         parallel.load_rank_state(context.models, state["exchanges"][rank])
         _restore_parts(parts.per_rank, state["rank_parts"][rank])
@@ -271,17 +273,3 @@ def _check_count(where: str, method: str, wrapped: list[Any], saved: list[Any]) 
             f"{where}: the trial calls {method} {len(wrapped)} times; "
             f"it did {len(saved)} times when the checkpoint was saved"
         )
-
-
-def save_checkpoint(  # type: ignore[no-untyped-def]  # TEMPORARY: until loop.py uses Saver
-    storage, context, callbacks, plan, *, steps_completed, in_window, validation_due
-):
-    from det_jupyter.pytorch.origin import Origin
-    from det_jupyter.pytorch.saving import Saver
-
-    parts = Parts(context=context, callbacks=Callbacks(callbacks))
-    saver = Saver(storage, parts, Origin.of_plan(plan, None))
-    saver.begin(
-        steps_completed=steps_completed, in_window=in_window, validation_due=validation_due
-    )
-    saver.finish()

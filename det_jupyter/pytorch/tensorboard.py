@@ -5,8 +5,8 @@
 
 det_jupyter keeps all metrics itself, so writing them here as well is off by default. A point lies
 at the number of batches that were trained before it: the first batch's at 1. A run that goes on
-from a checkpoint takes back what a former run wrote after it (`purge_step`), and does not repeat a
-validation that the former run did in time to write it. So no point is there twice.
+from a checkpoint takes back what a former run wrote after it, and does not write a validation
+again that the former run had written. So no point is there twice.
 
 Needs the package `tensorboard`, but only when something is written.
 """
@@ -35,20 +35,25 @@ class TensorBoard:
         folder: The trial's, for all ranks and runs.
         rank: This rank.
         is_enabled: Whether metrics are written.
-        first_step: Batches that earlier runs have trained.
+        first_step: Batches that earlier runs have trained; None if that is not known yet.
 
     Raises:
         ConfigError: Metrics shall be written, but tensorboard is not installed.
     """
 
     def __init__(
-        self, folder: Path, rank: int, *, is_enabled: bool = False, first_step: int = 0
+        self,
+        folder: Path,
+        rank: int,
+        *,
+        is_enabled: bool = False,
+        first_step: int | None = None,
     ) -> None:
         self._folder = folder if rank == 0 else folder / f"rank_{rank}"
         self._is_chief = rank == 0
         self._first_step = first_step
         self._writer: Any = None
-        self._has_purged = False
+        self._has_taken_back = False
         self.set_enabled(is_enabled)
 
     @property
@@ -69,8 +74,10 @@ class TensorBoard:
         self._is_enabled = is_enabled
 
     def begin_at(self, first_step: int) -> None:
-        """Say how many batches earlier runs have trained, before anything is written."""
+        """Say how many batches earlier runs have trained, before the first of this one."""
         self._first_step = first_step
+        if self._writer is not None:
+            self._take_back()
 
     def writer(self) -> Any:
         """Return this rank's `torch.utils.tensorboard.SummaryWriter`, always the same.
@@ -83,11 +90,20 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
 
             _await_next_second(self.path)
-            first = self._first_step + 1 if self._first_step else 0
-            purge_step = None if self._has_purged else first
-            self._writer = SummaryWriter(str(self.path), purge_step=purge_step)
-            self._has_purged = True
+            self._writer = SummaryWriter(str(self.path))
+            self._take_back()
         return self._writer
+
+    def _take_back(self) -> None:
+        """Let TensorBoard drop what former runs wrote after the checkpoint, once it is known."""
+        if self._has_taken_back or self._first_step is None:
+            return
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]  # has no stubs
+
+        step = self._first_step + 1 if self._first_step else 0
+        start = SessionLog(status=SessionLog.START)
+        self._writer.file_writer.add_event(Event(step=step, session_log=start))
+        self._has_taken_back = True
 
     def log_training(
         self,
@@ -109,6 +125,7 @@ class TensorBoard:
             by_batch.update(metrics)
             self._write(metrics, step)
         self._write({name: averages[name] for name in averages if name not in by_batch}, steps)
+        self.flush()  # a checkpoint may follow, and what lies before it is not written again
 
     def log_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Write a validation's metrics, as `val_<name>` unless their names begin with `val`."""

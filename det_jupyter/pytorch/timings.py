@@ -85,7 +85,7 @@ class Timings:
         return cls(profiling, device) if profiling.enabled and is_chief else None
 
     def watch(self, context: Any) -> None:
-        """Time what a trial calls of its context; before the trial is made, which may keep it."""
+        """Time what a trial calls of its context, unless it has kept a method from before."""
         for part, method in _METHODS.items():
             vars(context)[method] = self.timed(part, getattr(context, method))
 

@@ -29,7 +29,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.custom_reducers import Reducers
-from det_jupyter.pytorch.data import DataLoader, open_validation
+from det_jupyter.pytorch.data import BatchStream, DataLoader, Share, open_validation
 from det_jupyter.pytorch.metrics import (
     MetricSeries,
     as_json_metrics,
@@ -37,7 +37,7 @@ from det_jupyter.pytorch.metrics import (
     check_same_names,
 )
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.parallel import share_buffers
+from det_jupyter.pytorch.parallel import share_buffers, whole
 from det_jupyter.pytorch.reducers import Part, reduce_batches, reduce_ranks, reducers_by_name
 from det_jupyter.pytorch.settling import run_on_chief, settle
 from det_jupyter.pytorch.trial import PyTorchTrial, overrides
@@ -71,6 +71,7 @@ def validate(
     reducers: Reducers,
     *,
     limit: int | None = None,
+    stream: BatchStream | None = None,
 ) -> dict[str, Any]:
     """Return the validation metrics, over all ranks' data. Collective.
 
@@ -81,6 +82,8 @@ def validate(
         callbacks: Whose hooks are run.
         reducers: The trial's own; their metrics join the others.
         limit: Batches of this rank at most, for a trial that is only tried out.
+        stream: What `open_validation` made of the loader, to keep its workers from one validation
+            to the next; None: it is opened for this one.
 
     Raises:
         ConfigError: There is no validation data, or the reducers do not fit the metrics, or the
@@ -88,13 +91,15 @@ def validate(
         PeerFailed: One of these, or an error of `evaluate_full_dataset`, on another rank.
     """
     share_buffers(context.models)
-    with _evaluating(context.models), torch.no_grad():
+    with _evaluating(context.models), whole(context.models), torch.no_grad():
         reducers.reset(for_training=False)
         callbacks.on_validation_start()
         if overrides(type(trial), "evaluate_full_dataset"):
             metrics = _evaluate_whole(trial, context, loader, reducers)
         else:
-            metrics = _evaluate_shares(trial, context, loader, callbacks, reducers, limit)
+            with _opened(trial, context, loader, stream) as opened:
+                batches = islice(opened, limit)
+                metrics = _evaluate_shares(trial, context, batches, callbacks, reducers)
         reducers.reset(for_training=False)  # those that serve the training too begin anew
         callbacks.on_validation_end(metrics)
     return metrics
@@ -116,6 +121,25 @@ def _evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
         set_training(models)
 
 
+@contextmanager
+def _opened(
+    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, stream: BatchStream | None
+) -> Iterator[BatchStream]:
+    if stream is not None:
+        yield stream
+        return
+    opened = open_validation(
+        loader,
+        context.distributed,
+        seed=context.get_trial_seed(),
+        batch_length=trial.get_batch_length,
+    )
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
 def _evaluate_whole(
     trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, reducers: Reducers
 ) -> dict[str, Any]:
@@ -134,14 +158,13 @@ def _evaluate_whole(
 def _evaluate_shares(
     trial: PyTorchTrial,
     context: PyTorchTrialContext,
-    loader: Any,
+    batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
     reducers: Reducers,
-    limit: int | None,
 ) -> dict[str, Any]:
     chosen = trial.evaluation_reducer()
     callbacks.on_validation_epoch_start()
-    seen, outputs = _evaluate_batches(trial, context, loader, callbacks, limit)
+    seen, outputs = _evaluate_batches(trial, context, batches, callbacks)
     callbacks.on_validation_epoch_end(outputs)
 
     def combine(shares: Sequence[_Share | None]) -> dict[str, Any]:
@@ -161,9 +184,8 @@ def _evaluate_shares(
 def _evaluate_batches(
     trial: PyTorchTrial,
     context: PyTorchTrialContext,
-    loader: Any,
+    batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
-    limit: int | None,
 ) -> tuple[_Seen, list[dict[str, Any]]]:
     """Return what this rank's batches come to, and their outputs if a callback wants them."""
     rank = context.distributed.rank
@@ -172,25 +194,16 @@ def _evaluate_batches(
     keeps_outputs = callbacks.overrides("on_validation_epoch_end")
     length = trial.get_batch_length if overrides(type(trial), "get_batch_length") else None
     evaluate = _evaluation(trial)
-    stream = open_validation(
-        loader,
-        context.distributed,
-        seed=context.get_trial_seed(),
-        batch_length=trial.get_batch_length,
-    )
-    try:
-        for batch_idx, (host_batch, share) in enumerate(islice(stream, limit)):
-            records = share.records if length is None else _length(length(host_batch), batch_idx)
-            batch = context.to_device(host_batch) if context.moves_batches else host_batch
-            metrics = as_metrics("evaluate_batch", evaluate(batch, batch_idx), batch_idx, rank)
-            series.add(metrics, batch_idx, records)
-            callbacks.on_validation_batch_end(metrics, batch_idx)
-            if keeps_outputs:
-                outputs.append(metrics)
-            if len(series) == _BATCHES_HELD:
-                _collect(series, seen)
-    finally:
-        stream.close()
+    for batch_idx, (host_batch, share) in enumerate(batches):
+        records = share.records if length is None else _length(length(host_batch), batch_idx)
+        batch = context.to_device(host_batch) if context.moves_batches else host_batch
+        metrics = as_metrics("evaluate_batch", evaluate(batch, batch_idx), batch_idx, rank)
+        series.add(metrics, batch_idx, records)
+        callbacks.on_validation_batch_end(metrics, batch_idx)
+        if keeps_outputs:
+            outputs.append(metrics)
+        if len(series) == _BATCHES_HELD:
+            _collect(series, seen)
     _collect(series, seen)
     return seen, outputs
 

@@ -26,15 +26,18 @@ from tests.benchmarks.loop_rivals import RIVALS, Contender, open_rival
 from tests.benchmarks.loop_steps import (
     BATCH_SIZE,
     STEPS,
+    Records,
+    Rows,
     Step,
     Stopwatch,
     bare,
     bare_loop,
     make_dataset,
+    make_loader,
     make_model,
 )
 
-OURS = ("ours", "ours_timings", "ours_ddp")
+OURS = ("ours", "ours_timings", "ours_alone", "ours_dataset", "ours_ddp")
 RANK_VARIABLE = "DET_BENCH_RANK"  # of the second process of two
 PLACE_VARIABLE = "DET_BENCH_PLACE"  # the file where the two meet
 
@@ -56,11 +59,27 @@ def open_contender(name: str) -> tuple[Contender, Contender]:
     """
     if name in RIVALS:
         return bare, open_rival(name)
-    from tests.benchmarks import loop_ours
+    from tests.benchmarks.loop_ours import open_ours
 
-    if name == "ours_ddp":
-        return bare_ddp, loop_ours.open_ours(with_timings=False)
-    return bare, loop_ours.open_ours(with_timings=name == "ours_timings")
+    match name:
+        case "ours_ddp":
+            return bare_ddp, open_ours(with_timings=False)
+        case "ours":
+            return bare, open_ours(with_timings=False)
+        case "ours_alone":
+            return _bare_over(Rows()), open_ours(with_timings=True)
+        case "ours_dataset":
+            own = open_ours(with_timings=True, dataset=Records())
+            return _bare_over(make_loader(Records())), own
+        case _:
+            return bare, open_ours(with_timings=True)
+
+
+def _bare_over(loader: Any) -> Contender:
+    def train(step: Step, batches: int) -> float:
+        return bare(step, batches, loader)
+
+    return train
 
 
 @contextmanager

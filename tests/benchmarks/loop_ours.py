@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.config import Length, parse_config
-from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext, Trainer
+from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
+from det_jupyter.pytorch.planned import PlannedRun
 from det_jupyter.wire import Capsule, GangPlan
 from det_jupyter.worker.journal import Journal
 from tests.benchmarks.loop_rivals import Contender
@@ -31,6 +32,7 @@ from tests.benchmarks.loop_steps import (
 class Trial(PyTorchTrial):
     step: Step
     watch: Stopwatch
+    dataset: Any
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self.context = context
@@ -38,7 +40,7 @@ class Trial(PyTorchTrial):
         self.optimizer = context.wrap_optimizer(make_optimizer(self.model))
 
     def build_training_data_loader(self) -> DataLoader:
-        return DataLoader(make_dataset(), BATCH_SIZE, shuffle=True)
+        return DataLoader(self.dataset, BATCH_SIZE, shuffle=True)
 
     def build_validation_data_loader(self) -> DataLoader:
         return DataLoader(make_dataset(), 4096)
@@ -61,12 +63,13 @@ class NullJournal:
         pass
 
 
-def open_ours(*, with_timings: bool) -> Contender:
+def open_ours(*, with_timings: bool, dataset: Any = None) -> Contender:
     """Return what trains with our loop, on this process's rank."""
     distributed = _distributed()
 
     def train(step: Step, batches: int) -> float:
         Trial.step, Trial.watch = step, Stopwatch(batches)
+        Trial.dataset = dataset or make_dataset()
         length = Length("batches", Trial.watch.num_trained)
         with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
             _run(Path(folder), length, distributed, with_timings=with_timings)
@@ -121,4 +124,4 @@ def _run(
         sink=Journal(folder / "journal-0") if distributed.is_chief else NullJournal(),
         length=length,
     )
-    Trainer(Trial, plan, config, context, torch.device("cpu")).run()
+    PlannedRun(Trial, plan, config, context, torch.device("cpu")).run()

@@ -20,6 +20,7 @@ from tests.benchmarks.loop_steps import (
     Stopwatch,
     loss_of,
     make_dataset,
+    make_loader,
     make_model,
     make_optimizer,
 )
@@ -37,7 +38,7 @@ def open_accelerate() -> Contender:
             accelerator.init_trackers("run")
             watch = Stopwatch(batches)
             model = make_model(step)
-            loader = torch.utils.data.DataLoader(make_dataset(), BATCH_SIZE, shuffle=True)
+            loader = make_loader()
             model, optimizer, loader = accelerator.prepare(model, make_optimizer(model), loader)
             done = 0
             while done < watch.num_trained:
@@ -83,7 +84,7 @@ def open_lightning() -> Contender:
 
     def train(step: Step, batches: int) -> float:
         watch = Stopwatch(batches)
-        loader = torch.utils.data.DataLoader(make_dataset(), BATCH_SIZE, shuffle=True)
+        loader = make_loader()
         with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
             trainer = lightning.Trainer(
                 max_steps=watch.num_trained,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,30 @@ def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
     return nn.functional.mse_loss(model(x), y)
 
 
+class Records(torch.utils.data.Dataset[Any]):
+    """The same records in a class of the user's, of which a library can know nothing."""
+
+    def __init__(self) -> None:
+        self.tensors = make_dataset().tensors
+
+    def __len__(self) -> int:
+        return NUM_RECORDS
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+
+class Rows:
+    """A loader without a loader: tensors, and the rows of each batch picked from them."""
+
+    def __init__(self) -> None:
+        self.tensors = make_dataset().tensors
+
+    def __iter__(self) -> Iterator[list[torch.Tensor]]:
+        for indices in torch.randperm(NUM_RECORDS).split(BATCH_SIZE):
+            yield [tensor.index_select(0, indices) for tensor in self.tensors]
+
+
 class Stopwatch:
     """Told of every batch when its step begins, and knows how long the timed ones took.
 
@@ -87,10 +112,14 @@ class Stopwatch:
         return (self._ended_at - self._began_at) / self.batches * 1e6
 
 
-def bare(step: Step, batches: int) -> float:
+def make_loader(dataset: Any = None) -> Any:
+    """Return torch's loader of the records."""
+    return torch.utils.data.DataLoader(dataset or make_dataset(), BATCH_SIZE, shuffle=True)
+
+
+def bare(step: Step, batches: int, loader: Any = None) -> float:
     """Train in a loop without anything around it; return microseconds per batch."""
-    loader = torch.utils.data.DataLoader(make_dataset(), BATCH_SIZE, shuffle=True)
-    return bare_loop(make_model(step), loader, Stopwatch(batches))
+    return bare_loop(make_model(step), loader or make_loader(), Stopwatch(batches))
 
 
 def bare_loop(model: nn.Module, loader: Any, watch: Stopwatch) -> float:

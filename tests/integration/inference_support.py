@@ -12,7 +12,7 @@ from tests.integration.rank_support import Gang
 INFERENCE = """
 import time
 from det_jupyter import core
-from det_jupyter.pytorch.metric_reducer import MetricReducer
+from det_jupyter.pytorch import MetricReducer
 from det_jupyter.pytorch.experimental import TorchBatchProcessor, torch_batch_process
 
 hparams = {}

@@ -45,14 +45,16 @@ class RankRunner:
 @contextmanager
 def rank_runner() -> Iterator[RankRunner]:
     """Run the process that forks ranks; it ends at the end."""
-    argv = [sys.executable, "-W", "error", "-m", __name__]
+    argv = [sys.executable, "-W", "error", "-m", __name__]  # a warning fails a rank's test too
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield RankRunner(process)
     finally:
         assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.close()
         process.wait(10)
+        process.stdout.close()
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -131,4 +133,5 @@ def _answer(path: str, rank: int) -> tuple[bool, Any]:
 
 
 if __name__ == "__main__":
-    _serve(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
+    with os.fdopen(os.dup(1), "wb") as answers:
+        _serve(sys.stdin.buffer, answers)

@@ -39,8 +39,8 @@ class Blocks(nn.Module):
 
 def make(
     distributed: DistributedContext, *, dtype: torch.dtype = torch.float32, **options: Any
-) -> nn.Module:
-    """Return a model that the ranks train together; each rank begins with other weights."""
+) -> Any:
+    """Return `Blocks` that the ranks train together; each rank begins with other weights."""
     torch.manual_seed(distributed.rank)
     model = Blocks().to(dtype)
     return parallel.parallelize(model, CPU, distributed, ParallelOptions(**options))

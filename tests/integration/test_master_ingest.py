@@ -188,7 +188,7 @@ def test_what_was_reported_after_the_checkpoint_is_void_in_the_next_run(bench: B
 def timings(first: int, durations: list[int]) -> BatchTimings:
     """Return how long each batch from `first` on took."""
     records = [32] * len(durations)
-    return BatchTimings(at=1.0, first=first, records=records, durations_ns={"batch": durations})
+    return BatchTimings(at=1.0, first=first, records=records, durations_ns={"batch": [*durations]})
 
 
 def test_timings_are_stored_once_and_are_no_metrics(bench: Bench) -> None:
@@ -209,7 +209,7 @@ def test_timings_of_batches_that_are_trained_anew_are_void(bench: Bench) -> None
     checkpoint = CheckpointSaved(
         at=1.0, uuid="u", steps_completed=2, path="/c", size_bytes=1, metadata={}
     )
-    records = [started(), checkpoint, timings(1, [1, 2, 3]), timings(4, [4])]
+    records: list[Record] = [started(), checkpoint, timings(1, [1, 2, 3]), timings(4, [4])]
     bench.report(make_chunk(records), gang_exited(lost=True))
     (kept,) = bench.store.timings(1, after=0, limit=10)
     assert (kept.first, kept.records, kept.durations_ns) == (1, [32, 32], {"batch": [1, 2]})

@@ -115,7 +115,8 @@ class Lone:
         self.optimizer.zero_grad()
 
     def weight(self) -> torch.Tensor:
-        return self.model.weight.detach().clone()  # type: ignore[union-attr, operator]  # a Linear
+        weight: torch.Tensor = self.model.state_dict()["weight"]
+        return weight.clone()
 
     def saved(self) -> list[CheckpointSaved]:
         return [r for r in self.records.records if isinstance(r, CheckpointSaved)]

@@ -59,6 +59,23 @@ def test_values_of_all_kinds_become_numbers() -> None:
     assert len(series) == 0
 
 
+def test_values_off_the_cpu_are_not_read_until_they_are_taken() -> None:
+    series = MetricSeries("train_batch")
+    for batch_idx in range(2):  # what is on the meta device has no values: to read one is an error
+        scalar, vector = torch.empty((), device="meta"), torch.empty(3, device="meta")
+        series.add({"scalar": scalar, "vector": vector, "number": 1}, batch_idx, 1)
+    with pytest.raises(NotImplementedError):
+        series.take()
+
+
+def test_a_metric_may_be_a_number_in_one_batch_and_a_tensor_in_the_next() -> None:
+    series = MetricSeries("train_batch")
+    values = [0.5, torch.tensor(1.5), torch.tensor([2, 3]), numpy.float64(4.0)]
+    for batch_idx, value in enumerate(values):
+        series.add({"m": value}, batch_idx, 1)
+    assert series.take().values_NB.tolist() == [[0.5, 1.5, 2.5, 4.0]]
+
+
 def test_the_mean_of_nothing_is_not_a_number_and_no_warning() -> None:
     series = MetricSeries("train_batch")
     series.add({"array": numpy.zeros(0), "tensor": torch.zeros(0)}, 0, 1)

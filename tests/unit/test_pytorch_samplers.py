@@ -20,6 +20,7 @@ from torch.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
 )
+from torch.utils.data import DistributedSampler as TorchDistributedSampler
 
 from det_jupyter.pytorch import DataLoader
 from det_jupyter.pytorch.rng import seed_everything
@@ -32,6 +33,7 @@ from det_jupyter.pytorch.samplers import (
     ReproducibleShuffleSampler,
     SkipBatchSampler,
     SkipSampler,
+    adapt_batch_sampler,
     shard_length,
 )
 
@@ -85,7 +87,7 @@ def test_a_loader_gives_what_the_samplers_compose(
     records: int, batch_size: int, world: int, skip: int, shuffle: bool
 ) -> None:
     recipe = DataLoader(dataset_of(records), batch_size, shuffle=shuffle)
-    passes = [batch for p in range(40) for batch in recipe.batches_of_pass(5, p)]
+    passes = [batch for p in range(40) for batch in recipe.order.batches(5, p)]
     for rank in range(world):
         composed = SkipBatchSampler(DistributedBatchSampler(passes, world, rank), skip)  # type: ignore[arg-type]  # a list will do
         expected = list(islice(composed, 3))
@@ -219,6 +221,10 @@ def test_a_loader_without_batches_cannot_be_repeated() -> None:
         next(order(recipe, repeat=True))
 
 
+def sharded(replicas: int) -> TorchDistributedSampler[int]:
+    return TorchDistributedSampler(range(6), num_replicas=replicas, rank=0)  # type: ignore[arg-type]  # sized
+
+
 class Stream(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         yield 1
@@ -227,7 +233,15 @@ class Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dataset": Stream()}, "Stream is an IterableDataset"),
+        ({"dataset": Stream(), "shuffle": True}, "Stream is an IterableDataset"),
+        ({"dataset": Stream(), "sampler": in_order(3)}, "Stream is an IterableDataset"),
+        ({"dataset": object()}, "object has no __len__"),
+        ({"num_workers": -1}, "got num_workers -1"),
+        ({"num_workers": 1, "timeout": -2}, "got timeout -2"),
+        ({"persistent_workers": True}, "persistent_workers is for loader workers"),
+        ({"prefetch_factor": 2, "timeout": 3}, "timeout, prefetch_factor is for loader workers"),
+        ({"sampler": sharded(2)}, "got a torch DistributedSampler"),
+        ({"batch_sampler": BatchSampler(sharded(2), 1, False)}, "got a torch Distr"),
         ({"batch_size": None}, "got batch_size None"),
         ({"batch_size": 0}, "got batch_size 0"),
         ({"sampler": in_order(3), "shuffle": True}, "sampler excludes shuffle"),
@@ -281,3 +295,28 @@ def test_a_rank_outside_of_the_world_is_refused(world: int, rank: int) -> None:
         DistributedSampler(in_order(3), world, rank)
     with pytest.raises(ValueError, match="expected"):
         DistributedBatchSampler(batched(3, 1), world, rank)
+
+
+@given(records_, batch_sizes, worlds, skips)
+def test_an_adapted_batch_sampler_repeats_then_shards_then_skips(
+    records: int, batch_size: int, world: int, skip: int
+) -> None:
+    for rank in range(world):
+        adapted = adapt_batch_sampler(batched(records, batch_size), True, skip, world, rank)
+        composed = DistributedBatchSampler(
+            RepeatBatchSampler(batched(records, batch_size)), world, rank
+        )
+        expected = list(islice(composed, skip, skip + 4))
+        assert list(islice(adapted, 4)) == expected
+    unchanged = batched(records, batch_size)
+    assert adapt_batch_sampler(unchanged) is unchanged
+
+
+def test_every_problem_of_a_recipe_is_told_at_once() -> None:
+    with pytest.raises(ValueError, match="batch_size 0") as caught:
+        DataLoader(dataset_of(3), 0, sampler=in_order(3), shuffle=True, num_workers=-1)
+    assert str(caught.value).splitlines() == [
+        "DataLoader: got batch_size 0, expected at least 1",
+        "DataLoader: sampler excludes shuffle; shuffle in the sampler",
+        "DataLoader: got num_workers -1, expected 0 or more",
+    ]

@@ -1,8 +1,7 @@
-"""Training as arithmetic: windows, schedulers, boundaries, agreement, metrics, generators."""
+"""Training as arithmetic: windows, schedulers, boundaries, agreement, generators."""
 
 from __future__ import annotations
 
-import math
 import random
 from itertools import pairwise
 from typing import Any
@@ -16,12 +15,9 @@ from hypothesis import strategies as st
 from det_jupyter.config import ExperimentConfig, Length, TrainingUnits, parse_config
 from det_jupyter.core import DistributedContext, PreemptContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch import LRScheduler, Reducer
+from det_jupyter.pytorch import LRScheduler
 from det_jupyter.pytorch.agreement import Agreement, Verdict
-from det_jupyter.pytorch.metrics import MetricSeries, TrainingMetrics, as_metrics
-from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.position import Position
-from det_jupyter.pytorch.reducers import reduce_batches, reduce_ranks
 from det_jupyter.pytorch.rng import RngStream, get_states, seed_everything, set_states
 from det_jupyter.pytorch.schedule import Schedule, next_multiple, training_units
 
@@ -227,84 +223,6 @@ def test_a_wish_to_stop_is_told() -> None:
     agreement = Agreement(one, PreemptContext(None, one), steps_completed=0)
     assert agreement.exchange(1, wants_stop=True).stop
     assert not agreement.exchange(2, wants_stop=False).stop
-
-
-# ---- metrics
-
-
-def test_values_of_all_kinds_become_numbers() -> None:
-    series = MetricSeries("train_batch")
-    running = torch.zeros(())
-    for batch_idx in range(2):
-        running += 1
-        metrics = {
-            "tensor": torch.tensor(2.5, requires_grad=True) * 2,
-            "running": running,
-            "number": batch_idx,
-            "flag": True,
-            "vector": torch.tensor([1, 2, 6]),
-            "numpy": numpy.float32(0.5),
-            "array": numpy.array([1.0, 2.0]),
-            "nan": math.nan,
-        }
-        series.add(metrics, batch_idx)
-    values = dict(zip(series.names, series.take().tolist(), strict=True))
-    assert math.isnan(values.pop("nan")[0])
-    assert values == {
-        "array": [1.5, 1.5],
-        "flag": [1.0, 1.0],
-        "number": [0.0, 1.0],
-        "numpy": [0.5, 0.5],
-        "running": [1.0, 2.0],  # the tensor was changed in place after it was reported
-        "tensor": [5.0, 5.0],
-        "vector": [3.0, 3.0],
-    }
-    assert len(series) == 0
-
-
-def test_metrics_that_change_their_names_are_refused_with_the_batch() -> None:
-    series = MetricSeries("train_batch")
-    series.add({"loss": 1.0, "error": 1.0}, 0)
-    with pytest.raises(TrialMistake, match="batch 7 lacks error and adds extra"):
-        series.add({"loss": 1.0, "extra": 2.0}, 7)
-    with pytest.raises(TrialMistake, match="'loss' is a str"):
-        series.add({"loss": "low", "error": 1.0}, 8)
-    with pytest.raises(TrialMistake, match="metric name 3"):
-        MetricSeries("train_batch").add({3: 1.0}, 0)  # type: ignore[dict-item]
-
-
-def test_reports_average_over_all_flushes_since_the_last_one() -> None:
-    metrics = TrainingMetrics(DistributedContext(), average=True)
-    for batch_idx, loss in enumerate([1.0, 2.0, 6.0]):
-        metrics.add({"loss": loss}, batch_idx)
-        if batch_idx == 1:
-            assert metrics.flush() == {"loss": [1.0, 2.0]}
-    assert metrics.flush() == {"loss": [6.0]}
-    averages, values = metrics.report()
-    assert averages == {"loss": 3.0}
-    assert values.tolist() == [[1.0, 2.0, 6.0]]
-    metrics.add({"loss": 5.0}, 3)
-    metrics.flush()
-    assert metrics.report()[0] == {"loss": 5.0}
-
-
-def test_a_bare_tensor_is_the_loss_and_nothing_is_an_error() -> None:
-    loss = torch.ones(())
-    assert as_metrics("train_batch", loss) == {"loss": loss}
-    with pytest.raises(TrialMistake, match="train_batch returned None, expected a dict"):
-        as_metrics("train_batch", None)
-    with pytest.raises(TrialMistake, match="evaluate_batch returned a Tensor"):
-        as_metrics("evaluate_batch", loss)
-
-
-def test_an_average_over_ranks_weighs_them_by_their_batches() -> None:
-    # Determined's figures: records 0..5, batches of 2, ranks with two batches and one.
-    shares = [torch.tensor([0.5, 4.5]), torch.tensor([2.5])]
-    values = [reduce_batches(Reducer.AVG, share) for share in shares]
-    assert reduce_ranks(Reducer.AVG, values, [2, 1]) == 2.5
-    for reducer, expected in ((Reducer.SUM, 7.5), (Reducer.MAX, 4.5), (Reducer.MIN, 0.5)):
-        parts = [reduce_batches(reducer, share) for share in shares]
-        assert reduce_ranks(reducer, parts, [2, 1]) == expected
 
 
 # ---- random number generators

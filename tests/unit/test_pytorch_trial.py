@@ -19,6 +19,7 @@ from det_jupyter.pytorch import (
     check_searcher_metric,
     check_trial_class,
 )
+from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.load import _code_key
 from det_jupyter.pytorch.position import Position
 from det_jupyter.wire import Capsule
@@ -115,9 +116,12 @@ def test_the_batch_is_divided_among_the_slots() -> None:
     assert (four.get_per_slot_batch_size(), four.get_global_batch_size()) == (16, 64)
 
 
-def test_a_remainder_is_dropped_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match="63 records are trained per batch"):
-        assert context(size=3).get_global_batch_size() == 63
+def test_what_does_not_divide_goes_to_the_first_ranks() -> None:
+    ranks = [context(size=3) for _ in range(3)]
+    for rank, made in enumerate(ranks):
+        made.distributed.rank = rank
+    assert [made.get_per_slot_batch_size() for made in ranks] == [22, 21, 21]
+    assert ranks[0].get_global_batch_size() == 64
 
 
 @pytest.mark.parametrize(
@@ -214,7 +218,7 @@ def test_gradients_of_a_window_are_averaged_before_they_are_clipped() -> None:
     sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
     seen = []
     for batch_idx in range(6):
-        made.begin_batch(batch_idx)
+        made.begin_batch(batch_idx, Share(1, 1))
         made.backward(model(torch.full((1, 1), 2.0)).sum())
         made.step_optimizer(sgd, clip_grads=lambda ps: seen.append(ps[0].grad.item()))
     assert seen == [2.0, 2.0]  # four batches, then the two that are left
@@ -230,10 +234,73 @@ def test_sums_stay_sums_where_the_trial_wants_them() -> None:
     )
     seen = []
     for batch_idx in range(3):
-        made.begin_batch(batch_idx)
+        made.begin_batch(batch_idx, Share(1, 1))
         made.backward(model(torch.ones(1, 1)).sum())
         made.step_optimizer(sgd, clip_grads=lambda ps: seen.append(ps[0].grad.item()))
     assert seen == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("share", "gradient"), [(Share(2, 8), 0.5), (Share(4, 8), 1.0), (Share(0, 8), 0.0)]
+)
+def test_a_rank_counts_by_its_records(share: Share, gradient: float) -> None:
+    made = context()
+    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    made.distributed.size = 2
+    made.begin_batch(0, share)
+    made.backward(model(torch.ones(1, 1)).sum())
+    made.backward(model(torch.ones(1, 1)), gradient=torch.tensor([[3.0]]))
+    assert model.weight.grad is not None
+    assert model.weight.grad.item() == 4 * gradient
+
+
+def test_what_clips_may_return_nothing_but_has_to_be_a_function() -> None:
+    made = context()
+    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    made.begin_batch(0, Share(1, 1))
+    before = model.weight.item()
+    made.backward(model(torch.full((1, 1), 8.0)).sum())
+
+    def clip(parameters: list[torch.Tensor]) -> None:
+        for parameter in parameters:
+            assert parameter.grad is not None
+            parameter.grad.clamp_(-0.5, 0.5)
+
+    made.step_optimizer(sgd, clip_grads=clip)
+    assert model.weight.item() == before - 0.5
+    with pytest.raises(TypeError, match="got a Tensor as clip_grads, expected a function"):
+        made.step_optimizer(sgd, clip_grads=torch.ones(1))  # type: ignore[arg-type]  # the mistake
+
+
+def test_scaled_gradients_are_clipped_at_their_own_size_and_the_scale_is_kept() -> None:
+    made = context()
+    made.experimental.use_amp()
+    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    first, second = (
+        made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.0)) for _ in range(2)
+    )
+    seen: list[float] = []
+    made.begin_batch(0, Share(1, 1))
+    made.backward(model(torch.full((1, 1), 0.5)).sum() / 2)
+    made.step_optimizer(first, lambda ps: seen.append(ps[0].grad.item()), auto_zero_grads=False)
+    made.step_optimizer(second)
+    made.after_step()
+    assert seen == [0.25]
+    assert made.scaler.state_dict()["_growth_tracker"] == 1  # updated once, not for each
+    with pytest.raises(ConfigError, match="call it before wrap_model"):
+        made.experimental.use_amp()
+
+
+def test_apex_means_torchs_own_mixed_precision() -> None:
+    made = context()
+    model = made.wrap_model(nn.Linear(2, 2))
+    sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    assert made.configure_apex_amp(model, sgd, enabled=False) == (model, sgd)
+    assert made.scaler is None
+    with pytest.warns(UserWarning, match="O1 means fp16 by torch.amp"):
+        made.configure_apex_amp(model, sgd)
+    assert made.scaler is not None
 
 
 def test_wrapping_in_the_wrong_order_is_refused() -> None:

@@ -111,6 +111,19 @@ def test_a_writer_that_is_opened_again_takes_nothing_back(tmp_path: Path) -> Non
     assert read(tmp_path) == {"mine": [(1, 1.0), (2, 2.0)]}
 
 
+def test_a_writer_from_before_the_start_takes_back_what_came_later(tmp_path: Path) -> None:
+    run(tmp_path, 0, 4)
+    board = TensorBoard(tmp_path, 0, is_enabled=True)
+    board.writer().add_text("note", "made in __init__", 0)
+    board.begin_at(2)
+    board.log_training(3, {"loss": 7.0})
+    board.close()
+    assert read(tmp_path) == {
+        "Determined/loss": [(1, 1.0), (2, 2.0), (3, 7.0)],
+        "Determined/val_error": [(2, 2.0)],
+    }
+
+
 def run(folder: Path, first: int, last: int, *, validates_first: bool = False) -> None:
     """Train from one batch count to another, with a report and validation after every second."""
     board = TensorBoard(folder, 0, is_enabled=True, first_step=first)

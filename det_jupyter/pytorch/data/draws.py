@@ -78,7 +78,7 @@ class _Exchangeable(MT19937):
     @state.setter
     def state(self, value: Any) -> None:
         if not self._stays:
-            MT19937.state.__set__(self, value)
+            MT19937.state.__set__(self, value)  # type: ignore[attr-defined]  # a property to the stubs
 
 
 _Exchangeable.__name__ = "MT19937"  # what its state is called, and has to be in any other process

@@ -152,7 +152,7 @@ class RecipeStream:
                 yield loaded
         except Exception as error:
             recipe, rank = self._recipe, self._division.rank
-            workers = f" in {recipe.num_workers} workers" if recipe.num_workers else ""
+            workers = _in_workers(recipe.num_workers)
             error.add_note(
                 f"This was while rank {rank} loaded batch {step} of "
                 f"{type(recipe.dataset).__name__}{workers}."
@@ -172,3 +172,7 @@ class _Queued(Sampler[list[int]]):
         for indices, share, step, begin in self._stream._parts():
             self.shares.append(share)
             yield Rows.of(indices, step, begin)
+
+
+def _in_workers(count: int) -> str:
+    return {0: "", 1: " in 1 worker"}.get(count, f" in {count} workers")

@@ -96,6 +96,11 @@ class LowRank:
         if bucket.index() not in self._layouts:
             self._lay_out(bucket)
         future: Future[torch.Tensor] = powerSGD_hook(self.power_sgd, bucket)
+        if bucket.buffer().device.type == "cpu":
+            # It exchanges three times, each time when the last is done. NCCL queues all three at
+            # once. gloo would do so in threads, whose order differs between the ranks: one would
+            # be exchanging another bucket than the other.
+            future.wait()
         return future
 
     def state(self) -> dict[str, Any]:

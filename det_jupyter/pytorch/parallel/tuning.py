@@ -54,7 +54,7 @@ class BucketTuner:
         distributed: DistributedContext,
         device: torch.device,
         *,
-        sizes_mb: Sequence[int] = SIZES_MB,
+        sizes_mb: Sequence[float] = SIZES_MB,
     ) -> None:
         self.decision: dict[str, Any] | None = None
         self._models = [model for model in models if isinstance(model, DistributedModel)]
@@ -117,16 +117,16 @@ class BucketTuner:
             "batches": len(self._times_s[0]),
         }
 
-    def _use(self, size_mb: int) -> None:
+    def _use(self, size_mb: float) -> None:
         for model in self._models:
             model.set_bucket_size(size_mb)
 
 
-def _that_differ(models: Sequence[DistributedModel], sizes_mb: Sequence[int]) -> list[int]:
+def _that_differ(models: Sequence[DistributedModel], sizes_mb: Sequence[float]) -> list[float]:
     """Return the sizes up to the first that holds any model's gradients in one bucket."""
     most_bytes = max((_gradient_bytes(model) for model in models), default=0)
     sizes = sorted(set(sizes_mb))
-    smaller = [size for size in sizes if size << 20 < most_bytes]
+    smaller = [size for size in sizes if size * 2**20 < most_bytes]
     return sizes[: len(smaller) + 1]
 
 

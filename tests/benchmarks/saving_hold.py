@@ -1,0 +1,94 @@
+"""How long a checkpoint holds training up: `python -m tests.benchmarks.saving_hold [--mb 400]`.
+
+One rank on the CPU, a model of so many megabytes, one step of an optimizer without state. Measured
+is the time in which the training thread can do nothing else: all of a checkpoint that is written
+at once, and `begin` and `finish` of one that is written meanwhile; the first begins apart, since
+its memory is fresh. Prints a table and one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
+from det_jupyter.pytorch import PyTorchTrialContext
+from det_jupyter.pytorch.callbacks import Callbacks
+from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.saving import Saver
+from det_jupyter.pytorch.state import Parts
+from det_jupyter.storage import LocalStorage
+
+_ROUNDS = 5
+_LAYER_MB = 10
+
+
+def make_saver(folder: Path, size_mb: int) -> tuple[Saver, Callable[[], None]]:
+    """Return a saver of a model of this size, and a step of its training."""
+    distributed = DistributedContext()
+    context = PyTorchTrialContext(distributed=distributed, device=torch.device("cpu"))
+    rows = _LAYER_MB * 250
+    layers = [nn.Linear(100, rows, bias=False) for _ in range(size_mb // _LAYER_MB * 10)]
+    model = context.wrap_model(nn.ModuleList(layers))
+    context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    storage = CheckpointContext(LocalStorage(folder), RecordList(), distributed, {})
+    saver = Saver(storage, Parts(context=context, callbacks=Callbacks({})), Origin(trial_class=""))
+    x = torch.randn(8, 100)
+
+    def step() -> None:
+        for layer in layers[:20]:
+            layer(x)
+
+    return saver, step
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Return how long the call took."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mb", type=int, default=400)
+    size_mb = parser.parse_args().mb
+    with tempfile.TemporaryDirectory() as folder:
+        saver, step = make_saver(Path(folder), size_mb)
+        alone = statistics.median(timed(step) for _ in range(200))
+        first = timed(lambda: saver.begin(steps_completed=0))
+        saver.finish()
+        at_once, begins, finishes, beside = [], [], [], []
+        for round_ in range(_ROUNDS):
+            at_once.append(timed(lambda: (saver.begin(steps_completed=1), saver.finish())))
+            begins.append(timed(lambda steps=round_: saver.begin(steps_completed=steps)))
+            while not saver.is_written:
+                beside.append(timed(step))
+            finishes.append(timed(saver.finish))
+            for uuid in [path.name for path in Path(folder).iterdir()]:
+                saver.storage.delete(uuid)
+    result = {
+        "size_mb": size_mb,
+        "at_once_s": statistics.median(at_once),
+        "begin_first_s": first,
+        "begin_s": statistics.median(begins),
+        "finish_s": statistics.median(finishes),
+        "step_alone_ms": 1000 * alone,
+        "step_beside_ms": 1000 * statistics.median(beside),
+    }
+    for name, value in result.items():
+        print(f"{name:16} {value:10.4g}")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""experiment.verify_resume(): the user's own proof that interruptions change nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_jupyter.client import Client
+from det_jupyter.errors import ConfigError
+from det_jupyter.wire import State
+from tests.processes import wait_until
+from tests.trials import TRIAL_SOURCE, small_config, submit
+
+pytestmark = pytest.mark.e2e
+
+# It draws from a generator that no checkpoint knows of, and begins anew with every run.
+FORGETFUL_SOURCE = (
+    TRIAL_SOURCE.replace("class SmallTrial", "class ForgetfulTrial")
+    .replace(
+        "x, y = batch\n        loss", "x, y = batch\n        x = x + self.noise(x)\n        loss"
+    )
+    .replace("    def build_training", "    own = None\n\n    def build_training", 1)
+    + """
+    def noise(self, x):
+        if self.own is None:
+            self.own = torch.Generator().manual_seed(3)
+        return torch.randn(x.shape, generator=self.own)
+"""
+)
+
+
+def test_a_trial_that_resumes_exactly_is_found_identical_and_nothing_is_left(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = submit(client, small_config())
+    experiment.wait(60)
+    before = {view.id for view in client.experiments()}
+    found = experiment.verify_resume(timeout_s=120)
+    assert found.is_identical, found
+    assert found.interruptions == (("pause", 20), ("kill", 40))
+    assert found.steps_completed == 60
+    assert found.tensors > 10
+    assert repr(found) == (
+        f"identical: {found.tensors} tensors at batch 60, "
+        "interrupted after batch 20 (paused), 40 (killed)"
+    )
+    assert "✓" in found._repr_html_()
+    wait_until(lambda: {view.id for view in client.experiments()} == before, "both are deleted")
+    assert "interrupted" in capsys.readouterr().out
+
+
+def test_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(client: Client) -> None:
+    config = small_config(entrypoint="ForgetfulTrial")
+    experiment = submit(client, config, FORGETFUL_SOURCE)
+    experiment.wait(60)
+    found = experiment.verify_resume(batches=12, pause_at=5, kill_at=9, timeout_s=120)
+    assert not found
+    assert found.steps_completed == 12
+    lines = repr(found).splitlines()
+    assert lines[0].startswith("differs first in models.0.0.weight: ")
+    assert lines[1].startswith("interrupted after batch 5 (paused), 9 (killed); ")
+    assert any("a random generator of the trial's own" in line for line in lines)
+    for experiment_id in (found.straight_id, found.interrupted_id):
+        view = client.experiment(experiment_id)
+        assert view.state is State.COMPLETED
+        assert view.parent_id == experiment.id
+    interrupted = client.experiment(found.interrupted_id)
+    assert interrupted.trials[0].restarts == 1  # the pause does not count as one
+
+
+def test_what_cannot_be_tried_is_refused_with_all_reasons(client: Client) -> None:
+    experiment = submit(client, small_config())
+    experiment.wait(60)
+    with pytest.raises(ConfigError) as refused:
+        experiment.verify_resume(pause_at=0, kill_at=60)
+    assert refused.value.problems == [
+        "verify_resume: got pause_at 0, expected a batch from 1 to 59",
+        "verify_resume: got kill_at 60, expected a batch from 1 to 59",
+    ]
+    with pytest.raises(ConfigError, match="the same batch; give two"):
+        experiment.verify_resume(pause_at=5, kill_at=5)

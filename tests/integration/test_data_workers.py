@@ -1,0 +1,211 @@
+"""Real loader workers: the same bits as without any, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from det_jupyter.pytorch.data import DataLoader
+from det_jupyter.pytorch.rng import seed_everything
+from tests.processes import wait_until
+from tests.unit.data_support import (
+    Counting,
+    Rolling,
+    Shuffling,
+    jitter,
+    numbers,
+    taken,
+    training,
+    validation,
+)
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "draws": {"dataset": Rolling(), "batch_size": 4, "shuffle": True, "collate_fn": jitter},
+    "tensors": {"dataset": numbers(22), "batch_size": 4, "shuffle": True},
+    "stream": {"dataset": Shuffling(), "batch_size": 2, "collate_fn": jitter},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_worker_is_left() -> Iterator[None]:
+    yield
+    wait_until(lambda: not workers(), "all workers have ended", 5)
+
+
+def workers() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
+
+
+def batches(stream: Any, count: int) -> list[Any]:
+    found = []
+    for batch, share in islice(stream, count):
+        tensor = batch[0] if isinstance(batch, list) else batch
+        found.append((tensor.tolist(), share))
+    stream.close()
+    return found
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_any_number_of_workers_gives_the_same_bits(name: str) -> None:
+    def found(num_workers: int, rank: int, skip: int, **options: Any) -> list[Any]:
+        recipe = DataLoader(**RECIPES[name], num_workers=num_workers, **options)
+        seed_everything(num_workers)
+        before = random.getstate(), torch.get_rng_state()
+        got = batches(training(recipe, rank, 2, skip=skip), 9)
+        assert random.getstate() == before[0]
+        assert torch.equal(torch.get_rng_state(), before[1])
+        return got
+
+    for rank in (0, 1):
+        alone = found(0, rank, skip=0)
+        assert found(1, rank, skip=0) == alone
+        assert found(3, rank, skip=0, prefetch_factor=1) == alone
+        assert found(2, rank, skip=4)[:5] == alone[4:]
+
+
+def test_workers_started_anew_load_the_same_as_forked_ones() -> None:
+    recipe = DataLoader(
+        Rolling(), 4, num_workers=1, collate_fn=jitter, multiprocessing_context="spawn"
+    )
+    same = DataLoader(Rolling(), 4, collate_fn=jitter)
+    assert batches(training(recipe), 3) == batches(training(same), 3)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_workers_validate_all_there_is_as_often_as_asked(name: str) -> None:
+    def found(num_workers: int, **options: Any) -> list[list[Any]]:
+        recipe = DataLoader(**RECIPES[name], num_workers=num_workers, **options)
+        rounds = [batches(validation(recipe, 1, 3), 99) for _ in range(2)]
+        recipe.close()
+        return rounds
+
+    alone = found(0)
+    assert alone[0] == alone[1]
+    assert found(2) == alone
+    assert found(2, persistent_workers=True) == alone
+
+
+def test_persistent_workers_serve_one_validation_after_another() -> None:
+    recipe = DataLoader(numbers(12), 2, num_workers=2, persistent_workers=True)
+    assert len(taken(validation(recipe), 99)) == 6
+    first = {worker.pid for worker in workers()}
+    assert len(first) == 2
+    assert len(taken(validation(recipe), 2)) == 2  # left in the middle
+    assert len(taken(validation(recipe), 99)) == 6
+    assert {worker.pid for worker in workers()} == first
+    recipe.close()
+    recipe.close()
+    assert workers() == []
+
+
+def test_closing_ends_the_workers_though_a_traceback_refers_to_them() -> None:
+    stream = training(DataLoader(numbers(12), 2, num_workers=2))
+    iterator = iter(stream)
+    next(iterator)
+    assert len(workers()) == 2
+    stream.close()
+    assert workers() == []
+    del iterator
+
+
+class Failing(Dataset[int]):
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        if index == 6 and self.how == "raises":
+            raise ZeroDivisionError("record 6 is broken")
+        if index == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "words"),
+    [("raises", ZeroDivisionError, "record 6 is broken"), ("dies", RuntimeError, "Killed")],
+)
+def test_a_worker_that_fails_is_told_with_the_batch(how: str, error: Any, words: str) -> None:
+    stream = training(DataLoader(Failing(how), 2, num_workers=1), 0, 2)
+    with pytest.raises(error, match=words) as caught:
+        taken(stream, 9)
+    note = caught.value.__notes__[-1]
+    assert note.startswith("This was while rank 0 loaded batch ")
+    assert note.endswith(" of Failing in 1 worker.")
+
+
+class Looking(Counting):
+    """Would shard by itself if it saw torch's worker info."""
+
+    def __iter__(self) -> Iterator[int]:
+        assert get_worker_info() is None
+        yield from super().__iter__()
+        assert get_worker_info() is None
+
+
+def test_a_stream_does_not_see_that_it_is_read_in_a_worker() -> None:
+    recipe = DataLoader(Looking(5), 2, num_workers=2)
+    assert [records for records, _ in taken(training(recipe), 4)] == [[0, 1], [2, 3], [4], [0, 1]]
+
+
+class Opened(Dataset[int]):
+    handle = -1
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return self.handle
+
+
+class OpenedStream(IterableDataset[int]):
+    handle = -1
+
+    def __iter__(self) -> Iterator[int]:
+        yield self.handle
+
+
+def open_in_worker(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.handle = 7  # type: ignore[attr-defined]  # the user's own dataset
+
+
+@pytest.mark.parametrize("dataset", [Opened(), OpenedStream()])
+def test_worker_init_fn_finds_the_users_dataset(dataset: Any) -> None:
+    recipe = DataLoader(dataset, num_workers=1, worker_init_fn=open_in_worker)
+    assert taken(training(recipe), 1)[0][0] == [7]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_torch_loader_with_workers_continues_where_it_was(persistent: bool) -> None:
+    def records(skip: int, count: int) -> list[list[int]]:
+        loader = TorchDataLoader(
+            numbers(10), 3, shuffle=True, num_workers=1, persistent_workers=persistent
+        )
+        return [record for record, _ in taken(training(loader, skip=skip), count)]
+
+    assert records(3, 4) == records(0, 7)[3:]
+
+
+def test_a_torch_loaders_persistent_workers_serve_later_validations() -> None:
+    loader = TorchDataLoader(numbers(6), 3, num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        stream = validation(loader)
+        assert [records for records, _ in taken(stream, 1)] == [[0, 1, 2]]
+        stream.close()
+    assert len(workers()) == 1
+    del loader, stream

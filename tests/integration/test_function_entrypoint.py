@@ -1,0 +1,172 @@
+"""Functions as entrypoints: every rank of a gang calls them, in its own context."""
+
+from __future__ import annotations
+
+import ast
+import time
+from typing import Any
+
+from det_jupyter.records import (
+    FirstStep,
+    MetricsReported,
+    Progress,
+    RankFailure,
+    RunEnded,
+    TargetReached,
+)
+from tests.integration.rank_support import LABEL, Gang, Lab
+from tests.integration.test_rank_kernel import client_of, execute
+
+FUNCTIONS = """
+import time
+from det_jupyter import core
+from det_jupyter.errors import InvalidHP
+
+factor = 2
+
+
+def work():
+    with core.init() as context:
+        assert core.init() is context
+        ranks = context.distributed.allgather(context.distributed.rank)
+        first = context.info.latest_checkpoint
+        step = first.steps_completed if first else 0
+        while step < 50:
+            step += 1
+            time.sleep(context.info.hparams["pause_s"])
+            if context.distributed.is_chief:
+                context.train.report_progress(step / 50, step)
+            if context.preempt.should_preempt():
+                if context.distributed.is_chief:
+                    with context.checkpoint.store_path({"steps_completed": step}):
+                        pass
+                return
+        if context.distributed.is_chief:
+            metrics = {"ranks": ranks, "value": factor * context.info.trial_seed}
+            context.train.report_metrics("results", step, metrics)
+
+
+def silent():
+    pass
+
+
+def wrong():
+    core.init()
+    raise KeyError("nothing here")
+
+
+def late():
+    context = core.init()
+    for step in range(1, 4):
+        context.distributed.barrier()
+        if context.distributed.is_chief:
+            context.train.report_progress(step / 3, step)
+    if context.distributed.rank == 1:
+        raise ValueError("too late")
+    context.distributed.barrier()
+
+
+def invalid():
+    raise InvalidHP("these cannot work")
+
+
+def given_arguments():
+    core.init(checkpoint_storage="/tmp", length=None)
+
+
+def endless():
+    context, step = core.init(), 0
+    while not context.preempt.should_preempt():
+        step += 1
+        context.train.note_steps(step)
+        time.sleep(0.01)
+"""
+
+
+def start(lab: Lab, name: str, *, ranks: int = 2, pause_s: float = 0.0, **more: Any) -> Gang:
+    document = {
+        "entrypoint": name,
+        "hyperparameters": {"pause_s": pause_s, "global_batch_size": 4},
+        "searcher": {"name": "single", "metric": "unheard_of", "max_length": {"batches": 9}},
+    }
+    return lab.start(FUNCTIONS, document, ranks=ranks, **more)
+
+
+def test_every_rank_calls_the_function_in_its_own_context(lab: Lab) -> None:
+    gang = start(lab, "work")
+    ended = gang.ended()
+    assert (ended.reason, ended.steps_completed) == ("completed", 50)
+    (results,) = gang.of(MetricsReported)
+    assert (results.group, results.metrics) == ("results", {"ranks": [0, 1], "value": 14})
+    assert [first.steps_completed for first in gang.of(FirstStep)] == [1]
+    assert gang.of(Progress)[-1].fraction == 1.0
+
+
+def test_a_function_that_returns_has_reached_its_target_though_it_reported_no_metric(
+    lab: Lab,
+) -> None:
+    gang = start(lab, "silent")
+    assert gang.ended().reason == "completed"
+    (reached,) = gang.of(TargetReached)
+    assert reached.target == {"batches": 9}
+    assert gang.of(FirstStep) == []
+
+
+def test_a_function_that_leaves_when_it_is_asked_to_is_preempted_and_goes_on(lab: Lab) -> None:
+    gang = start(lab, "work", pause_s=0.01)
+    gang.wait_until(lambda: gang.of(Progress), "the first step")
+    gang.page.raise_signal("preempt")
+    ended = gang.ended()
+    assert ended.reason == "preempted"
+    assert 1 <= ended.steps_completed < 50
+    assert gang.of(TargetReached) == []
+    checkpoint = gang.last_checkpoint()
+    assert checkpoint.steps_completed == ended.steps_completed
+    again = start(lab, "work", checkpoint=checkpoint)
+    assert again.ended().reason == "completed"
+    assert again.of(Progress)[0].steps_completed == checkpoint.steps_completed + 1
+
+
+def test_a_failure_names_its_line_and_is_final_before_the_first_step(lab: Lab) -> None:
+    gang = start(lab, "wrong", ranks=1)
+    assert gang.wait() == [1]
+    (failure,) = gang.of(RankFailure)
+    assert failure.error == "KeyError: 'nothing here'"
+    assert failure.where.startswith(f"{LABEL}, line ")
+    assert failure.where.endswith(", in wrong")
+    assert failure.final
+    assert gang.of(RunEnded) == []
+
+
+def test_a_failure_after_the_first_step_may_be_tried_again(lab: Lab) -> None:
+    gang = start(lab, "late")
+    codes = gang.wait()
+    assert codes[1] == 1
+    first = gang.failures()[0]
+    assert (first.rank, first.error) == (1, "ValueError: too late")
+    assert not first.final
+
+
+def test_invalid_hyperparameters_end_the_run(lab: Lab) -> None:
+    gang = start(lab, "invalid", ranks=1)
+    gang.wait()
+    (ended,) = gang.of(RunEnded)
+    assert (ended.reason, ended.message) == ("invalid_hp", "these cannot work")
+
+
+def test_a_rank_takes_no_arguments_for_its_context(lab: Lab) -> None:
+    gang = start(lab, "given_arguments", ranks=1)
+    gang.wait()
+    assert "core.init: got checkpoint_storage, but this is a rank" in gang.failures()[0].error
+
+
+def test_the_kernel_of_a_rank_shows_the_functions_variables(lab: Lab) -> None:
+    gang = start(lab, "endless", ranks=1)
+    with client_of(gang, 0) as client:
+        before = int(execute(client, "step")[0])
+        time.sleep(0.1)
+        assert int(execute(client, "step")[0]) > before
+        assert execute(client, "context.info.trial_id, rank")[0] == "(1, 0)"
+        assert "in endless" in ast.literal_eval(execute(client, "det_stack()")[0])
+    gang.page.raise_signal("preempt")
+    assert gang.ended().reason == "preempted"

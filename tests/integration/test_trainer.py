@@ -1,0 +1,182 @@
+"""Training from a script: `init` and `Trainer.fit` in this process, and under torchrun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from det_jupyter import pytorch
+from det_jupyter.core import RecordList
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import Batch, Epoch
+from det_jupyter.records import CheckpointSaved, MetricsReported
+
+HPARAMS = {"global_batch_size": 8}
+
+
+class Tiny(pytorch.PyTorchTrial):
+    """A regression with shuffling, dropout and momentum; 30 records, so batches of 8, 8, 8, 6."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context = context
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+        self.model = context.wrap_model(model)
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        )
+        self.seen: list[float] = []
+
+    def build_training_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(data(30), self.context.get_per_slot_batch_size(), shuffle=True)
+
+    def build_validation_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(data(10), 4)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        x, y = batch
+        self.seen += x[:, 0].tolist()
+        loss = nn.functional.mse_loss(self.model(x), y)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        return {"error": nn.functional.mse_loss(self.model(batch[0]), batch[1])}
+
+
+def data(records: int) -> torch.utils.data.TensorDataset:
+    x = torch.arange(records * 4.0).reshape(-1, 4) / 100
+    return torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+
+
+def fit(folder: Path, trial_class: type[Tiny] = Tiny, **arguments: Any) -> tuple[Tiny, list[Any]]:
+    """Return the trained trial and the records of its training."""
+    with pytorch.init(hparams=HPARAMS, seed=7, checkpoint_storage=folder) as context:
+        trial = trial_class(context)
+        trainer = pytorch.Trainer(trial, context)
+        trainer.fit(**{"max_length": Batch(10), **arguments})
+        assert context.core is not None
+        assert isinstance(context.core.sink, RecordList)
+        return trial, context.core.sink.records
+
+
+def steps_of(records: list[Any], kind: type, group: str = "") -> list[int]:
+    return [
+        record.steps_completed
+        for record in records
+        if isinstance(record, kind) and (not group or record.group == group)
+    ]
+
+
+def weights(trial: Tiny) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in trial.model.parameters()]
+
+
+def test_periods_and_containers_say_when_things_happen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, records = fit(
+        tmp_path,
+        reporting_period=Batch(4),
+        validation_period=Epoch([1, 2]),
+        checkpoint_period=Batch([3, 5]),
+        checkpoint_policy="none",
+        step_zero_validation=True,
+    )
+    assert steps_of(records, MetricsReported, "training") == [3, 4, 5, 8, 10]
+    assert steps_of(records, MetricsReported, "validation") == [0, 4, 8, 10]
+    assert steps_of(records, CheckpointSaved) == [3, 5, 10]
+    shown = capsys.readouterr().out
+    assert "batch 10  validation  error" in shown
+    assert "batch 5  checkpoint" in shown
+
+
+def test_a_training_that_goes_on_from_a_checkpoint_is_the_one_that_was_not_broken_off(
+    tmp_path: Path,
+) -> None:
+    straight, _ = fit(tmp_path)
+    first, records = fit(tmp_path, max_length=Batch(6))
+    saved = next(record for record in records if isinstance(record, CheckpointSaved))
+    second, _ = fit(tmp_path, latest_checkpoint=saved.uuid)
+    assert first.seen + second.seen == straight.seen
+    assert all(map(torch.equal, weights(second), weights(straight)))
+    third, records = fit(tmp_path, latest_checkpoint=saved.path, max_length=Batch(6))
+    assert third.seen == []  # it is there already
+
+
+def test_a_test_run_tries_every_part_once(tmp_path: Path) -> None:
+    trial, records = fit(tmp_path, max_length=Epoch(100), test_mode=True)
+    assert len(trial.seen) == 8
+    assert steps_of(records, MetricsReported, "validation") == [1]
+    assert steps_of(records, CheckpointSaved) == [1]
+
+
+def test_an_interrupt_saves_and_the_training_can_go_on(tmp_path: Path) -> None:
+    class Interrupted(Tiny):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+            if batch_idx == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    straight, _ = fit(tmp_path, max_length=Batch(2000))
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match=r"fit\(latest_checkpoint='") as raised:
+        fit(tmp_path, Interrupted, max_length=Batch(2000))
+    assert signal.getsignal(signal.SIGINT) is handler
+    uuid = str(raised.value).split("'")[1]
+    rest, _ = fit(tmp_path, max_length=Batch(2000), latest_checkpoint=uuid)
+    assert 0 < len(rest.seen) < len(straight.seen)
+    assert all(map(torch.equal, weights(rest), weights(straight)))
+
+
+def test_mistakes_are_told_in_the_users_terms(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="max_length: how long to train is missing"):
+        fit(tmp_path, max_length=None)
+    with pytorch.init(hparams=HPARAMS) as context:
+        with pytest.raises(TypeError, match=r"expected a PyTorchTrial \(create one: MyTrial"):
+            pytorch.Trainer(Tiny, context)  # type: ignore[arg-type]  # the mistake
+        with pytest.raises(TypeError, match=r"expected a whole number, or a container"):
+            Batch("10 epochs".split)  # type: ignore[arg-type]  # the mistake
+    with (
+        pytest.raises(ConfigError, match=r"searcher\.divisor: got 1"),
+        pytorch.init(exp_conf={"searcher": {"name": "adaptive_asha", "divisor": 1}}),
+    ):
+        pass
+
+
+def test_a_script_trains_under_torchrun_as_alone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tests.integration.test_trainer import *\n"
+        "if __name__ == '__main__':\n"
+        "    class Certain(Tiny):\n"
+        "        def __init__(self, context):\n"
+        "            super().__init__(context)\n"
+        "            getattr(self.model, 'module', self.model)[1].p = 0.0\n"
+        "    trial, _ = fit(Path(sys.argv[1]), Certain)\n"
+        "    if trial.context.distributed.rank == 0:\n"
+        "        torch.save(weights(trial), sys.argv[2])\n"
+    )
+    results = []
+    for ranks in (1, 2):
+        result = tmp_path / f"{ranks}.pt"
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+        command += ["--standalone", str(script), str(tmp_path / "checkpoints"), str(result)]
+        environment = os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        results.append(torch.load(result, weights_only=True))
+    one, two = results
+    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(one, two, strict=True))
