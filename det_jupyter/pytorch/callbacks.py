@@ -8,8 +8,9 @@
                      on_validation_start > on_validation_epoch_start
                          > on_validation_batch_end per batch > on_validation_epoch_end
                          > on_validation_end
-                     on_checkpoint_save_start; and when it is written, a few batches later
-                         on_checkpoint_write_end > on_checkpoint_upload_end
+                     on_checkpoint_save_start; and when it is written, before a validation
+                         or a few batches later, on_checkpoint_write_end
+                         > on_checkpoint_upload_end
     leaving early    on_interrupt, and then the checkpoint that saves the run
     after an error   on_exception
     on_trial_shutdown

@@ -376,7 +376,7 @@ class PyTorchTrialContext(TrialFacts):
             self._tensorboard_folder,
             self.distributed.rank,
             is_enabled=self.logs_to_tensorboard,
-            first_step=self._position.first_batch_idx,
+            first_step=None,
         )
 
     def get_tensorboard_path(self) -> Path:

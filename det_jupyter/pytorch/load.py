@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +137,25 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
     key = _code_key(capsule)
     code_dir = data_dir / "code" / key if data_dir else _process_folder(key)
     try:
-        captured: type[PyTorchTrial] = load_capsule(capsule, blobs, code_dir, as_main=False)
+        captured = load_capsule(capsule, blobs, code_dir, as_main=False)
+        if isinstance(captured, type):
+            return captured
+        trial_class: type[PyTorchTrial] = _class_beside(captured, origin, path)
     except Exception as error:  # whatever the code that is run raises
         raise CheckpointError(
             f"{path}: the captured code of {capsule.entrypoint} cannot be loaded here "
             f"({type(error).__name__}: {error}); give the class as trial_class="
         ) from error
-    return captured
+    return trial_class
+
+
+def _class_beside(function: Any, origin: Origin, path: Path) -> Any:
+    """Return the trial's class, where a function was captured that trains it."""
+    module, _, qualname = origin.trial_class.partition(":")
+    if module != "__main__":
+        return import_class(origin.trial_class, str(path))
+    first, *rest = qualname.split(".")
+    return reduce(getattr, rest, function.__globals__[first])
 
 
 def _code_key(capsule: Capsule) -> str:

@@ -22,9 +22,10 @@ batch.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,6 @@ from det_jupyter.pytorch.agreement import Agreement
 from det_jupyter.pytorch.building import build_loader
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.custom_reducers import Reducers
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
 from det_jupyter.pytorch.interruptions import Interruption
 from det_jupyter.pytorch.judging import Judge
@@ -123,6 +123,10 @@ class Loop:
         )
         if self._timings is not None:
             self._time(self._timings)
+        if self._tuner is not None:
+            self._after_batch.append(self._tune)
+        if context.profiler is not None:
+            self._after_batch.append(lambda share: context.profiler.step())
 
     def run(self) -> Reason:
         """Train until the trial's length is reached, it stops itself, or is asked to leave.
@@ -131,16 +135,17 @@ class Loop:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
         """
         start = self._start
-        with self._callbacks.watching(), closing(self._saver):
+        with closing(self.context), self._callbacks.watching(), closing(self._saver):
             uuid = start.checkpoint.uuid if start.checkpoint else None
             self.position.first_batch_idx = start.steps_completed
+            self.position.batch_idx = max(0, start.steps_completed - 1)
+            self.context.tensorboard.begin_at(start.steps_completed)
             self._callbacks.on_trial_startup(start.steps_completed, uuid)
-            with closing(self._open_data()) as batches:
+            with closing(self._open_data()) as batches, self.context.profiler or nullcontext():
                 seed_rank(start.seed, self._distributed.rank)
                 self._begin_training()
                 reason = self._at_target() or self._train(batches)  # it may have ended before
             self._saver.finish()
-        self.context.close()
         self._distributed.barrier()  # nobody leaves while the chief is still saving
         return reason
 
@@ -182,9 +187,8 @@ class Loop:
         set_training(context.models)
         callbacks.on_training_start()
         if state:
-            restore_generators(
-                context, state, self._start.seed
-            )  # last: nothing above may draw from them
+            # Last: nothing above may draw from them.
+            restore_generators(context, state, self._start.seed)
             is_due = state.get("validation_due", False)
             if is_due and self._schedule.validates_at(self.steps_completed):
                 self._validate()
@@ -225,7 +229,7 @@ class Loop:
         else:  # a stand-in, so that this rank takes part in the exchange: it counts for nothing
             with context.reducers.ignored():
                 returned = self._trial_batch(batch, self._epoch, index)
-        self.metrics = metrics = as_metrics("train_batch", returned)
+        self.metrics = metrics = as_metrics("train_batch", returned, index, self._distributed.rank)
         if self.position.is_step:
             self._after_step()
         self._reporter.add(metrics, index, share.records)
@@ -234,7 +238,7 @@ class Loop:
         self.steps_completed = index + 1
         if self.steps_completed == self._epoch_end:
             self._end_epoch()
-        for after_batch in self._after_batch:
+        for after_batch in tuple(self._after_batch):
             after_batch(share)
 
     def _after_step(self) -> None:
@@ -268,7 +272,6 @@ class Loop:
             callbacks=self._callbacks,
             shared={"metrics": self._reporter}
             | ({"bucket_tuner": self._tuner} if self._tuner else {}),
-            per_rank={"reducers": _ReducersPart(self.context.reducers)},
         )
 
     def _time(self, timings: Timings) -> None:
@@ -277,6 +280,17 @@ class Loop:
         self._trial_batch = timings.timed("train_batch", self._trial_batch)
         self._step_schedulers = timings.timed("step_lr_schedulers", self._step_schedulers)
         self._after_batch.append(lambda share: timings.end_batch(share.total))
+
+    def _tune(self, share: Share) -> None:
+        """Let the tuner try bucket sizes, and tell what it has come to."""
+        assert self._tuner is not None
+        self._tuner.after_batch(exchanged=self.position.is_step)
+        if self._tuner.decision is not None:
+            self._after_batch.remove(self._tune)
+            if self._distributed.is_chief:
+                steps = self.steps_completed
+                self._core.train.report_metrics("tensor_fusion", steps, self._tuner.decision)
+                sys.stderr.write(f"auto_tune_tensor_fusion: {self._tuner.decision}\n")
 
     def _next_event(self) -> int:
         """Return after which batch there is something to do besides training."""
@@ -397,15 +411,6 @@ class Loop:
             in_window=not self.position.is_step,
             validation_due=validation_due,
         )
-
-
-class _ReducersPart:
-    def __init__(self, reducers: Reducers) -> None:
-        self.state = reducers.state
-        self._reducers = reducers
-
-    def restore(self, state: Any) -> None:
-        self._reducers.restore([state], 0, 1)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch import Tensor
 
 from det_jupyter.core.train import to_json_value
 from det_jupyter.pytorch.mistakes import TrialMistake
@@ -21,8 +22,8 @@ class Window:
     """Values of consecutive batches, float64 on the CPU. Shapes: N names, B batches."""
 
     names: list[str]
-    values_NB: torch.Tensor
-    records_B: torch.Tensor
+    values_NB: Tensor
+    records_B: Tensor
 
 
 class MetricSeries:
@@ -37,9 +38,10 @@ class MetricSeries:
         self.names: list[str] = []
         self._source = source
         self._rank = rank
-        self._values: dict[str, list[float | torch.Tensor]] = {}
+        self._values: dict[str, list[float | Tensor]] = {}
         self._records: list[float] = []
         self._is_named = False
+        self._has_tensors = False  # some values are still on their device
 
     def __len__(self) -> int:
         return len(self._records)
@@ -56,8 +58,11 @@ class MetricSeries:
             self._set_names(metrics, batch_idx)
         for name, values in self._values.items():
             value = metrics[name]
-            if type(value) is torch.Tensor and value.is_cpu and value.numel() == 1:
-                values.append(value.item())  # by far the most common case; 0.2 us
+            kind = type(value)  # asking for the exact types first saves half of the time
+            if kind is Tensor and value.is_cpu and value.numel() == 1:
+                values.append(value.item())
+            elif kind is float or kind is int:
+                values.append(value)
             else:
                 values.append(self._held(name, value, batch_idx))
         self._records.append(records)
@@ -69,7 +74,7 @@ class MetricSeries:
             TrialMistake: A metric is a complex number, which costs too much to ask before.
         """
         try:
-            rows = [_row(values) for values in self._values.values()]
+            rows = [self._row(values) for values in self._values.values()]
         except TypeError as error:
             raise TrialMistake(
                 self._source, f"{self._source}: rank {self._rank}: {error}"
@@ -78,6 +83,7 @@ class MetricSeries:
         values = torch.stack(rows) if rows else torch.empty(0, len(records), dtype=torch.float64)
         self._values = {name: [] for name in self._values}
         self._records = []
+        self._has_tensors = False
         return Window(self.names, values, records)
 
     def _set_names(self, metrics: dict[str, Any], batch_idx: int) -> None:
@@ -97,13 +103,17 @@ class MetricSeries:
         self.names, self._is_named = sorted(metrics), True
         self._values = {name: [] for name in self.names}
 
-    def _held(self, name: str, value: Any, batch_idx: int) -> float | torch.Tensor:
-        if isinstance(value, torch.Tensor) and not value.is_complex():
+    def _held(self, name: str, value: Any, batch_idx: int) -> float | Tensor:
+        if isinstance(value, Tensor) and not value.is_complex():
             value = value.detach()
             if value.numel() != 1:
                 value = value.double().mean()
             # A copy, because the trial may go on adding to this very tensor.
-            return float(value.item()) if value.is_cpu else value.clone()
+            if value.is_cpu:
+                return float(value.item())
+            self._has_tensors = True
+            copied: Tensor = value.clone()
+            return copied
         if isinstance(value, (int, float, numpy.floating, numpy.integer, numpy.bool_)):
             return float(value)
         if isinstance(value, numpy.ndarray) and value.dtype.kind in "fiub":
@@ -113,6 +123,20 @@ class MetricSeries:
             f"metric {name!r} is a {type(value).__name__}, expected a number or a tensor; "
             "give anything else to a reducer of your own (context.wrap_reducer)",
         )
+
+    def _row(self, values: list[float | Tensor]) -> Tensor:
+        """Return the values as one float64 tensor on the CPU. Waits for the device."""
+        tensors = []
+        if self._has_tensors:
+            tensors = [value for value in values if isinstance(value, Tensor)]
+        if not tensors:
+            return torch.tensor(values, dtype=torch.float64)
+        row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu()
+        if len(tensors) == len(values):
+            return row
+        read = iter(row.tolist())
+        numbers = [next(read) if isinstance(value, Tensor) else value for value in values]
+        return torch.tensor(numbers, dtype=torch.float64)
 
     def _mistake(self, batch_idx: int, problem: str) -> TrialMistake:
         where = f"{self._source}: rank {self._rank}, batch {batch_idx}"
@@ -136,7 +160,7 @@ def as_metrics(
     if isinstance(returned, dict):
         return returned
     is_training = source == "train_batch"
-    if isinstance(returned, torch.Tensor) and is_training:
+    if isinstance(returned, Tensor) and is_training:
         return {"loss": returned}
     kind = "None" if returned is None else f"a {type(returned).__name__}"
     where = "" if batch_idx is None else f" for batch {batch_idx} on rank {rank}"
@@ -178,16 +202,3 @@ def check_same_names(source: str, by_rank: dict[int, list[str]]) -> None:
                 f"rank {first} {', '.join(expected) or 'nothing'}; "
                 "all ranks have to return the same metrics",
             )
-
-
-def _row(values: list[float | torch.Tensor]) -> torch.Tensor:
-    """Return the values as one float64 tensor on the CPU. Waits for the device."""
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    if not tensors:
-        return torch.tensor(values, dtype=torch.float64)
-    row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu()
-    if len(tensors) == len(values):
-        return row
-    read = iter(row.tolist())
-    numbers = [next(read) if isinstance(value, torch.Tensor) else value for value in values]
-    return torch.tensor(numbers, dtype=torch.float64)

@@ -105,6 +105,8 @@ def check_searcher_metric(trial_class: type, metric: str) -> list[str]:
 
     Only certainty counts: every `return` has to give a dict that spells its keys out.
     """
+    if _wraps_reducers(trial_class):
+        return []
     method = "evaluate_batch" if overrides(trial_class, "evaluate_batch") else _ONE_OF[1]
     names = _returned_names(getattr(trial_class, method))
     return [] if names is None else describe_missing_metric(metric, names)
@@ -120,6 +122,12 @@ def describe_missing_metric(metric: str, reported: set[str]) -> list[str]:
         f"searcher.metric: the trial reports {', '.join(sorted(reported)) or 'nothing'}; "
         f"got {metric!r}{hint}"
     ]
+
+
+def _wraps_reducers(trial_class: type) -> bool:
+    """Return whether some metrics come from reducers, whose names are not known beforehand."""
+    codes = (getattr(function, "__code__", None) for function in vars(trial_class).values())
+    return any("wrap_reducer" in code.co_names for code in codes if code)
 
 
 def _listed(names: list[str]) -> str:

@@ -70,17 +70,16 @@ class Process:
         answer: dict[str, Any] = json.loads(line) if line else {"absent": "it failed, see above"}
         return answer
 
-    def measure(self, step: str, batches: int) -> None:
-        """Have it train once more."""
+    def measure(self, step: str, batches: int) -> bool:
+        """Have it train once more; return whether it could."""
         assert self.popen.stdin is not None
         self.popen.stdin.write(f"{step} {batches}\n")
         self.popen.stdin.flush()
         answer = self.answer()
+        if not is_there(self, answer):
+            return False
         self.times.setdefault(step, []).append((answer["bare"], answer["own"]))
-
-    def ratio(self, step: str) -> float:
-        """Return the median of own times by bare times."""
-        return median(own / bare for bare, own in self.times[step])
+        return True
 
 
 @contextmanager
@@ -113,38 +112,43 @@ def rivals_python(folder: Path) -> str:
     return str(python)
 
 
-def measured(size: Size, pythons: dict[str, str]) -> list[Process]:
-    """Measure contenders in turn; the interpreter of each is given."""
+def measured(size: Size, pythons: dict[str, str]) -> dict[str, float]:
+    """Measure contenders in turn, and print the table; return the ratios by their keys.
+
+    Args:
+        size: How much is measured.
+        pythons: The interpreter of each contender.
+    """
     with ExitStack() as on_exit:
         found = [on_exit.enter_context(started(*item)) for item in pythons.items()]
-        present = []
-        for process in found:
-            answer = process.answer()
-            if "absent" in answer:
-                print(f"{WORDS[process.name]}: left out ({answer['absent']})")
-            else:
-                present.append(process)
+        present = [process for process in found if is_there(process, process.answer())]
+        print(f"{'':40}{'step':>6}{'bare us':>10}{'own us':>10}{'ratio':>8}{'quartiles':>16}")
+        ratios = {}
         for step, (batches, rounds) in size.items():
             for _ in range(rounds):
-                for process in present:
-                    process.measure(step, batches)
-        return present
+                present = [process for process in present if process.measure(step, batches)]
+            for process in present:
+                ratios[_key(process.name, step)] = show(process, step)
+        return ratios
 
 
-def show(processes: list[Process]) -> dict[str, float]:
-    """Print the table, and return the ratios by the names that they have in the JSON line."""
-    print(f"{'':40}{'step':>6}{'bare us':>10}{'own us':>10}{'ratio':>8}{'range':>16}")
-    ratios = {}
-    for process in processes:
-        for step, pairs in process.times.items():
-            bare, own = (median(times) for times in zip(*pairs, strict=True))
-            each = sorted(own / bare for bare, own in pairs)
-            spread = f"{each[0]:.3f}-{each[-1]:.3f}"
-            name = WORDS[process.name]
-            ratio = process.ratio(step)
-            print(f"{name:40}{step:>6}{bare:10.1f}{own:10.1f}{ratio:8.3f}{spread:>16}")
-            ratios[_key(process.name, step)] = round(ratio, 4)
-    return ratios
+def is_there(process: Process, answer: dict[str, Any]) -> bool:
+    """Return whether the contender has an answer; say why if it has none."""
+    if "absent" in answer:
+        print(f"{WORDS[process.name]}: left out ({answer['absent']})")
+    return "absent" not in answer
+
+
+def show(process: Process, step: str) -> float:
+    """Print a line of the table, and return its ratio."""
+    pairs = process.times[step]
+    bare, own = (median(times) for times in zip(*pairs, strict=True))
+    each = sorted(own / bare for bare, own in pairs)
+    ratio = median(each)
+    spread = f"{each[len(each) // 4]:.3f}-{each[-1 - len(each) // 4]:.3f}"
+    name = WORDS[process.name]
+    print(f"{name:40}{step:>6}{bare:10.1f}{own:10.1f}{ratio:8.3f}{spread:>16}", flush=True)
+    return round(ratio, 4)
 
 
 def _key(name: str, step: str) -> str:
@@ -172,7 +176,7 @@ def main() -> None:
     theirs = rivals_python(options.rivals) if options.rivals else sys.executable
     pythons = dict.fromkeys(OURS, sys.executable) | dict.fromkeys(RIVALS, theirs)
     wanted = {name: python for name, python in pythons.items() if name in options.only}
-    print(json.dumps(show(measured(QUICK if options.quick else FULL, wanted))))
+    print(json.dumps(measured(QUICK if options.quick else FULL, wanted)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""One of two ranks in a process of its own: `python -m tests.integration.data_rank TASK RANK PORT`.
+"""One of two ranks in a process of its own: arguments are RANK PORT TASK...
 
-Prints one line of JSON: what the task returned, or its error.
+Prints a line of JSON for each task: what it returned, or its error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def different_generators(context: DistributedContext) -> Any:
 
 
 def uneven_plain_loaders(context: DistributedContext) -> Any:
-    loader = TorchDataLoader([torch.tensor(i) for i in range(4 + 3 * context.rank)], 2)  # type: ignore[arg-type]  # a list will do
+    loader: Any = TorchDataLoader([torch.tensor(i) for i in range(4 + 3 * context.rank)], 2)  # type: ignore[arg-type]  # a list will do
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = _first(context, loader, 3)
@@ -67,11 +67,10 @@ def an_empty_plain_loader(context: DistributedContext) -> Any:
 def validations(context: DistributedContext) -> Any:
     loader = DataLoader(numbers(5), 2, num_workers=1, persistent_workers=True)
     found = []
+    stream = open_validation(loader, context, seed=3, batch_length=len)
     for _ in range(2):
-        stream = open_validation(loader, context, seed=3, batch_length=len)
         found.append([records_of(batch) for batch, _ in stream])
-        stream.close()
-    loader.close()
+    stream.close()
     return found
 
 
@@ -93,19 +92,21 @@ def preparation_dies(context: DistributedContext) -> Any:
         os._exit(9)
 
 
-def main(task: str, rank: int, port: int) -> None:
+def main(rank: int, port: int, tasks: list[str]) -> None:
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     os.environ.update({name: str(value) for name, value in place.items()})
     store = f"tcp://127.0.0.1:{port}"
     timeout = timedelta(seconds=60)
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timeout)
-    try:
-        answer: Any = {"returned": globals()[task](DistributedContext.from_torch_distributed())}
-    except Exception as error:
-        answer = {"raised": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), flush=True)
+    context = DistributedContext.from_torch_distributed()
+    for task in tasks:
+        try:
+            answer: Any = {"returned": globals()[task](context)}
+        except Exception as error:
+            answer = {"raised": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cloudpickle
 import pytest
 import torch
 
@@ -147,6 +148,34 @@ def test_what_was_captured_is_linked_and_not_copied(
         assert record.size_bytes < 100_000  # without the 1.2 MB that it shares
     LocalStorage(tmp_path / "checkpoints").delete(first.uuid)
     assert blobs.path(digest).stat().st_size >= 1_200_000
+
+
+def test_a_class_beside_a_captured_function_is_found(tmp_path: Path) -> None:
+    source = (
+        "import torch\nfrom det_jupyter.pytorch import PyTorchTrial\n"
+        "class Outer:\n    class Inner(PyTorchTrial):\n"
+        "        def __init__(self, context):\n"
+        "            self.model = context.wrap_model(torch.nn.Linear(2, 1))\n"
+        "def main(core_context):\n    return Outer.Inner\n"
+    )
+    namespace = {"__name__": "__main__"}
+    exec(compile(source, "<cells>", "exec"), namespace)
+    blobs = BlobStore(tmp_path / "blobs")
+    capsule = Capsule(
+        entrypoint="main",
+        payload=blobs.put(cloudpickle.dumps((namespace["main"], {}), protocol=5)),
+        sources=blobs.put(b"{}"),
+    )
+    origin = Origin(trial_class="__main__:Outer.Inner", capsule=capsule, blobs=blobs)
+    record = save(tmp_path / "checkpoints", origin, 2)
+    trial = load_trial_from_checkpoint_path(record.path)
+    assert type(trial).__qualname__ == "Outer.Inner"
+    gone = Origin(trial_class="__main__:Other", capsule=capsule, blobs=blobs)
+    record = save(tmp_path / "checkpoints", gone, 2)
+    with pytest.raises(
+        CheckpointError, match=r"code of main cannot be loaded .*KeyError: 'Other'"
+    ):
+        load_trial_from_checkpoint_path(record.path)
 
 
 def test_across_file_systems_it_is_copied(

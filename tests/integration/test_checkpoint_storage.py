@@ -94,6 +94,36 @@ def test_a_scratch_folder_that_stays_locked_is_told(tmp_path: Path) -> None:
         store(storage, "first", "whole")
 
 
+def test_a_draft_that_is_committed_stays_and_one_that_is_discarded_goes(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    kept, dropped = storage.begin("kept"), storage.begin("dropped")
+    for draft in (kept, dropped):
+        (draft.path / "weights").write_text("whole")
+        draft.sync()
+    kept.commit()
+    kept.discard()  # too late: it is a checkpoint
+    dropped.discard()
+    dropped.discard()
+    assert names(tmp_path) == ["kept"]
+    assert (storage.find("kept") / "weights").read_text() == "whole"
+
+
+def test_a_checkpoint_is_begun_in_one_place_and_committed_in_another(tmp_path: Path) -> None:
+    context = core.init(checkpoint_storage=tmp_path / "checkpoints")
+    draft = context.checkpoint.begin({"steps_completed": 5})
+    assert not (tmp_path / "checkpoints").exists()
+    draft.discard()  # nothing is there yet
+    with pytest.raises(RuntimeError, match="has no folder yet"):
+        draft.commit()
+    (draft.open() / "weights").write_text("12345")
+    draft.sync()
+    assert context.sink.records == []  # type: ignore[attr-defined]  # a RecordList off the cluster
+    draft.commit()
+    (record,) = context.sink.records  # type: ignore[attr-defined]
+    assert (record.uuid, record.steps_completed) == (draft.uuid, 5)
+    assert names(tmp_path / "checkpoints") == [draft.uuid]
+
+
 def test_a_deleted_checkpoint_is_gone_and_deleting_it_again_is_fine(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     store(storage, "first", "whole")
@@ -173,7 +203,9 @@ def test_a_checkpoint_holds_what_it_takes_and_nothing_else(lab: Lab) -> None:
     gang.ended()
     saved = gang.of(CheckpointSaved)[-1]
     path = Path(saved.path)
-    assert names(path) == ["load_data.json", "metadata.json", "state_dict.pt"]
+    assert names(path) == ["code", "load_data.json", "metadata.json", "state_dict.pt"]
+    carried = [file.name for file in (path / "code").rglob("*") if file.is_file()]
+    assert set(carried) == {gang.plan.capsule.payload, gang.plan.capsule.sources}
     assert path.parent == lab.data_dir / "checkpoints"
     metadata = json.loads((path / "metadata.json").read_text())
     assert metadata["steps_completed"] == 50

@@ -153,7 +153,7 @@ def test_hooks_run_in_determineds_order(lab: Lab) -> None:
         f"B2 workload:1:loss {validation}"
         "B3 epoch_end:0 workload:1:loss "
         "epoch_start:1 B4 B5 workload:2:loss "
-        f"save_start {validation}write_end upload_end:36 shutdown "  # written meanwhile
+        f"save_start write_end upload_end:36 {validation}shutdown "
     )
 
 
@@ -168,7 +168,7 @@ def test_callbacks_keep_their_state_and_only_the_chief_hears_of_files(lab: Lab) 
     assert after == (
         f"startup:6:again load:added training:6 {validation}"  # saved before it was validated
         "B6 B7 epoch_end:1 workload:2:loss "
-        f"save_start {validation}upload_end:36 shutdown "
+        f"save_start upload_end:36 {validation}shutdown "
     )
 
 
@@ -188,9 +188,8 @@ def test_batches_have_hooks_on_every_rank(lab: Lab) -> None:
         assert (lab.cwd / f"calls-{rank}").read_text() == (
             "startup:0:fresh training:0 epoch_start:0 "
             "batch_start:0:0:2 B0 batch_end:loss:0 batch_start:0:1:2 B1 batch_end:loss:1 "
-            "workload:2:loss save_start "
-            "validation( epoch_start batch_end:error:0 epoch_end:1 end:error) "
-            f"{written}upload_end:36 shutdown "
+            f"workload:2:loss save_start {written}upload_end:36 "
+            "validation( epoch_start batch_end:error:0 epoch_end:1 end:error) shutdown "
         )
 
 

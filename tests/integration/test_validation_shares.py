@@ -157,6 +157,15 @@ def test_more_batches_than_are_held_at_once_change_nothing() -> None:
     }
 
 
+def test_a_trial_that_is_only_tried_out_evaluates_a_few_batches() -> None:
+    trial = Trial(make_context(DistributedContext()))
+    loader = trial.build_validation_data_loader()
+    metrics = validate(
+        trial, trial.context, loader, Callbacks({}), trial.context.reducers, limit=2
+    )
+    assert metrics["max"] == ALL[:8].max().item()
+
+
 def test_batches_stay_where_they_are_if_the_trial_moves_them_itself() -> None:
     class Own(Trial):
         def __init__(self, context: PyTorchTrialContext) -> None:

@@ -72,11 +72,11 @@ def test_a_stream_draws_the_same_on_every_rank_and_after_a_pause() -> None:
     def rows(rank: int, size: int, skip: int) -> list[list[float]]:
         seed_everything(100 * rank + skip)
         stream = training(DataLoader(Shuffling(), 4 // size), rank, size, skip=skip)
-        state = random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1]
+        state = random.getstate(), torch.get_rng_state(), tuple(numpy.random.get_state())[1]
         batches = [torch.stack(batch, 1) for batch, _ in islice(stream, 8)]
         assert random.getstate() == state[0]
         assert torch.equal(torch.get_rng_state(), state[1])
-        assert (numpy.random.get_state()[1] == state[2]).all()
+        assert (tuple(numpy.random.get_state())[1] == state[2]).all()
         return [row for batch in batches for row in batch.tolist()]
 
     whole = rows(0, 1, skip=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
 from itertools import islice
@@ -30,11 +31,21 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share
 from det_jupyter.pytorch.data.division import Division
-from det_jupyter.pytorch.data.fetch import Columns, draws_nothing
+from det_jupyter.pytorch.data.fetch import Columns, Fetch, draws_nothing
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.streams import RecipeStream
+from det_jupyter.pytorch.data.workers import InitWorker
 from det_jupyter.pytorch.rng import seed_everything
-from tests.unit.data_support import Rolling, counted, jitter, numbers, taken, training, validation
+from tests.unit.data_support import (
+    Counting,
+    Rolling,
+    counted,
+    jitter,
+    numbers,
+    taken,
+    training,
+    validation,
+)
 
 few = settings(max_examples=60, deadline=None)
 counts = st.integers(1, 40)
@@ -150,7 +161,7 @@ class Chunked(BatchSampler):
         self.epochs.append(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for _ in range(random.randrange(3, 200)):
+        for _ in range(random.randrange(3, 12)):
             yield [random.randrange(100), *torch.randperm(100)[: random.randrange(3)].tolist()]
 
     __len__ = None  # type: ignore[assignment]  # it cannot tell
@@ -284,10 +295,18 @@ def test_what_is_drawn_while_loading_depends_on_the_batch_and_leaves_the_rank_al
     def drawn(skip: int, rank: int, state: int) -> list[list[float]]:
         seed_everything(state)
         numpy.random.normal()  # leaves the other of a pair in store
-        before = (random.getstate(), numpy.random.get_state()[1:], torch.get_rng_state())
+        before: Any = (
+            random.getstate(),
+            tuple(numpy.random.get_state())[1:],
+            torch.get_rng_state(),
+        )
         stream = training(recipe, rank, 2, skip=skip)
         found = [batch.tolist() for batch, _ in islice(stream, 5)]
-        after = (random.getstate(), numpy.random.get_state()[1:], torch.get_rng_state())
+        after: Any = (
+            random.getstate(),
+            tuple(numpy.random.get_state())[1:],
+            torch.get_rng_state(),
+        )
         assert str(after) == str(before)
         numpy.testing.assert_array_equal(before[1][0], after[1][0])
         assert torch.equal(before[2], after[2])
@@ -319,7 +338,7 @@ def test_numbers_drawn_around_a_batch_are_those_without_one() -> None:
         (numbers(3), True),
         (Subset(numbers(3), [1]), True),
         (ConcatDataset([numbers(3), numbers(2)]), True),
-        (StackDataset(x=numbers(3), y=[1, 2, 3]), True),
+        (StackDataset(x=numbers(3), y=numbers(3)), True),
         ([1, 2], True),
         (range(4), True),
         (torch.arange(3), True),
@@ -403,6 +422,16 @@ def test_the_whole_of_the_data_can_be_had_as_a_torch_loader() -> None:
     assert len(loader) == 3
     assert len(loader.dataset) == 5  # type: ignore[arg-type]  # it is sized
     assert loader.dataset.tensors[0].tolist() == [0, 1, 2, 3, 4]  # type: ignore[attr-defined]  # the user's
+
+
+def test_workers_that_are_not_forked_can_be_sent_what_they_need() -> None:
+    dataset = Rolling()
+    fetch = Fetch(dataset, jitter, 3)
+    sent, init = pickle.loads(pickle.dumps((fetch, InitWorker(dataset, None))))
+    assert torch.equal(sent.load([1, 2], 4, 0), fetch.load([1, 2], 4, 0))
+    assert init._dataset is sent.dataset
+    reader = DataLoader(Counting(3), 2).reader(Division([2], 0), seed=1)
+    assert [batch.tolist() for batch, _, _ in pickle.loads(pickle.dumps(reader))] == [[0, 1], [2]]
 
 
 def test_torchs_own_collate_function_may_be_named() -> None:

@@ -115,7 +115,7 @@ class Columns:
                 inner = torch.as_tensor(dataset.indices, dtype=torch.int64)
             except (TypeError, ValueError, RuntimeError):
                 return None  # they are no numbers
-            inner = inner.where(inner >= 0, inner + len(dataset.dataset))
+            inner = inner.where(inner >= 0, inner + len(dataset.dataset))  # type: ignore[arg-type]  # it is sized
             chosen = inner if chosen is None else inner[chosen]
             dataset = dataset.dataset
         if type(dataset) is not TensorDataset or not all(map(_is_simple, dataset.tensors)):

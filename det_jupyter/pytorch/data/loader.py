@@ -20,7 +20,7 @@ from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Fetch, as_is
 from det_jupyter.pytorch.data.iterable import Reader, SizedReader
 from det_jupyter.pytorch.data.order import Order
-from det_jupyter.pytorch.data.workers import InitWorker, shut_down
+from det_jupyter.pytorch.data.workers import InitWorker
 from det_jupyter.pytorch.rng import derive_seed
 
 
@@ -88,7 +88,6 @@ class DataLoader:
         }
         self._worker_init_fn = worker_init_fn
         self._passes_begun = 0
-        self._kept: dict[Any, TorchDataLoader[Any]] = {}
         arguments = {"num_workers": num_workers} | self._worker_arguments
         problems = [*problems_of_order(self.order), *problems_of_workers(arguments)]
         if problems:
@@ -193,17 +192,6 @@ class DataLoader:
             **self._worker_arguments,
             **batching,
         )
-
-    def kept_loader(self, key: Any, make: Callable[[], TorchDataLoader[Any]]) -> Any:
-        """Return the loader made earlier for this key, whose workers live on, or make it."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
-
-    def close(self) -> None:
-        """End the workers that live on between validations (`persistent_workers`)."""
-        while self._kept:
-            shut_down(self._kept.popitem()[1]._iterator)
 
 
 def _batch(batch: Any, records: int, total: int) -> Any:

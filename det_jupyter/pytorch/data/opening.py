@@ -129,9 +129,10 @@ def _agree(
     """Return the facts of every rank's loader, which fit together. Collective."""
     facts = distributed.allgather(_Facts.of(loader, seed))
     is_ours = isinstance(loader, DataLoader)
-    words = {"kind": "the loader", "order": "the order", "seed": "the seed of the order"}
-    if is_ours:
-        words["length"] = "the number of records"
+    words = {"kind": "the loader"}
+    if len({fact.kind for fact in facts}) == 1 and is_ours:
+        words |= {"order": "the order", "seed": "the seed of the order"}
+        words |= {"length": "the number of records"}
     problems = []
     for name, word in words.items():
         values = [getattr(fact, name) for fact in facts]

@@ -68,12 +68,12 @@ class PlainStream:
             yield batch, Share(records, records * self._size)
 
     def close(self) -> None:
-        """End the workers of the pass that is running, unless they serve later validations."""
+        """End the workers, those too that persist over passes."""
         iterator, self._running = self._running, None
-        if not getattr(self._loader, "persistent_workers", False):
-            shut_down(iterator)
-        elif self._repeat:
-            shut_down(iterator)
+        if iterator is None:
+            return
+        shut_down(iterator)
+        if getattr(self._loader, "persistent_workers", False):
             self._loader._iterator = None  # type: ignore[attr-defined]  # or torch would wake them
 
     def _batches(self) -> Iterator[Any]:

@@ -9,7 +9,7 @@ queue, and meet their batches when these arrive, for torch keeps the order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -25,7 +25,8 @@ from det_jupyter.pytorch.data.workers import shut_down
 class BatchStream(Protocol):
     """One rank's batches, from some step on.
 
-    A training's stream never ends; a validation's is one pass, and can be iterated again.
+    A training's stream never ends; a validation's is one pass, and can be iterated again: workers
+    persist over that, if they are asked to, until it is closed.
     """
 
     @property
@@ -59,8 +60,8 @@ class RecipeStream:
         self._seed = recipe.effective_seed(seed)
         self._skip = skip
         self._repeat = repeat
+        self._loader: TorchDataLoader[Any] | None = None  # whose workers serve pass after pass
         self._running: list[Any] = []  # torch's iterators, which own the workers
-        self._keeps_workers = recipe.persistent_workers and not repeat
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -79,9 +80,10 @@ class RecipeStream:
         )
 
     def close(self) -> None:
-        """End the loader's workers, unless they are kept for the next validation."""
-        for iterator in list(self._running):
-            self._end(iterator)
+        """End the loader's workers, those too that were kept for the next validation."""
+        self._loader = None
+        while self._running:
+            shut_down(self._running.pop())
 
     def _load_here(self) -> Iterator[tuple[Any, Share]]:
         load, pins = self._recipe.fetch(self._seed).load, self._recipe.pin_memory
@@ -95,7 +97,7 @@ class RecipeStream:
             queued = _Queued(self)
             return recipe.torch_loader(recipe.fetch(self._seed), self._seed, batch_sampler=queued)
 
-        loader = self._loader(make)
+        loader = self._kept(make)
         queued = loader.batch_sampler
         assert isinstance(queued, _Queued)
         for batch in self._run(loader):
@@ -110,30 +112,27 @@ class RecipeStream:
             for batch, records, total in reader:
                 yield (pin(batch) if recipe.pin_memory else batch), Share(records, total)
             return
-        loader = self._loader(lambda: recipe.torch_loader(reader, self._seed, batch_size=None))
+        loader = self._kept(lambda: recipe.torch_loader(reader, self._seed, batch_size=None))
         for batch, records, total in self._run(loader):
             yield batch, Share(records, total)
 
-    def _loader(self, make: Any) -> TorchDataLoader[Any]:
-        if not self._keeps_workers:
-            loader: TorchDataLoader[Any] = make()
-            return loader
-        key = (self._division.batch_sizes, self._division.rank, self._seed)
-        kept: TorchDataLoader[Any] = self._recipe.kept_loader(key, make)
-        return kept
+    def _kept(self, make: Callable[[], TorchDataLoader[Any]]) -> TorchDataLoader[Any]:
+        """Return the loader whose workers wait for the next pass, or else a new one."""
+        if not self._recipe.persistent_workers:
+            return make()
+        if self._loader is None:
+            self._loader = make()
+        return self._loader
 
     def _run(self, loader: TorchDataLoader[Any]) -> Iterator[Any]:
-        iterator = iter(loader)
-        self._running.append(iterator)
+        iterator: Any = iter(loader)
+        if iterator not in self._running:  # one that persists is the same again
+            self._running.append(iterator)
         try:
             yield from iterator
         finally:
-            self._end(iterator)
-
-    def _end(self, iterator: Any) -> None:
-        if iterator in self._running:
-            self._running.remove(iterator)
-            if not self._keeps_workers:
+            if loader is not self._loader and iterator in self._running:
+                self._running.remove(iterator)
                 shut_down(iterator)
 
     def _parts(self) -> Iterator[Part]:

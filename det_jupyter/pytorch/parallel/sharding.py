@@ -124,12 +124,11 @@ def divided_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a tensor that all ranks hold, divided as the parameter is."""
     if not _is_divided(parameter):
         return value
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
 
-    value = value.to(parameter.device)
-    return distribute_tensor(
-        value, parameter.device_mesh, parameter.placements, src_data_rank=None
-    )
+    assert isinstance(parameter, DTensor)
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return distribute_tensor(value.to(parameter.device), mesh, placements, src_data_rank=None)
 
 
 def _candidates(model: nn.Module) -> Iterator[nn.Module]:

@@ -1,0 +1,268 @@
+"""The same run, whatever happens to it: on more ranks, paused, killed, on other slots.
+
+Real gangs train random trials. Sums over ranks are in another order than sums over rows, so runs
+on different numbers of ranks are compared in float64 up to rounding. All else is compared bit for
+bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from det_jupyter.records import BatchMetrics
+from tests.exactness import examples
+from tests.integration.rank_support import Gang, Lab
+
+pytestmark = [pytest.mark.exactness, pytest.mark.timeout(900)]
+_SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+def tried(usual: int) -> settings:
+    """Return settings for examples that take seconds each: not to be shrunk."""
+    return settings(
+        max_examples=examples(usual),
+        deadline=None,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=_SLOW,
+    )
+
+
+# All that a run depends on is in the hyperparameters: sizes, workers, noise, windows.
+SOURCE = """
+import random
+import numpy, torch
+from torch import nn
+from det_jupyter.pytorch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial
+
+
+class Records(torch.utils.data.Dataset):
+    def __init__(self, number, noise):
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(number, 6, generator=generator, dtype=torch.float64)
+        self.noise = noise
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        x = self.x[index]
+        if self.noise:
+            x = x + 0.1 * (random.random() + numpy.random.rand() + float(torch.rand(())))
+        return x, x.sum(), index
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, records):
+        self.records = records
+
+    def __iter__(self):
+        order = list(range(len(self.records)))
+        random.shuffle(order)
+        return (self.records[index] for index in order)
+
+
+class Drawing(PyTorchCallback):
+    drawn = 0.0
+
+    def on_training_epoch_end(self, epoch_idx):
+        self.drawn += random.random()
+
+    def state_dict(self):
+        return {"drawn": self.drawn}
+
+    def load_state_dict(self, state):
+        self.drawn = state["drawn"]
+
+
+class AnyTrial(PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        hp = self.hp = context.get_hparams()
+        dropout = nn.Dropout(0.3 if hp["noise"] else 0.0)
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), dropout, nn.Linear(16, 1))
+        self.model = context.wrap_model(model.double())
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.Adam(self.model.parameters(), lr=0.01)
+        )
+        self.scheduler = context.wrap_lr_scheduler(
+            torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.97),
+            LRScheduler.StepMode.STEP_EVERY_EPOCH,
+        )
+        self.callback = Drawing()
+
+    def build_callbacks(self):
+        return {"drawing": self.callback}
+
+    def build_training_data_loader(self):
+        hp = self.hp
+        records = Records(hp["records"], hp["noise"])
+        return DataLoader(
+            Stream(records) if hp["stream"] else records,
+            self.context.get_per_slot_batch_size(),
+            shuffle=not hp["stream"], drop_last=hp["drop_last"], num_workers=hp["workers"],
+        )
+
+    def build_validation_data_loader(self):
+        return DataLoader(Records(7, False), 2)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        x, y, index = batch
+        loss = nn.functional.mse_loss(self.model(x)[:, 0], y)
+        if self.hp["noise"]:
+            loss = loss * (1 + 0.01 * random.random() + 0.01 * numpy.random.rand())
+        self.context.backward(loss)
+        self.context.step_optimizer(
+            self.optimizer, lambda ps: nn.utils.clip_grad_norm_(ps, 5.0)
+        )
+        return {"drawn": self.callback.drawn, "loss": loss, "records": index.double().mean()}
+
+    def evaluate_batch(self, batch, batch_idx):
+        x, y, index = batch
+        return {"error": nn.functional.mse_loss(self.model(x)[:, 0], y)}
+"""
+
+
+@st.composite
+def configs(draw: st.DrawFn, *, is_noisy: bool | None = None) -> dict[str, Any]:
+    """Draw a trial's configuration: a dozen or two of batches over short passes."""
+    global_batch = draw(st.integers(3, 9))
+    stream = draw(st.booleans())
+    return {
+        "entrypoint": "AnyTrial",
+        "hyperparameters": {
+            "global_batch_size": global_batch,
+            "records": draw(st.integers(global_batch, 31)),
+            "drop_last": draw(st.booleans()),
+            "stream": stream,
+            "noise": draw(st.booleans()) if is_noisy is None else is_noisy,
+            "workers": draw(st.sampled_from([0, 0, 2])),
+        },
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 17}},
+        "min_validation_period": {"batches": draw(st.sampled_from([0, 5]))},
+        "min_checkpoint_period": {"batches": draw(st.integers(3, 6))},
+        "scheduling_unit": draw(st.integers(2, 9)),
+        "optimizations": {"aggregation_frequency": draw(st.sampled_from([1, 1, 3, 4]))},
+    }
+
+
+def run(lab: Lab, config: dict[str, Any], ranks: int, **arguments: Any) -> Gang:
+    gang = lab.start(SOURCE, config, ranks=ranks, **arguments)
+    assert gang.ended().reason in ("completed", "preempted")
+    return gang
+
+
+def interrupted(lab: Lab, config: dict[str, Any], ranks: int, how: str, *then: int) -> Gang:
+    """Return the last run of a trial that was broken off: `how` is for its first run."""
+    lines = {"environment_variables": [f"DET_JUPYTER_INTERRUPT={how}"]}
+    plan, folder = lab.prepare(SOURCE, {**config, "environment": lines}, ranks)
+    gang = lab.start_plan(plan.model_copy(update={"run": 1}), folder)
+    gang.wait_for_all()
+    for size in then or (ranks,):
+        checkpoints = [r for r in gang.records() if getattr(r, "kind", "") == "checkpoint"]
+        checkpoint = gang.last_checkpoint() if checkpoints else None
+        gang = run(lab, config, size, checkpoint=checkpoint)
+    return gang
+
+
+def batches(gang: Gang) -> dict[int, list[Any]]:
+    """Return the metrics of each batch that the gang has trained."""
+    return {
+        record.first + index: list(values)
+        for record in gang.of(BatchMetrics)
+        for index, values in enumerate(zip(*record.values.values(), strict=True))
+    }
+
+
+def state(gang: Gang) -> dict[str, Any]:
+    path = gang.last_checkpoint().path
+    loaded: dict[str, Any] = torch.load(f"{path}/state_dict.pt", weights_only=True)
+    return loaded
+
+
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        items: Any = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    else:
+        return {path: value}
+    return {k: v for key, item in items for k, v in leaves(item, f"{path}.{key}").items()}
+
+
+def assert_same_state(one: Gang, other: Gang) -> None:
+    expected, got = leaves(state(one)), leaves(state(other))
+    assert expected.keys() == got.keys()
+    for name, value in expected.items():
+        same = torch.equal(value, got[name]) if torch.is_tensor(value) else value == got[name]
+        assert same, name
+
+
+@tried(6)
+@given(config=configs(is_noisy=False), ranks=st.integers(2, 3))
+def test_many_ranks_train_what_one_rank_trains(
+    lab: Lab, config: dict[str, Any], ranks: int
+) -> None:
+    one, many = run(lab, config, 1), run(lab, config, ranks)
+    for name, tensor in one.weights().items():
+        assert (tensor - many.weights()[name]).abs().max() < 1e-12, name
+    expected, got = batches(one), batches(many)
+    assert expected.keys() == got.keys()
+    for steps, values in expected.items():
+        assert got[steps] == pytest.approx(values, abs=1e-11), steps
+    for before, after in zip(one.validations(), many.validations(), strict=True):
+        assert after.metrics["error"] == pytest.approx(before.metrics["error"], abs=1e-12)
+
+
+@tried(3)
+@given(config=configs(is_noisy=True), ranks=st.integers(1, 2), workers=st.integers(0, 3))
+def test_the_same_seed_gives_the_same_bits_with_any_number_of_workers(
+    lab: Lab, config: dict[str, Any], ranks: int, workers: int
+) -> None:
+    hparams = config["hyperparameters"] | {"workers": workers}
+    one = run(lab, config, ranks)
+    other = run(lab, {**config, "hyperparameters": hparams}, ranks)
+    assert_same_state(one, other)
+    assert batches(one) == batches(other)
+
+
+@tried(8)
+@given(
+    config=configs(),
+    ranks=st.integers(1, 3),
+    how=st.sampled_from(["pause", "kill"]),
+    at=st.integers(1, 16),
+)
+def test_a_broken_off_run_ends_as_if_it_had_not_been(
+    lab: Lab, config: dict[str, Any], ranks: int, how: str, at: int
+) -> None:
+    straight = run(lab, config, ranks)
+    resumed = interrupted(lab, config, ranks, f"{how}@{at}")
+    assert_same_state(straight, resumed)
+    expected = batches(straight)
+    assert all(expected[steps] == values for steps, values in batches(resumed).items())
+    assert resumed.validations()[-1].metrics == straight.validations()[-1].metrics
+
+
+@tried(5)
+@given(
+    config=configs(is_noisy=False),
+    sizes=st.permutations([1, 2, 3]),
+    how=st.sampled_from(["pause", "kill"]),
+    at=st.integers(1, 16),
+)
+def test_a_run_goes_on_with_the_same_records_on_other_slots(
+    lab: Lab, config: dict[str, Any], sizes: list[int], how: str, at: int
+) -> None:
+    straight = run(lab, config, 1)
+    resumed = interrupted(lab, config, sizes[0], f"{how}@{at}", sizes[1])
+    for name, tensor in straight.weights().items():
+        assert (tensor - resumed.weights()[name]).abs().max() < 1e-11, name
+    expected = batches(straight)
+    for steps, values in batches(resumed).items():
+        # The mean index of the records that were trained says which ones they were.
+        assert values[1:] == pytest.approx(expected[steps][1:], abs=1e-11), steps

@@ -1,0 +1,146 @@
+"""What verify_resume submits, and what it says of the outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.client.verify import Trying, Verification, plan_trying, request_for
+from det_jupyter.errors import ConfigError
+from det_jupyter.wire import Capsule, ExperimentView, State, TrialView
+
+
+def trial(steps_completed: int = 0) -> TrialView:
+    return TrialView(
+        id=3,
+        experiment_id=2,
+        state=State.COMPLETED,
+        hparams={"lr": 0.1, "layers": {"width": 4}},
+        seed=9,
+        steps_completed=steps_completed,
+        created_at=0.0,
+    )
+
+
+def experiment(**searcher: Any) -> ExperimentView:
+    document = {
+        "hyperparameters": {"lr": {"type": "log", "minval": -3, "maxval": 0}},
+        "searcher": {
+            "name": "adaptive_asha",
+            "metric": "error",
+            "smaller_is_better": False,
+            "source_trial_id": None,
+            "max_trials": 16,
+            **searcher,
+        },
+        "environment": {"environment_variables": ["A=1"]},
+        "checkpoint_storage": {"host_path": "/checkpoints", "save_trial_latest": 0},
+        "max_restarts": 0,
+        "reproducibility": {"experiment_seed": 5},
+    }
+    return ExperimentView(
+        id=2,
+        name="digits",
+        state=State.COMPLETED,
+        config=document,
+        capsule=Capsule(entrypoint="T", payload="", sources=""),
+        notebook="n.ipynb",
+        python="python3",
+        cwd="/notebooks",
+        progress=1.0,
+        created_at=0.0,
+    )
+
+
+def plan(view: ExperimentView, steps: int = 0, **given: int | None) -> Trying:
+    defaults: dict[str, int | None] = {"batches": None, "pause_at": None, "kill_at": None}
+    return plan_trying(view, trial(steps), **(defaults | given))
+
+
+def test_by_default_it_is_paused_at_a_third_and_killed_at_two_thirds() -> None:
+    trying = plan(experiment(max_length={"batches": 300}))
+    assert trying.interruptions == (("pause", 100), ("kill", 200))
+    assert trying.max_length == {"batches": 300}
+
+
+def test_of_epochs_the_trial_tells_how_many_batches_they_were() -> None:
+    trying = plan(experiment(max_length={"epochs": 2}), steps=60)
+    assert trying.interruptions == (("pause", 20), ("kill", 40))
+    assert trying.max_length == {"epochs": 2}
+    with pytest.raises(ConfigError, match=r"not known yet; give batches="):
+        plan(experiment(max_length={"epochs": 2}))
+
+
+def test_interruptions_come_in_the_order_of_their_batches() -> None:
+    view = experiment(max_length={"epochs": 2})
+    assert plan(view, batches=20, pause_at=15, kill_at=7).interruptions == (
+        ("kill", 7),
+        ("pause", 15),
+    )
+    assert plan(view, batches=20, kill_at=7).interruptions == (("kill", 7),)
+
+
+def test_both_runs_are_the_same_but_for_the_interruptions() -> None:
+    view = experiment(max_length={"batches": 300})
+    trying = plan(view)
+    straight, interrupted = (request_for(view, trying, interrupted=f) for f in (False, True))
+    assert straight.config == {
+        "name": "digits: straight",
+        "hyperparameters": {"lr": 0.1, "layers": {"width": 4}},
+        "searcher": {
+            "name": "single",
+            "max_length": {"batches": 300},
+            "metric": "error",
+            "smaller_is_better": False,
+        },
+        "environment": {"environment_variables": ["A=1"]},
+        "checkpoint_storage": {
+            "host_path": "/checkpoints",
+            "save_experiment_best": 0,
+            "save_trial_best": 0,
+            "save_trial_latest": 1,
+        },
+        "max_restarts": 1,
+        "reproducibility": {"experiment_seed": 5},
+    }
+    assert straight.parent_id == 2
+    variables = ["A=1", "DET_JUPYTER_INTERRUPT=pause@100 kill@200"]
+    assert interrupted.config == straight.config | {
+        "name": "digits: interrupted",
+        "environment": {"environment_variables": variables},
+    }
+
+
+def verification(*differences: tuple[str, str]) -> Verification:
+    return Verification(
+        interruptions=(("pause", 7), ("kill", 15)),
+        steps_completed=20,
+        tensors=31,
+        differences=differences,
+        straight_id=4,
+        interrupted_id=5,
+    )
+
+
+def test_an_identical_outcome_is_one_sentence() -> None:
+    found = verification()
+    assert found
+    assert repr(found) == (
+        "identical: 31 tensors at batch 20, interrupted after batch 7 (paused), 15 (killed)"
+    )
+
+
+def test_a_difference_is_told_with_what_may_be_the_cause() -> None:
+    found = verification(("models.0.w<1>", "2 of 4 elements differ"), ("models.0.b", "too"))
+    assert not found
+    lines = repr(found).splitlines()
+    assert lines[:4] == [
+        "differs first in models.0.w<1>: 2 of 4 elements differ",
+        "interrupted after batch 7 (paused), 15 (killed); 2 values differ at batch 20 "
+        "(experiments 4 and 5 are kept)",
+        "  models.0.b: too",
+        "What may be the cause:",
+    ]
+    assert "torch.use_deterministic_algorithms(True)" in repr(found)
+    assert "models.0.w&lt;1&gt;" in found._repr_html_()
