@@ -43,7 +43,12 @@ class Checkpoint:
     def load(self, **kwargs: Any) -> Any:
         """Return the trial with its trained model, in this process.
 
-        The class comes from what was captured at submission, so it need not be defined here.
+        The class comes from what was captured at submission, which the checkpoint carries, so it
+        need not be defined here.
+
+        Args:
+            kwargs: For `det_jupyter.pytorch.load_trial_from_checkpoint_path`, such as
+                `device="cuda"`: without it the model is on the CPU.
 
         Raises:
             CheckpointError: The checkpoint is gone or damaged.

@@ -270,7 +270,8 @@ def _compare(python: str, one: Path, other: Path) -> dict[str, Any]:
     interpreter = python if os.access(python, os.X_OK) else sys.executable
     argv = [interpreter, "-P", "-m", _COMPARE, str(one), str(other), "--json"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise CheckpointError(f"verify_resume: comparing failed: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:  # nothing: it could not read one of them, or not even start
+        raise CheckpointError(f"verify_resume: comparing failed: {done.stderr.strip()}") from None
     return found

@@ -74,7 +74,12 @@ class Agreement:
         self._batches = max(1, min(fitting, 2 * self._batches))
 
     def exchange(
-        self, steps_completed: int, *, leave: bool, stop: bool, is_written: bool
+        self,
+        steps_completed: int,
+        *,
+        leave: bool = False,
+        stop: bool = False,
+        is_written: bool = False,
     ) -> Verdict:
         """Return what all ranks do now, and set `due_at`. Collective.
 

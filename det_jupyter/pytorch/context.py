@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ from det_jupyter.pytorch.custom_reducers import Reducers
 from det_jupyter.pytorch.data import Share, to_device
 from det_jupyter.pytorch.large_batch import LargeBatch
 from det_jupyter.pytorch.lr_scheduler import LRScheduler
-from det_jupyter.pytorch.metric_reducer import MetricReducer
+from det_jupyter.pytorch.metric_reducer import FunctionReducer, MetricReducer
 from det_jupyter.pytorch.parallel import (
     BucketTuner,
     ParallelOptions,
@@ -39,6 +39,7 @@ from det_jupyter.pytorch.precision import Precision
 from det_jupyter.pytorch.tensorboard import TensorBoard
 from det_jupyter.pytorch.trial_facts import TrialFacts
 
+Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
@@ -202,6 +203,24 @@ class PyTorchTrialContext(TrialFacts):
             raise ConfigError(["wrap_scaler: call it before wrap_model"])
         self.scaler = scaler
         return scaler
+
+    @overload
+    def wrap_reducer(
+        self,
+        reducer: Wrapped,
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> Wrapped: ...
+
+    @overload
+    def wrap_reducer(
+        self,
+        reducer: Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> FunctionReducer: ...
 
     def wrap_reducer(
         self,

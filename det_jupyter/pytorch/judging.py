@@ -1,38 +1,104 @@
-"""Whether a validation is the best that the experiment has seen."""
+"""The validations of a run: made, reported, and compared with those before."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
+from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.callbacks import Callbacks
+from det_jupyter.pytorch.context import PyTorchTrialContext
+from det_jupyter.pytorch.data import BatchStream, open_validation
 from det_jupyter.pytorch.rules import Rules
-from det_jupyter.pytorch.trial import describe_missing_metric
+from det_jupyter.pytorch.trial import PyTorchTrial, describe_missing_metric, overrides
+from det_jupyter.pytorch.validation import validate
 from det_jupyter.records import to_finite
 
 
-class Judge:
-    """Compares validations. All ranks know the metrics, and come to the same.
+class Validations:
+    """Validates a trial. All ranks do everything in step, know the metrics, and come to the same.
 
     Args:
-        rules: Say by which metric, and how.
-        best: The best so far, of earlier runs and other trials.
-        tells: Whether this rank says on stderr what cannot be compared.
+        trial: What is evaluated.
+        context: Its context.
+        core: Where metrics are reported.
+        rules: Say by which metric validations are compared, and how.
+        callbacks: Whose hooks are run.
+        best: The best metric so far, of earlier runs and other trials.
     """
 
-    def __init__(self, rules: Rules, best: float | None, *, tells: bool) -> None:
+    def __init__(
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        core: Context,
+        rules: Rules,
+        callbacks: Callbacks,
+        best: float | None,
+    ) -> None:
+        self._trial = trial
+        self._context = context
+        self._core = core
         self._rules = rules
+        self._callbacks = callbacks
         self._best = best
-        self._tells = tells
+        self._loader: Any = None
+        self._stream: BatchStream | None = None
 
-    def is_best(self, metrics: dict[str, Any]) -> bool:
-        """Return whether there was no better validation, and remember this one if so.
+    def open(self, loader: Any) -> None:
+        """Take the validation data, whose workers stay from one validation to the next."""
+        self._loader = loader
+
+    def close(self) -> None:
+        """End the workers of the validation data."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def run(self, steps: int, trained: Mapping[str, float]) -> bool:
+        """Validate and report; return whether a checkpoint has to follow. Collective.
+
+        Args:
+            steps: Batches trained.
+            trained: How much training these are, by unit.
 
         Raises:
-            ConfigError: It lacks the metric that the trial can only be judged by.
+            ConfigError: The metric is missing that the trial can only be judged by.
         """
-        metric = self._metric(metrics)
+        metrics = validate(
+            self._trial,
+            self._context,
+            self._loader,
+            self._callbacks,
+            self._context.reducers,
+            limit=self._rules.validation_batches,
+            stream=self._opened(),
+        )
+        if self._core.distributed.is_chief:
+            self._core.train.report_validation_metrics(steps, metrics, trained)
+        if self._context.logs_to_tensorboard:
+            self._context.tensorboard.log_validation(steps, metrics)
+        is_best = self._is_best(metrics)
+        policy = self._rules.checkpoint_policy
+        return policy == "all" or (policy == "best" and is_best)
+
+    def _opened(self) -> BatchStream | None:
+        if self._stream is None and overrides(type(self._trial), "evaluate_batch"):
+            self._stream = open_validation(
+                self._loader,
+                self._core.distributed,
+                seed=self._context.get_trial_seed(),
+                batch_length=self._trial.get_batch_length,
+            )
+        return self._stream
+
+    def _is_best(self, metrics: dict[str, Any]) -> bool:
+        """Return whether there was no better validation, and remember this one if so."""
+        if self._rules.metric is None:
+            return True  # nobody has said what better means
+        metric = self._metric(metrics, self._rules.metric)
         sign = 1 if self._rules.smaller_is_better else -1
         if not math.isfinite(metric):
             return False
@@ -41,16 +107,13 @@ class Judge:
         self._best = metric
         return True
 
-    def _metric(self, metrics: dict[str, Any]) -> float:
+    def _metric(self, metrics: dict[str, Any], name: str) -> float:
         """Return what the trial is judged by; NaN, the worst there is, if it is no number."""
-        name = self._rules.metric
-        if name is None:
-            return math.nan
         problems = describe_missing_metric(name, set(metrics))
         if problems and self._rules.needs_metric:
             raise ConfigError(problems)  # the one trial there is can only be judged by it
         metric = to_finite(metrics.get(name))
-        if metric is None and self._tells:
+        if metric is None and self._core.distributed.is_chief:
             given = metrics.get(name)
             why = problems or [f"searcher.metric: {name} is {given!r}, expected a finite number"]
             sys.stderr.write(f"{why[0]}; this counts as the worst value\n")

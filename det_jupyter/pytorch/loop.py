@@ -36,7 +36,7 @@ from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
 from det_jupyter.pytorch.interruptions import Interruption
-from det_jupyter.pytorch.judging import Judge
+from det_jupyter.pytorch.judging import Validations
 from det_jupyter.pytorch.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics import as_metrics
 from det_jupyter.pytorch.origin import Origin
@@ -54,7 +54,7 @@ from det_jupyter.pytorch.state import (
 )
 from det_jupyter.pytorch.timings import Timings
 from det_jupyter.pytorch.trial import PyTorchTrial
-from det_jupyter.pytorch.validation import set_training, validate
+from det_jupyter.pytorch.validation import set_training
 from det_jupyter.records import FirstStep
 
 Reason = Literal["completed", "preempted", "stopped"]
@@ -102,25 +102,28 @@ class Loop:
         self._wants_to_leave = wants_to_leave
         self._on_first_step = on_first_step
         self._callbacks = Callbacks(trial.build_callbacks(), is_chief=self._distributed.is_chief)
-        self._judge = Judge(rules, start.best_metric, tells=self._distributed.is_chief)
+        self._validations = Validations(
+            trial, context, core, rules, self._callbacks, start.best_metric
+        )
         self._saved_at = start.steps_completed if start.checkpoint else -1
         self._precedes_validation = False  # the last checkpoint, its batch's validation
         self._has_stepped = False
+        self._timings = Timings.open(
+            rules.profiling, context.device, is_chief=self._distributed.is_chief
+        )
         self._reporter = Reporter(
             core,
             average=rules.average_training_metrics,
             first=start.steps_completed,
             reducers=context.reducers,
             watch=LossWatch(rules.on_nan_loss, core.distributed),
+            timings=self._timings,
         )
         self._tuner = context.make_tuner()
         self._saver = Saver(core.checkpoint, self._parts(), origin)
         self._trial_batch = trial.train_batch
         self._step_schedulers = self._step_lr_schedulers
         self._after_batch: list[Callable[[Share], None]] = []  # what wants to know of each batch
-        self._timings = Timings.open(
-            rules.profiling, context.device, is_chief=self._distributed.is_chief
-        )
         if self._timings is not None:
             self._time(self._timings)
         if self._tuner is not None:
@@ -141,7 +144,7 @@ class Loop:
             self.position.batch_idx = max(0, start.steps_completed - 1)
             self.context.tensorboard.begin_at(start.steps_completed)
             self._callbacks.on_trial_startup(start.steps_completed, uuid)
-            with closing(self._open_data()) as batches, self.context.profiler or nullcontext():
+            with closing(self._open_data()) as batches, closing(self._validations):
                 seed_rank(start.seed, self._distributed.rank)
                 self._begin_training()
                 reason = self._at_target() or self._train(batches)  # it may have ended before
@@ -153,7 +156,7 @@ class Loop:
         """Open the training data where this run begins, and lay out the schedule."""
         trial, context, rules = self.trial, self.context, self._rules
         loader = build_loader(trial, context, "build_training_data_loader")
-        self._validation_loader = build_loader(trial, context, "build_validation_data_loader")
+        self._validations.open(build_loader(trial, context, "build_validation_data_loader"))
         stream = open_training(
             loader,
             self._distributed,
@@ -208,12 +211,13 @@ class Loop:
             batches = self._timings.over(stream, self.steps_completed)
         to_device = self.context.to_device if self.context.moves_batches else _as_it_is
         event = self._next_event()
-        for host_batch, share in batches:
-            self._train_batch(host_batch, share, to_device)
-            if self.steps_completed == event:
-                if reason := self._at_event():
-                    return reason
-                event = self._next_event()
+        with self.context.profiler or nullcontext():
+            for host_batch, share in batches:
+                self._train_batch(host_batch, share, to_device)
+                if self.steps_completed == event:
+                    if reason := self._at_event():
+                        return reason
+                    event = self._next_event()
         raise RuntimeError("the training data ended, although it is repeated for ever")
 
     def _train_batch(self, host_batch: Any, share: Share, to_device: Callable[[Any], Any]) -> None:
@@ -375,23 +379,8 @@ class Loop:
             self.context.tensorboard.log_training(steps, averages)
 
     def _validate(self) -> None:
-        steps, rules = self.steps_completed, self._rules
-        metrics = validate(
-            self.trial,
-            self.context,
-            self._validation_loader,
-            self._callbacks,
-            self.context.reducers,
-            limit=rules.validation_batches,
-        )
-        if self._distributed.is_chief:
-            trained = self._schedule.units.trained(steps)
-            self._core.train.report_validation_metrics(steps, metrics, trained)
-        if self.context.logs_to_tensorboard:
-            self.context.tensorboard.log_validation(steps, metrics)
-        is_best = self._judge.is_best(metrics)
-        policy = rules.checkpoint_policy
-        if policy == "all" or (policy == "best" and is_best):
+        steps = self.steps_completed
+        if self._validations.run(steps, self._schedule.units.trained(steps)):
             self._save()
 
     def _save(self, *, validation_due: bool = False, after_validation: bool = False) -> None:

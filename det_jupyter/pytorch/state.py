@@ -178,7 +178,7 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
             ) from None
     for item, saved in zip(context.lr_schedulers, state["lr_schedulers"], strict=True):
         item.scheduler.load_state_dict(saved)
-    if context.scaler is not None and state["scaler"] is not None:
+    if context.scaler is not None and state["scaler"]:  # one that is switched off has no state
         context.scaler.load_state_dict(state["scaler"])
     parts.callbacks.load_state_dict(state["callbacks"])
     _restore_parts(parts.shared, state["parts"])

@@ -1,7 +1,8 @@
 """Two models of well-known sizes, written out, to measure what their gradients cost.
 
-ResNet-50 (He et al., 2016; v1.5: the stride is in the 3x3 convolution) has 25,557,032 parameters in
-161 tensors; GPT-2 small (Radford et al., 2019) has 124,439,808 in 148, its output tied to its input.
+ResNet-50 (He et al., 2016; v1.5: the stride is in the 3x3 convolution) has 25,557,032 parameters
+in 161 tensors; GPT-2 small (Radford et al., 2019), whose output is tied to its input, has
+124,439,808 in 148.
 """
 
 from __future__ import annotations

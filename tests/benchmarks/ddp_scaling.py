@@ -256,10 +256,11 @@ def print_tables(found: dict[str, Any]) -> None:
     print(f"{found['ranks']} ranks on {found['device']}{shared}, torch {found['torch']}\n")
     print("all-reduce, bus bandwidth   plain GB/s   hand GB/s   ours GB/s   ours/hand   fp16/hand")
     for size, row in found["all_reduce"].items():
-        print(
-            f"{size.replace('_', ' '):>25}   {row['plain_gb_s']:10.2f}  {row['hand_gb_s']:10.2f}"
-            f"  {row['ours_gb_s']:10.2f}   {row['ours_ratio']:9.3f}   {row['ours_fp16_ratio']:9.3f}"
+        bandwidths = "  ".join(
+            f"{row[f'{kind}_gb_s']:10.2f}" for kind in ("plain", "hand", "ours")
         )
+        ratios = f"{row['ours_ratio']:9.3f}   {row['ours_fp16_ratio']:9.3f}"
+        print(f"{size.replace('_', ' '):>25}   {bandwidths}   {ratios}")
     for model in ("resnet50", "gpt2"):
         row = found[model]
         print(f"\n{model:<25}    records/s   ratio of times")

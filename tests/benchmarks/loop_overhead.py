@@ -52,7 +52,7 @@ WORDS = {
 
 Size = dict[str, tuple[int, int]]  # of each step: how many batches, how often
 FULL: Size = {"tiny": (1000, 15), "5ms": (100, 7)}
-QUICK: Size = {"tiny": (200, 2), "5ms": (100, 1)}
+QUICK: Size = {"tiny": (200, 1), "5ms": (100, 1)}
 
 
 @dataclass

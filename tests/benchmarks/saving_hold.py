@@ -65,12 +65,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         saver, step = make_saver(Path(folder), size_mb)
         alone = statistics.median(timed(step) for _ in range(200))
-        first = timed(lambda: saver.begin(steps_completed=0))
+
+        def begin() -> None:
+            saver.begin(steps_completed=1)
+
+        first = timed(begin)
         saver.finish()
         at_once, begins, finishes, beside = [], [], [], []
-        for round_ in range(_ROUNDS):
-            at_once.append(timed(lambda: (saver.begin(steps_completed=1), saver.finish())))
-            begins.append(timed(lambda steps=round_: saver.begin(steps_completed=steps)))
+        for _ in range(_ROUNDS):
+            at_once.append(timed(begin) + timed(saver.finish))
+            begins.append(timed(begin))
             while not saver.is_written:
                 beside.append(timed(step))
             finishes.append(timed(saver.finish))

@@ -197,6 +197,10 @@ def test_a_class_that_was_not_captured_is_imported(tmp_path: Path) -> None:
     record = save(tmp_path, origin, 2)
     trial = load_trial_from_checkpoint_path(record.path)
     assert type(trial) is PlainTrial
+    with pytest.raises(CheckpointError, match=r"cannot be read: Can not safely load weights"):
+        load_trial_from_checkpoint_path(
+            record.path, torch_load_kwargs={"weights_only": True, "pickle_module": json}
+        )
     assert trial.model.state_dict()["weight"].tolist() == [[5.0, 5.0]]
 
 

@@ -119,7 +119,8 @@ class AnyTrial(PyTorchTrial):
         self.context.step_optimizer(
             self.optimizer, lambda ps: nn.utils.clip_grad_norm_(ps, 5.0)
         )
-        return {"drawn": self.callback.drawn, "loss": loss, "records": index.double().mean()}
+        drawn = self.callback.drawn if self.hp["noise"] else 0.0  # each rank draws its own
+        return {"drawn": drawn, "loss": loss, "records": index.double().mean()}
 
     def evaluate_batch(self, batch, batch_idx):
         x, y, index = batch

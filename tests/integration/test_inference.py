@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -64,19 +65,45 @@ def test_the_run_tells_how_far_it_is(lab: Lab) -> None:
     assert steps == [4, 8, 12, 16, 20, 24, 28, 32, 34]  # every two rounds of two ranks
 
 
-def test_a_checkpoint_holds_the_parts_of_those_before(lab: Lab) -> None:
+def test_a_checkpoint_has_the_parts_of_those_before(lab: Lab) -> None:
     gang = lab.start(INFERENCE, config(records=12, interval=1), ranks=2)
     gang.ended()
     first, last = gang.of(CheckpointSaved)
     assert records_in(last) == list(range(12))
-    assert sorted(p.name for p in Path(last.path).glob("part-*")) == [
-        "part-00000000-00000001",
-        "part-00000002-00000003",
-    ]
     assert records_in(first) == list(range(6))
-    assert read_metadata(Path(last.path))["batch_inference"] == {
+    parts = [file.parent.parent.name for file in output_files(last)]
+    assert parts == ["part-00000000-00000001"] * 2 + ["part-00000002-00000003"] * 4
+    ours = read_metadata(Path(last.path))["batch_inference"]
+    (stretch,) = ours.pop("outputs")
+    assert (stretch["first"], stretch["stop"]) == (0, 4)
+    assert ours == {
         "version": 1, "done": 4, "total": 4, "batch_size": 3, "records": 12, "sources": [],
     }  # fmt: skip
+
+
+def test_two_runs_from_one_checkpoint_do_not_touch_each_other(lab: Lab) -> None:
+    first = start(lab)
+    wait_for_batch(first, 6)
+    common = pause(first).last_checkpoint()
+    before = records_in(common)
+    ends = [start(lab, ranks=ranks, pause_s=0.0, after=common) for ranks in (1, 2)]
+    for gang in ends:
+        gang.ended()
+        assert records_in(outputs_of(gang)) == list(range(100))
+    assert records_in(common) == before
+
+
+def test_outputs_that_no_checkpoint_needs_go_when_the_next_run_begins(lab: Lab) -> None:
+    gang = start(lab, pause_s=0.0)
+    gang.ended()
+    root = outputs_of(gang).parent
+    (folder,) = root.glob(".outputs-*")
+    for saved in gang.of(CheckpointSaved):
+        shutil.rmtree(saved.path)
+    other = start(lab, pause_s=0.0)
+    other.ended()
+    assert not folder.exists()
+    assert records_in(outputs_of(other)) == list(range(100))
 
 
 def test_a_paused_run_goes_on_and_ends_like_an_undisturbed_one(lab: Lab) -> None:

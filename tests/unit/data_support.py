@@ -69,6 +69,14 @@ def recipes(dataset: Any, sizes: Sequence[int], **options: Any) -> list[DataLoad
     return [DataLoader(dataset, size, **options) for size in sizes]
 
 
+def states() -> tuple[Any, ...]:
+    """Return the states of the global generators, to be compared."""
+    numpys: Any = numpy.random.get_state()
+    kind, key, *rest = numpys
+    torch_state = torch.get_rng_state().tolist()
+    return random.getstate(), kind, key.tolist(), *rest, torch_state
+
+
 class Rolling(Dataset[tuple[int, float, float, float]]):
     """Draws a number of each generator for each record."""
 

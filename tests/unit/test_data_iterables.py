@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,6 +21,7 @@ from tests.unit.data_support import (
     SizedCounting,
     jitter,
     numbers,
+    states,
     taken,
     training,
     validation,
@@ -72,11 +71,9 @@ def test_a_stream_draws_the_same_on_every_rank_and_after_a_pause() -> None:
     def rows(rank: int, size: int, skip: int) -> list[list[float]]:
         seed_everything(100 * rank + skip)
         stream = training(DataLoader(Shuffling(), 4 // size), rank, size, skip=skip)
-        state = random.getstate(), torch.get_rng_state(), tuple(numpy.random.get_state())[1]
+        before = states()
         batches = [torch.stack(batch, 1) for batch, _ in islice(stream, 8)]
-        assert random.getstate() == state[0]
-        assert torch.equal(torch.get_rng_state(), state[1])
-        assert (tuple(numpy.random.get_state())[1] == state[2]).all()
+        assert states() == before
         return [row for batch in batches for row in batch.tolist()]
 
     whole = rows(0, 1, skip=0)

@@ -42,6 +42,7 @@ from tests.unit.data_support import (
     counted,
     jitter,
     numbers,
+    states,
     taken,
     training,
     validation,
@@ -295,21 +296,10 @@ def test_what_is_drawn_while_loading_depends_on_the_batch_and_leaves_the_rank_al
     def drawn(skip: int, rank: int, state: int) -> list[list[float]]:
         seed_everything(state)
         numpy.random.normal()  # leaves the other of a pair in store
-        before: Any = (
-            random.getstate(),
-            tuple(numpy.random.get_state())[1:],
-            torch.get_rng_state(),
-        )
+        before = states()
         stream = training(recipe, rank, 2, skip=skip)
         found = [batch.tolist() for batch, _ in islice(stream, 5)]
-        after: Any = (
-            random.getstate(),
-            tuple(numpy.random.get_state())[1:],
-            torch.get_rng_state(),
-        )
-        assert str(after) == str(before)
-        numpy.testing.assert_array_equal(before[1][0], after[1][0])
-        assert torch.equal(before[2], after[2])
+        assert states() == before
         return found
 
     whole = drawn(0, 0, state=1)

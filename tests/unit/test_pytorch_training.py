@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from det_jupyter.config import ExperimentConfig, Length, TrainingUnits, parse_config
 from det_jupyter.core import DistributedContext, PreemptContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch import LRScheduler
+from det_jupyter.pytorch import Batch, Epoch, LRScheduler, TrainUnit
 from det_jupyter.pytorch.agreement import Agreement, Verdict
 from det_jupyter.pytorch.position import Position
 from det_jupyter.pytorch.rng import RngStream, get_states, seed_everything, set_states
-from det_jupyter.pytorch.schedule import Schedule, next_multiple, training_units
+from det_jupyter.pytorch.rules import Rules
+from det_jupyter.pytorch.schedule import Schedule, as_period, is_due, next_due, training_units
 
 Mode = LRScheduler.StepMode
 
@@ -32,6 +33,10 @@ def config(**changes: Any) -> ExperimentConfig:
         **changes,
     }
     return parse_config(document, default_seed=0)
+
+
+def rules(**changes: Any) -> Rules:
+    return Rules.of(config(**changes), Length("batches", 20))
 
 
 def optimizer() -> torch.optim.SGD:
@@ -112,7 +117,7 @@ def test_the_next_boundary_is_the_first_one_there_is(
     units = TrainingUnits(
         global_batch_size=batch_size, batches_per_epoch=7, records_per_epoch=records or None
     )
-    found = next_multiple(units, period, steps)
+    found = next_due(units, period, steps, end=10**9)
     if period.amount == 0:
         assert found is None
     else:
@@ -124,7 +129,9 @@ def test_the_next_boundary_is_the_first_one_there_is(
 
 def test_the_end_is_a_boundary_where_everything_is_due() -> None:
     schedule = Schedule(
-        config(scheduling_unit=8, min_validation_period={"batches": 5}),
+        Rules.of(
+            config(scheduling_unit=8, min_validation_period={"batches": 5}), Length("batches", 20)
+        ),
         TrainingUnits(global_batch_size=10, batches_per_epoch=4),
         Length("epochs", 5),
     )
@@ -136,20 +143,42 @@ def test_the_end_is_a_boundary_where_everything_is_due() -> None:
     assert [step for step in found if schedule.saves_at(step)] == [20]
 
 
-def test_epochs_without_records_are_shares_of_the_loader() -> None:
-    units = training_units(config(), global_batch_size=10, batches_per_pass=5, size=2)
-    assert units.to_batches(Length("epochs", 2)) == 6
+def test_epochs_without_records_are_passes_over_the_data() -> None:
+    units = training_units(rules(), global_batch_size=10, batches_per_pass=5)
+    assert units.to_batches(Length("epochs", 2)) == 10
+
+
+@pytest.mark.parametrize(
+    ("period", "expected"),
+    [
+        (Batch([5, 30, 7]), [5, 7, 30]),
+        (Batch(range(0, 100, 12)), [12, 24, 36]),
+        (Epoch({1, 3, 9}), [4, 12, 36]),
+        (Batch(0), [*range(1, 41)]),  # less than 1: every time
+        (Epoch(4), [16, 32]),
+        (None, []),
+    ],
+)
+def test_a_script_says_when_by_numbers_or_by_containers(
+    period: TrainUnit | None, expected: list[int]
+) -> None:
+    units = TrainingUnits(global_batch_size=10, batches_per_epoch=4)
+    found = [0]
+    while (due := next_due(units, as_period(period), found[-1], end=40)) is not None and due <= 40:
+        found.append(due)
+    assert found[1:] == expected
+    assert [s for s in range(41) if is_due(units, as_period(period), s)] == expected
 
 
 def test_training_data_that_cannot_be_counted_is_refused() -> None:
     with pytest.raises(ConfigError, match="has no batches"):
-        training_units(config(), global_batch_size=10, batches_per_pass=0, size=1)
-    in_epochs = config(
+        training_units(rules(), global_batch_size=10, batches_per_pass=0)
+    in_epochs = rules(
         searcher={"name": "single", "metric": "m", "max_length": {"epochs": 2}},
     )
     with pytest.raises(ConfigError, match=r"searcher\.max_length: in epochs"):
-        training_units(in_epochs, global_batch_size=10, batches_per_pass=None, size=1)
-    units = training_units(config(), global_batch_size=None, batches_per_pass=None, size=1)
+        training_units(in_epochs, global_batch_size=10, batches_per_pass=None)
+    units = training_units(rules(), global_batch_size=None, batches_per_pass=None)
     assert units.to_batches(Length("batches", 7)) == 7
 
 
@@ -183,7 +212,7 @@ def exchanges(batch_s: list[float]) -> list[tuple[int, Verdict]]:
         clock.now += duration
         if steps == agreement.due_at:
             agreement.measure(steps)
-            found.append((steps, agreement.exchange(steps, wants_stop=False)))
+            found.append((steps, agreement.exchange(steps, stop=False)))
     return found
 
 
@@ -212,17 +241,17 @@ def test_a_raised_signal_lets_everyone_leave() -> None:
     one, page = DistributedContext(), Page()
     preempt = PreemptContext(page, one)  # type: ignore[arg-type]  # as far as it is used
     agreement = Agreement(one, preempt, steps_completed=0)
-    assert not agreement.exchange(1, wants_stop=False).leave
+    assert not agreement.exchange(1, stop=False).leave
     page.raised.add("preempt")
-    assert agreement.exchange(2, wants_stop=False).leave
+    assert agreement.exchange(2, stop=False).leave
     assert preempt.should_preempt()
 
 
 def test_a_wish_to_stop_is_told() -> None:
     one = DistributedContext()
     agreement = Agreement(one, PreemptContext(None, one), steps_completed=0)
-    assert agreement.exchange(1, wants_stop=True).stop
-    assert not agreement.exchange(2, wants_stop=False).stop
+    assert agreement.exchange(1, stop=True).stop
+    assert not agreement.exchange(2, stop=False).stop
 
 
 # ---- random number generators

@@ -26,12 +26,12 @@ _MASK = 2**64 - 1
 
 
 def seed_at(seed: int, step: int, begin: int) -> int:
-    """Return the seed of one batch. Two rounds of splitmix64 (Steele, Lea, Flood 2014).
+    """Return the seed of one batch. Rounds of splitmix64 (Steele, Lea, Flood 2014).
 
     >>> seed_at(1, 2, 0) == seed_at(1, 2, 0) != seed_at(1, 2, 1)
     True
     """
-    return _mixed(_mixed(seed + step) + begin) >> 1
+    return _mixed(_mixed(_mixed(seed) + step) + begin) >> 1
 
 
 @contextmanager

@@ -1,17 +1,22 @@
 """What processors write, and the checkpoint that makes it count.
 
-    <root>/.part-<uuid>/              the workspace of this run; gone with it
-        rank_0/…  rank_1/…            written since the last checkpoint
-    <root>/<uuid>/                    a checkpoint: everything up to steps_completed, and no more
-        part-00000000-00000009/       batches 0 to 9 of the dataset
+    <root>/.part-<uuid>/            the workspace of this run; gone with it
+        rank_0/…  rank_1/…          written since the last checkpoint
+    <root>/.outputs-<uuid>/         what this run has finished: a folder for each interval
+        part-00000000-00000009/     batches 0 to 9 of the dataset
             rank_0/…  rank_1/…
-        part-00000010-00000019/…
-        reducers/slot_0.pt …          what the reducers had counted
-        metadata.json                 steps_completed: batches of the dataset that are done
+    <root>/<uuid>/                  a checkpoint
+        metadata.json               how many batches are done, and in which folders they are
+        pins/<folder>               an empty file for each of these: it is needed
+        reducers/slot_0.pt …        what the reducers had counted
 
-A checkpoint is complete or not there (see storage), so position, files and counts change in one
-moment. What a killed run wrote after its last checkpoint was never in one. Parts of earlier
-checkpoints are linked, not copied: each checkpoint stands alone, and can be deleted alone.
+A checkpoint is complete or not there (see storage), and says which parts count: position, files
+and counts change in one moment. What a killed run wrote after its last checkpoint is in a
+workspace that nobody opens again, or in a part that no checkpoint speaks of. No run writes into
+the folder of another, so every checkpoint stays what it was, whichever of them a later run goes on
+from. To save costs as much as the interval wrote, however much there is already.
+
+A folder that no checkpoint pins any more is removed when the next run begins.
 """
 
 from __future__ import annotations
@@ -19,19 +24,41 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.core import CheckpointContext, DistributedContext
+from det_jupyter.core import CheckpointContext, DistributedContext, read_metadata
 from det_jupyter.core.checkpoint import CheckpointDraft
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.settling import run_on_chief
 
+METADATA = "batch_inference"  # what is ours in a checkpoint's metadata
 REDUCERS = "reducers"
+_OUTPUTS = ".outputs-"
+_PINS = "pins"
 _PART = re.compile(r"part-(\d+)-(\d+)")
 _RANK = re.compile(r"rank_(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Batches `first` to `stop - 1` of the dataset, whose results are in one run's folder."""
+
+    folder: str
+    first: int
+    stop: int
+
+    def parts(self, root: Path) -> list[Path]:
+        """Return the folders of its intervals, in the order of batches."""
+        found = []
+        for path in (root / self.folder).glob("part-*"):
+            match = _PART.fullmatch(path.name)
+            if match and self.first <= int(match[1]) and int(match[2]) < self.stop:
+                found.append((int(match[1]), path))
+        return [path for _, path in sorted(found)]
 
 
 class Workspace:
@@ -40,57 +67,87 @@ class Workspace:
     Args:
         path: The same folder on all ranks.
         rank: This rank.
+        stretches: What earlier runs have done.
+        draft: The chief's hold on the folder.
     """
 
-    def __init__(self, path: Path, rank: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        rank: int,
+        stretches: Sequence[Stretch],
+        draft: CheckpointDraft | None,
+    ) -> None:
         self.path = path
         self.outputs = path / f"rank_{rank}"
         self.reducers = path / REDUCERS
+        self._finished = path.parent / path.name.replace(".part-", _OUTPUTS)
+        self._stretches = list(stretches)
+        self._draft = draft
+
+    def pin(self, path: Path) -> None:
+        """Note in this folder, a checkpoint's, which folders of outputs it needs. Chief only."""
+        pins = path / _PINS
+        pins.mkdir()
+        for name in {self._finished.name, *(s.folder for s in self._stretches)}:
+            (pins / name).touch()
 
     def commit(
-        self,
-        checkpoints: CheckpointContext,
-        *,
-        batches: range,
-        previous: Path | None,
-        metadata: Mapping[str, Any],
+        self, checkpoints: CheckpointContext, batches: range, metadata: Mapping[str, Any]
     ) -> Path:
         """Make a checkpoint of what the ranks have written, and return its folder. Chief only.
 
         Args:
             checkpoints: The trial's.
             batches: What was processed since the previous checkpoint.
-            previous: Its folder.
-            metadata: Goes into the checkpoint.
+            metadata: Goes into the checkpoint; ours gets the stretches.
         """
-        draft = checkpoints.begin(metadata)
+        self._finish_part(batches)
+        stretches = _extended(self._stretches, self._finished.name, batches)
+        ours = {**metadata[METADATA], "outputs": [asdict(stretch) for stretch in stretches]}
+        draft = checkpoints.begin({**metadata, METADATA: ours})
         try:
             path = draft.open()
-            if previous is not None:
-                for part in previous.glob("part-*"):
-                    _link_tree(part, path / part.name)
-            written = [rank for rank in self.path.glob("rank_*") if any(rank.iterdir())]
-            if written:
-                part = path / f"part-{batches.start:08d}-{max(batches.stop - 1, 0):08d}"
-                _link_tree(self.path, part, only=written)
+            self.pin(path)
             if self.reducers.is_dir():
-                _link_tree(self.reducers, path / REDUCERS)
+                self.reducers.rename(path / REDUCERS)
             draft.commit()
         except BaseException:
             draft.discard()
             raise
-        self._clear()
+        self._stretches = stretches
         with checkpoints.restore_path(draft.uuid) as stored:
             return stored
 
-    def _clear(self) -> None:
-        for folder in self.path.iterdir():
-            shutil.rmtree(folder)
+    def _finish_part(self, batches: range) -> None:
+        """Move what the ranks wrote to where it stays, on the disk."""
+        written = [rank for rank in self.path.glob("rank_*") if any(rank.iterdir())]
+        if not written:
+            return
+        assert self._draft is not None, "only the chief finishes a part"
+        self._draft.sync()
+        part = self._finished / f"part-{batches.start:08d}-{max(batches.stop - 1, 0):08d}"
+        part.mkdir(mode=0o700, parents=True)
+        for rank in written:
+            rank.rename(part / rank.name)
+        for folder in (part, self._finished, self._finished.parent):
+            _sync(folder)
+
+
+def _extended(stretches: Sequence[Stretch], folder: str, batches: range) -> list[Stretch]:
+    """Return the stretches with these batches in addition."""
+    if stretches and stretches[-1].folder == folder:
+        *earlier, last = stretches
+        return [*earlier, Stretch(folder=folder, first=last.first, stop=batches.stop)]
+    return [*stretches, Stretch(folder=folder, first=batches.start, stop=batches.stop)]
 
 
 @contextmanager
 def open_workspace(
-    checkpoints: CheckpointContext, distributed: DistributedContext, steps_completed: int
+    checkpoints: CheckpointContext,
+    distributed: DistributedContext,
+    steps_completed: int,
+    stretches: Sequence[Stretch],
 ) -> Iterator[Workspace]:
     """Give all ranks a workspace on the checkpoints' own file system. Collective.
 
@@ -107,10 +164,29 @@ def open_workspace(
                 f"rank {distributed.rank} does not see the checkpoint folder {shared.parent}; "
                 "checkpoint_storage.host_path has to be a folder that all computers share"
             )
-        yield Workspace(shared, distributed.rank)
+        workspace = Workspace(shared, distributed.rank, stretches, draft)
+        if distributed.is_chief:
+            workspace.pin(shared)
+            _remove_unneeded(shared.parent)
+        yield workspace
     finally:
         if draft is not None:
             draft.discard()
+
+
+def _remove_unneeded(root: Path) -> None:
+    """Remove the outputs that no checkpoint, and no run's workspace, pins."""
+    # In this order: a run pins its folder before it makes it.
+    folders = list(root.glob(f"{_OUTPUTS}*"))
+    needed = {pin.name for pin in root.glob(f"*/{_PINS}/*")}
+    for folder in folders:
+        if folder.name not in needed:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def stretches_in(ours: Mapping[str, Any] | None) -> tuple[Stretch, ...]:
+    """Return where results are, from our part of a checkpoint's metadata."""
+    return tuple(Stretch(**stretch) for stretch in ours["outputs"]) if ours else ()
 
 
 def output_files(checkpoint: Any) -> list[Path]:
@@ -120,15 +196,13 @@ def output_files(checkpoint: Any) -> list[Path]:
         checkpoint: A Checkpoint (`experiment.checkpoints()[-1]`), an Outcome, or a folder.
 
     Raises:
-        CheckpointError: There is no such folder any more.
+        CheckpointError: There is no such checkpoint any more.
     """
-    root = Path(getattr(checkpoint, "path", checkpoint))
-    if not root.is_dir():
-        raise CheckpointError(f"{root}: there is no such checkpoint (any more)")
-    parts = {part: match for part in root.iterdir() if (match := _PART.fullmatch(part.name))}
+    path = Path(getattr(checkpoint, "path", checkpoint))
     return [
         file
-        for part in sorted(parts, key=lambda part: int(parts[part][1]))
+        for stretch in stretches_in(read_metadata(path).get(METADATA))
+        for part in stretch.parts(path.parent)
         for rank in sorted(part.iterdir(), key=_rank_of)
         for file in sorted(rank.rglob("*"))
         if file.is_file()
@@ -145,18 +219,9 @@ def _rank_of(folder: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def _link_tree(source: Path, target: Path, only: list[Path] | None = None) -> None:
-    """Make `target` a tree of links to the files under `source`; copies where links cannot be."""
-    for top in [source] if only is None else only:
-        for folder, _, names in os.walk(top):
-            here = target / Path(folder).relative_to(source)
-            here.mkdir(parents=True, exist_ok=True)
-            for name in names:
-                _link(Path(folder) / name, here / name)
-
-
-def _link(source: Path, target: Path) -> None:
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target, follow_symlinks=False)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

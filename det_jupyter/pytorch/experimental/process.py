@@ -14,7 +14,6 @@ undone: batches since the last checkpoint are processed again after a kill.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,13 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from det_jupyter import core
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.agreement import Agreement
-from det_jupyter.pytorch.experimental.outputs import REDUCERS, Workspace, open_workspace
+from det_jupyter.pytorch.experimental.outputs import (
+    METADATA,
+    REDUCERS,
+    Workspace,
+    open_workspace,
+)
 from det_jupyter.pytorch.experimental.processor import (
     TorchBatchProcessor,
     TorchBatchProcessorContext,
@@ -40,12 +43,16 @@ from det_jupyter.pytorch.experimental.shares import (
     find_problems,
     make_loader,
 )
+from det_jupyter.pytorch.experimental.starting import (
+    Start,
+    begin,
+    find_argument_problems,
+    find_context,
+)
 from det_jupyter.pytorch.experimental.tallies import Tallies
 from det_jupyter.pytorch.settling import run_on_chief, settle
 
-_KEY = "batch_inference"  # in a checkpoint's metadata
 _METADATA_VERSION = 1
-_begun_in: core.Context | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,52 +106,24 @@ def torch_batch_process(
     """
     arguments = dict(dataloader_kwargs or {})
     problems = [
-        *_find_problems(batch_processor_cls, batch_size, max_batches, checkpoint_interval),
+        *find_argument_problems(batch_processor_cls, batch_size, max_batches, checkpoint_interval),
         *find_problems(dataset, arguments),
     ]
     if problems:
         raise ConfigError([f"torch_batch_process: {problem}" for problem in problems])
-    context = _find_context(distributed_context)
-    _begin(context)
+    context = find_context(distributed_context)
+    begin(context)
     if batch_size is None:
         batch_size = 1
         if context.distributed.is_chief:
             warnings.warn("torch_batch_process: batch_size is 1; give a larger one", stacklevel=2)
     batches = count_batches(dataset, batch_size, max_batches, arguments)
-    start = _Start.of(context, latest_checkpoint, batches)
-    with open_workspace(context.checkpoint, context.distributed, start.done) as workspace:
+    start = Start.of(context, latest_checkpoint, batches)
+    with open_workspace(
+        context.checkpoint, context.distributed, start.done, start.stretches
+    ) as workspace:
         inference = _Inference(batch_processor_cls, context, batches, workspace, start)
         return inference.run(dataset, arguments, checkpoint_interval)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
-    """Where a run begins: after so many batches, with the results in this folder."""
-
-    done: int = 0
-    path: Path | None = None
-
-    @classmethod
-    def of(cls, context: core.Context, given: str | Path | None, batches: Batches) -> _Start:
-        """Return where to go on from.
-
-        Raises:
-            ConfigError: The checkpoint is of other data, or other batches.
-        """
-        known = context.info.latest_checkpoint if context.info else None
-        path = Path(known.path) if known else Path(given) if given is not None else None
-        saved = core.read_metadata(path).get(_KEY) if path is not None else None
-        if saved is None:  # there is none, or the function has saved one of its own before
-            return cls()
-        present = {"records": batches.records, "batch_size": batches.batch_size}
-        problems = [
-            f"{path}: it is of {name} {saved[name]}, now it is {value}; start a new experiment"
-            for name, value in present.items()
-            if saved[name] != value
-        ]
-        if problems:
-            raise ConfigError([f"torch_batch_process: {problem}" for problem in problems])
-        return cls(done=saved["done"], path=path)
 
 
 class _Inference:
@@ -156,7 +135,7 @@ class _Inference:
         context: core.Context,
         batches: Batches,
         workspace: Workspace,
-        start: _Start,
+        start: Start,
     ) -> None:
         self._core = context
         self._distributed = context.distributed
@@ -258,67 +237,6 @@ class _Inference:
         }
         return self._workspace.commit(
             self._core.checkpoint,
-            batches=range(self._saved, self._done),
-            previous=self._path,
-            metadata={"steps_completed": self._done, _KEY: described},
+            range(self._saved, self._done),
+            {"steps_completed": self._done, METADATA: described},
         )
-
-
-def _find_problems(
-    processor_class: Any, batch_size: Any, max_batches: Any, checkpoint_interval: Any
-) -> list[str]:
-    problems = []
-    is_class = isinstance(processor_class, type)
-    if not is_class or not issubclass(processor_class, TorchBatchProcessor):
-        name = getattr(processor_class, "__name__", repr(processor_class))
-        problems.append(
-            f"batch_processor_cls: got {name}, expected a class derived from TorchBatchProcessor"
-        )
-    numbers = {"batch_size": batch_size, "max_batches": max_batches}
-    given = {name: value for name, value in numbers.items() if value is not None}
-    for name, value in {**given, "checkpoint_interval": checkpoint_interval}.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            problems.append(f"{name}: got {value!r}, expected a whole number from 1 on")
-    return problems
-
-
-def _begin(context: core.Context) -> None:
-    """Refuse a second inference in one experiment: a checkpoint holds the position of one."""
-    global _begun_in
-    if context.info is not None and _begun_in is context:
-        raise ConfigError(
-            [
-                "torch_batch_process: this function has called it already, and an experiment "
-                "keeps the position of one; submit another experiment for the second"
-            ]
-        )
-    _begun_in = context
-
-
-def _find_context(distributed: DistributedContext | None) -> core.Context:
-    """Return the rank's context, that of the surrounding `with core.init()`, or a new one."""
-    context = core.current()
-    if context is None:
-        return core.init(distributed=distributed or _torchrun_ranks())
-    if distributed is not None and distributed.size != context.distributed.size:
-        raise ConfigError(
-            [
-                f"torch_batch_process: distributed_context has {distributed.size} ranks, the "
-                f"context of this process has {context.distributed.size}; leave it out"
-            ]
-        )
-    return context
-
-
-def _torchrun_ranks() -> DistributedContext | None:
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
-        return None
-    if not dist.is_initialized():
-        raise ConfigError(
-            [
-                f"torch_batch_process: torchrun has started {size} ranks; call "
-                "torch.distributed.init_process_group() first"
-            ]
-        )
-    return DistributedContext.from_torch_distributed()
