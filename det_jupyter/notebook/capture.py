@@ -111,10 +111,10 @@ def find_entrypoint_problem(
     """
     if entrypoint not in namespace:
         here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
-        defined = f"defined here: {', '.join(here)}" if here else "it defines none yet"
+        known = "classes and functions defined here: " + ", ".join(here)
         return (
-            f"entrypoint: {entrypoint!r} is not defined in this notebook; "
-            f"run the cell that defines it (trials and functions {defined})"
+            f"entrypoint: {entrypoint!r} is not defined in this notebook; run the cell that "
+            f"defines it ({known if here else 'it defines no class or function yet'})"
         )
     value = namespace[entrypoint]
     if not isinstance(value, (type, FunctionType)):

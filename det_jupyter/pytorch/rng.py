@@ -4,15 +4,13 @@ Every rank is seeded with the trial's seed before the trial is built, so that al
 weights and draw the same splits. Then the other ranks take seeds of their own: with the same
 stream everywhere, dropout would cut the same units out of every rank's batch.
 
-The order of the data is not drawn from these generators at all (see data.py), so it depends
+The order of the data is not drawn from these generators at all (see data/order.py), so it depends
 neither on what the user's code draws nor on how many workers load it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy
@@ -92,29 +90,3 @@ def set_states(states: RngStates, device: torch.device = _CPU) -> None:
     torch.set_rng_state(states["torch"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
-
-
-class RngStream:
-    """Generator states of its own, swapped in for as long as a block draws from them."""
-
-    def __init__(self, seed: int) -> None:
-        with _states_kept():
-            seed_cpu(seed)
-            self._states = get_states()
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Let the block draw from this stream; the global generators notice nothing."""
-        with _states_kept():
-            set_states(self._states)
-            yield
-            self._states = get_states()
-
-
-@contextmanager
-def _states_kept() -> Iterator[None]:
-    states = get_states()
-    try:
-        yield
-    finally:
-        set_states(states)

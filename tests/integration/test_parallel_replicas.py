@@ -223,3 +223,46 @@ def many_buckets(distributed: DistributedContext) -> Any:
 def test_powersgd_exchanges_many_buckets_in_the_same_order_on_all_ranks(run: RankRunner) -> None:
     one, other = run(many_buckets, 2)
     assert same_bits(one, other)
+
+
+class Sometimes(nn.Module):
+    """Uses one of its layers only for some records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.always, self.sometimes = (nn.Linear(12, 2, dtype=torch.float64) for _ in range(2))
+
+    def forward(self, inputs: torch.Tensor, is_used: bool) -> torch.Tensor:
+        outputs: torch.Tensor = self.always(inputs)
+        return outputs + self.sometimes(inputs) if is_used else outputs
+
+
+def with_unused(distributed: DistributedContext) -> Any:
+    """Train batches in which no rank, one rank or each uses the layer; return the gradients."""
+    model = parallel.parallelize(
+        Sometimes(), CPU, distributed, ParallelOptions(), find_unused_parameters=True
+    )
+    found = []
+    for batch in range(3):
+        mine = records(batch, torch.float64).chunk(distributed.size)[distributed.rank]
+        model(mine, distributed.rank < batch).square().mean().backward()
+        found.append(parallel.gradients(model))
+        model.zero_grad()
+    return found
+
+
+def test_parameters_may_be_unused_by_some_ranks_or_all(run: RankRunner) -> None:
+    one, other = run(with_unused, 2)
+    assert [sorted(gradients) for gradients in one] == [
+        ["always.bias", "always.weight"],
+        *[["always.bias", "always.weight", "sometimes.bias", "sometimes.weight"]] * 2,
+    ]
+    assert all(same_bits(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+    expected = Sometimes()
+    (used, unused) = records(1, torch.float64).chunk(2)
+    (
+        (expected(used, True).square().mean() + expected(unused, False).square().mean()) / 2
+    ).backward()
+    for name, value in parallel.gradients(expected).items():
+        torch.testing.assert_close(one[1][name], value, rtol=1e-12, atol=1e-12)

@@ -13,6 +13,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
+from det_jupyter.pytorch.precision import Precision
 from tests.integration.parallel_ranks import RankRunner, rank_runner
 from tests.integration.parallel_samples import CPU, Blocks, Run, alone, make, records, same_bits
 
@@ -161,3 +162,22 @@ def test_one_rank_ignores_sharding_and_says_so() -> None:
     with pytest.warns(UserWarning, match=r"optimizations.sharding: fsdp is ignored with one rank"):
         model = make(alone(), sharding="fsdp")
     assert not parallel.is_sharded(model)
+
+
+def overflowed(distributed: DistributedContext) -> Any:
+    """Step with a gradient that overflowed in the last rank's part alone."""
+    precision = Precision(CPU, torch.float16)
+    trained = Run(distributed, sharding="fsdp")
+    before = trained.weights()
+    precision.scale(trained.model(records(0)).square().mean()).backward()
+    own: Any = parallel.unwrap(trained.model)
+    if distributed.rank == distributed.size - 1:
+        own.blocks[0][0].weight.grad.to_local().fill_(torch.inf)
+    precision.unscale(trained.optimizer)
+    precision.step(trained.optimizer)
+    precision.update()
+    return [same_bits(before, trained.weights()), float(precision.scale(torch.ones(())))]
+
+
+def test_all_ranks_skip_a_step_that_overflowed_on_one(run: RankRunner) -> None:
+    assert run(overflowed, 2) == [[True, 32768.0]] * 2

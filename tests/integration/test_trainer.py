@@ -68,7 +68,7 @@ def fit(folder: Path, trial_class: type[Tiny] = Tiny, **arguments: Any) -> tuple
         return trial, context.core.sink.records
 
 
-def steps_of(records: list[Any], kind: type, group: str = "") -> list[int]:
+def steps_of(records: list[Any], kind: type[Any], group: str = "") -> list[int]:
     return [
         record.steps_completed
         for record in records

@@ -66,7 +66,7 @@ def test_an_unknown_name_is_answered_with_what_could_be_meant() -> None:
     (problem,) = find_class_problems("plane", here)
     assert problem == (
         "entrypoint: 'plane' is not defined in this notebook; run the cell that defines it "
-        "(trials and functions defined here: plain)"
+        "(classes and functions defined here: plain)"
     )
 
 

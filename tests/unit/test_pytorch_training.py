@@ -18,7 +18,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import Batch, Epoch, LRScheduler, TrainUnit
 from det_jupyter.pytorch.agreement import Agreement, Verdict
 from det_jupyter.pytorch.position import Position
-from det_jupyter.pytorch.rng import RngStream, get_states, seed_everything, set_states
+from det_jupyter.pytorch.rng import get_states, seed_everything, set_states
 from det_jupyter.pytorch.rules import Rules
 from det_jupyter.pytorch.schedule import Schedule, as_period, is_due, next_due, training_units
 
@@ -269,20 +269,3 @@ def test_restored_generators_draw_the_same_again() -> None:
     expected = [draw() for _ in range(3)] + [float(numpy.random.normal())]
     set_states(states)
     assert [draw() for _ in range(3)] + [float(numpy.random.normal())] == expected
-
-
-def test_a_stream_of_its_own_disturbs_nobody() -> None:
-    seed_everything(1)
-    expected = [draw(), draw()]
-    seed_everything(1)
-    stream = RngStream(9)
-    got = [draw()]
-    with stream.in_use():
-        first = draw()
-    got.append(draw())
-    with stream.in_use():
-        second = draw()
-    assert got == expected
-    other = RngStream(9)
-    with other.in_use():
-        assert [draw(), draw()] == [first, second]

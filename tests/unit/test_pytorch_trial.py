@@ -245,7 +245,8 @@ def test_sums_stay_sums_where_the_trial_wants_them() -> None:
 )
 def test_a_rank_counts_by_its_records(share: Share, gradient: float) -> None:
     made = context()
-    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
     made.distributed.size = 2
     made.begin_batch(0, share)
     made.backward(model(torch.ones(1, 1)).sum())
@@ -256,7 +257,8 @@ def test_a_rank_counts_by_its_records(share: Share, gradient: float) -> None:
 
 def test_what_clips_may_return_nothing_but_has_to_be_a_function() -> None:
     made = context()
-    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
     sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
     made.begin_batch(0, Share(1, 1))
     before = model.weight.item()
@@ -276,7 +278,8 @@ def test_what_clips_may_return_nothing_but_has_to_be_a_function() -> None:
 def test_scaled_gradients_are_clipped_at_their_own_size_and_the_scale_is_kept() -> None:
     made = context()
     made.experimental.use_amp()
-    model = made.wrap_model(nn.Linear(1, 1, bias=False))
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
     first, second = (
         made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.0)) for _ in range(2)
     )

@@ -140,7 +140,7 @@ def test_an_error_in_a_loaders_worker_is_told_as_if_it_were_raised_here(
     assert explanation.error == "ValueError: no such x"
     assert explanation.where == "Cell In[3], line 9, in outer"
     assert "  Cell In[3], line 3, in inner\n    return 1 / x\n" in explanation.traceback
-    assert "det_jupyter/pytorch/data.py" not in explanation.traceback
+    assert "det_jupyter/pytorch/data/" not in explanation.traceback
 
 
 def test_an_error_without_words_is_its_name() -> None:
