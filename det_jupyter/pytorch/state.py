@@ -2,7 +2,7 @@
 
     state_dict.pt   format, steps_completed, size (ranks), in_window
                     models, optimizers, lr_schedulers, scaler, callbacks, parts: of all ranks
-                    rng_states, gradients, exchanges, reducers, rank_parts: one for each rank
+                    rng_states, gradients, exchanges, reducers: one for each rank
                     validation_due: the validation after the last batch is still to come
                     arrays: what of it was numpy's
 
@@ -53,13 +53,11 @@ class Parts:
         context: Holds what was wrapped.
         callbacks: The trial's.
         shared: By name, what has the same state on all ranks; the chief's is saved.
-        per_rank: By name, what has a state on each rank, which only as many ranks get back.
     """
 
     context: PyTorchTrialContext
     callbacks: Callbacks
     shared: Mapping[str, Stateful] = field(default_factory=dict)
-    per_rank: Mapping[str, Stateful] = field(default_factory=dict)
 
 
 def collect_state(parts: Parts, *, steps_completed: int, in_window: bool) -> dict[str, Any]:
@@ -75,7 +73,6 @@ def collect_state(parts: Parts, *, steps_completed: int, in_window: bool) -> dic
         "gradients": [parallel.gradients(m) for m in context.models] if in_window else None,
         "exchanges": parallel.rank_state(context.models),
         "reducers": context.reducers.state(),
-        "rank_parts": {name: part.state() for name, part in parts.per_rank.items()},
     }
     ranks = context.distributed.gather(own)
     if ranks is None:
@@ -181,13 +178,14 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
     if context.scaler is not None and state["scaler"]:  # one that is switched off has no state
         context.scaler.load_state_dict(state["scaler"])
     parts.callbacks.load_state_dict(state["callbacks"])
-    _restore_parts(parts.shared, state["parts"])
-    _restore_rank(parts, state)
+    for name, part in parts.shared.items():
+        if name in state["parts"]:
+            part.restore(state["parts"][name])
+    _restore_rank(context, state)
 
 
-def _restore_rank(parts: Parts, state: dict[str, Any]) -> None:
+def _restore_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> None:
     """Load what each rank has of its own."""
-    context = parts.context
     rank, size = context.distributed.rank, context.distributed.size
     is_same_size = state["size"] == size
     if state["in_window"]:
@@ -200,13 +198,6 @@ def _restore_rank(parts: Parts, state: dict[str, Any]) -> None:
     context.reducers.restore(state["reducers"], rank, size)
     if is_same_size:
         parallel.load_rank_state(context.models, state["exchanges"][rank])
-        _restore_parts(parts.per_rank, state["rank_parts"][rank])
-
-
-def _restore_parts(parts: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
-    for name, part in parts.items():
-        if name in states:
-            part.restore(states[name])
 
 
 def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed: int) -> None:

@@ -77,7 +77,6 @@ def build(seed: int, *, remembered: dict[str, Any] | None = None, count: int = 0
         context=context,
         callbacks=Callbacks({"memory": Remembers(remembered or {})}),
         shared={"tuner": Counts(count)},
-        per_rank={"reducers": Counts(count)},
     )
 
 
@@ -125,7 +124,6 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
         save(parts, tmp_path / name, steps=7)
     assert compare(tmp_path / "one", tmp_path / "other") == []
     assert [part.count for part in resumed.shared.values()] == [5]  # type: ignore[attr-defined]  # Counts
-    assert [part.count for part in resumed.per_rank.values()] == [5]  # type: ignore[attr-defined]  # Counts
 
 
 def test_training_after_a_snapshot_does_not_change_it() -> None:
@@ -314,7 +312,7 @@ def test_gradients_of_a_window_keep_their_sum_on_fewer_ranks(tmp_path: Path) -> 
     parts.context.models[0](torch.ones(2, 3)).sum().backward()
     save(parts, tmp_path, in_window=True)
     state = read_state(tmp_path)
-    for name in ("gradients", "rng_states", "exchanges", "reducers", "rank_parts"):
+    for name in ("gradients", "rng_states", "exchanges", "reducers"):
         state[name] = state[name] * 2  # as if two ranks had saved the same
     state["size"] = 2
     expected = state["gradients"][0][0]["3.weight"]
@@ -323,4 +321,3 @@ def test_gradients_of_a_window_keep_their_sum_on_fewer_ranks(tmp_path: Path) -> 
     restored = other.context.models[0].get_parameter("3.weight").grad
     assert restored is not None
     assert torch.allclose(restored, expected)
-    assert other.per_rank["reducers"].state() == {"count": 0}  # it belonged to other ranks
