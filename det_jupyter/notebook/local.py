@@ -19,7 +19,7 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
 
     Hyperparameters that are ranges are drawn.
 
-    The master is not asked for anything; breakpoints and `%debug` work as in any cell.
+    Nothing is submitted; breakpoints and `%debug` work as in any cell.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration or the entrypoint.

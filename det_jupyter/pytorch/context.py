@@ -155,6 +155,14 @@ class PyTorchTrialContext(TrialFacts):
             raise TypeError(
                 f"wrap_optimizer: got {type(optimizer).__name__}, expected a torch.optim.Optimizer"
             )
+        trained = {id(parameter) for model in self.models for parameter in model.parameters()}
+        if not all(id(parameter) in trained for parameter in _parameters(optimizer)):
+            raise ConfigError(
+                [
+                    "wrap_optimizer: it has parameters of no wrapped model, expected those of "
+                    "what wrap_model returned; wrap the model first, then make the optimizer"
+                ]
+            )
         if backward_passes_per_step < 1:
             raise ConfigError(
                 [

@@ -126,8 +126,6 @@ class Loop:
         self._after_batch: list[Callable[[Share], None]] = []  # what wants to know of each batch
         if self._timings is not None:
             self._time(self._timings)
-        if self._tuner is not None:
-            self._after_batch.append(self._tune)
         if context.profiler is not None:
             self._after_batch.append(lambda share: context.profiler.step())
 
@@ -210,6 +208,8 @@ class Loop:
         if self._timings is not None:
             batches = self._timings.over(stream, self.steps_completed)
         to_device = self.context.to_device if self.context.moves_batches else _as_it_is
+        if self._tuner is not None and self._tuner.decision is None:
+            self._after_batch.append(self._tune)
         event = self._next_event()
         with self.context.profiler or nullcontext():
             for host_batch, share in batches:

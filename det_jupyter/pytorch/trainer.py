@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter import core
+from det_jupyter.blobs import BlobStore
 from det_jupyter.config import ExperimentConfig, Length, parse_config
 from det_jupyter.config.sections import Profiling
 from det_jupyter.errors import ConfigError
@@ -185,6 +186,8 @@ class Trainer:
             seed=seed,
             experiment_id=info.experiment_id if info else None,
             trial_id=info.trial_id if info else None,
+            capsule=info.plan.capsule if info else None,
+            blobs=BlobStore(info.data_dir / "blobs") if info else None,
         )
 
 

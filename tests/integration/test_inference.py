@@ -184,6 +184,39 @@ def infer_or_die():
     assert list(root.glob(".part-*")) == []  # nothing is left of what was killed
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_chief_that_dies_while_it_saves_leaves_the_older_checkpoint(
+    lab: Lab, moment: str
+) -> None:
+    source = (
+        INFERENCE
+        + f"""
+def infer_and_die():
+    import os, signal
+    from det_jupyter.storage.local import LocalDraft
+    commit, saved = LocalDraft.commit, []
+    def dying(draft):
+        saved.append(draft)
+        if len(saved) == 3 and "{moment}" == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(draft)
+        if len(saved) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+    LocalDraft.commit = dying
+    infer()
+"""
+    )
+    gang = lab.start(source, config() | {"entrypoint": "infer_and_die"}, ranks=2)
+    assert -9 in gang.wait()
+    latest = gang.last_checkpoint()
+    assert latest.steps_completed == 8
+    assert records_in(latest) == list(range(24))
+    last = start(lab, pause_s=0.0, after=latest)
+    last.ended()
+    assert records_in(outputs_of(last)) == list(range(100))
+    assert last.validations()[-1].metrics["order"] == list(range(100))
+
+
 def test_no_more_batches_than_asked(lab: Lab) -> None:
     source = (
         INFERENCE
