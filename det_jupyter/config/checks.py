@@ -219,8 +219,6 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(size, Mapping):
         return  # drawn later; the trial's context checks the drawn value
     if size is None:
-        if slots > 1:
-            yield f"{path}: missing; give the batch size of all slots together"
         for where, length in _lengths(document):
             counted = length.unit == "epochs" and document.get("records_per_epoch")
             if length.unit == "records" or counted:

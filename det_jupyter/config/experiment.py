@@ -54,7 +54,7 @@ class ExperimentConfig(Section):
     labels: Annotated[list[Text], AfterValidator(_each_once)] = []
     """Words to find the experiment by."""
     entrypoint: Annotated[str, BeforeValidator(identifier), WithJsonSchema({"type": "string"})]
-    """Name of the trial class, as the notebook has it."""
+    """Name of the trial class, or of a function, as the notebook has it."""
     hyperparameters: dict[str, Any] = {}
     """Constants, and ranges that a search draws from; global_batch_size counts all slots."""
     searcher: Searcher

@@ -12,7 +12,6 @@ from det_jupyter.config.sections import DEVICE_KINDS
 
 _NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
 _NO_CLUSTER = "ignored: there is no cluster manager here"
-_NOT_RECORDED = "not in this version: nothing is recorded"
 NO_MEANING = {
     "workspace": "ignored: there are no workspaces here; use labels",
     "project": "ignored: there are no projects here; use labels",
@@ -43,10 +42,8 @@ NO_MEANING = {
     "optimizations.grad_updates_size_file": "ignored: it was for debugging Horovod",
 }
 NOT_YET = {
-    "profiling.enabled": _NOT_RECORDED,
-    "profiling.begin_on_batch": _NOT_RECORDED,
-    "profiling.end_after_batch": _NOT_RECORDED,
-    "profiling.sync_timings": _NOT_RECORDED,
+    "profiling.enabled": "timings are recorded, for trial.timings(); system metrics are not in "
+    "this version",
     "retention_policy": "not in this version: logs are kept with their experiment",
 }
 NO_EFFECT = NO_MEANING | NOT_YET

@@ -27,7 +27,7 @@ _EXPECTED = {
     "string_type": "text",
 }
 _HINTS = {
-    "entrypoint": "; name the class of your trial",
+    "entrypoint": "; name the class of your trial, or a function",
     "searcher": "; for one trial: {name: single, metric: ..., max_length: {epochs: 1}}",
     "searcher.name": f"; expected one of {', '.join(SEARCHERS)}",
     "searcher.metric": "; name the validation metric to judge by",

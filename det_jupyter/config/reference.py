@@ -40,7 +40,7 @@ _BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
 _LARGE = 10**6
 _AMOUNT = "Amount of training."
 _FREE_TYPES = {
-    "entrypoint": "name of a class",
+    "entrypoint": "name of a class or function",
     "resources.shm_size": "bytes or text",
     "environment.image": "text or mapping",
     "environment.environment_variables": "list of NAME=value",

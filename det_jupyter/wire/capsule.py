@@ -18,7 +18,7 @@ class Capsule(Wire):
     """A trial taken out of a notebook: digests of blobs, and what a person wants to know of them.
 
     Args:
-        entrypoint: Name of the class, as the configuration gives it.
+        entrypoint: Name of the class or function, as the configuration gives it.
         payload: Blob with the pickle stream (protocol 5, cloudpickle by value).
         buffers: Blobs with the stream's out-of-band buffers, in order.
         sources: Blob with JSON `{filename: {"label": "Cell In[5]", "source": "..."}}`.

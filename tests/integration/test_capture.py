@@ -229,7 +229,7 @@ def test_an_undefined_entrypoint_is_refused_with_the_classes_there_are(notebook:
         notebook.capture("DogsTrial")
     assert refused.value.problems == [
         "entrypoint: 'DogsTrial' is not defined in this notebook; "
-        "run the cell that defines it (classes defined here: CatsTrial)"
+        "run the cell that defines it (classes and functions defined here: CatsTrial)"
     ]
 
 

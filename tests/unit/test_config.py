@@ -105,19 +105,19 @@ def test_all_problems_are_told_at_once() -> None:
         ({"max_restarts": True}, "max_restarts: got True, expected a number"),
         ({"max_restarts": 1.5}, "max_restarts: got 1.5, expected a whole number"),
         ({"entrypoint": "model:Trial"},
-         "entrypoint: got 'model:Trial', expected the name of a class defined in the notebook, "
+         "entrypoint: got 'model:Trial', expected the name of a class or function of the notebook, "
          "such as MyTrial; import it in the notebook (from model import Trial) and write Trial"),
         ({"entrypoint": "python3 train.py"},
-         "entrypoint: got 'python3 train.py', expected the name of a class defined in the "
-         "notebook, such as MyTrial; commands are not run here: make the script's training a "
-         "PyTorchTrial class"),
+         "entrypoint: got 'python3 train.py', expected the name of a class or function of the "
+         "notebook, such as MyTrial; commands are not run here: make the script a PyTorchTrial "
+         "class or a function"),
         ({"entrypoint": ["python3", "train.py"]},
-         "entrypoint: got ['python3', 'train.py'], expected the name of a class defined in the "
-         "notebook, such as MyTrial; commands are not run here: make the script's training a "
-         "PyTorchTrial class"),
+         "entrypoint: got ['python3', 'train.py'], expected the name of a class or function of "
+         "the notebook, such as MyTrial; commands are not run here: make the script a PyTorchTrial "
+         "class or a function"),
         ({"entrypoint": "my-trial"},
-         "entrypoint: got 'my-trial', expected the name of a class defined in the notebook, such "
-         "as MyTrial"),
+         "entrypoint: got 'my-trial', expected the name of a class or function of the notebook, "
+         "such as MyTrial"),
         ({"environment": {"environment_variables": {"gpu": ["A=1"]}}},
          "environment.environment_variables: got {'gpu': ['A=1']}, expected a list, or lists by "
          "cpu, cuda and rocm, not gpu"),
@@ -175,8 +175,6 @@ def test_all_problems_are_told_at_once() -> None:
         ({"data": {"x": float("nan")}}, "data.x: got nan, expected a finite number"),
         ({"checkpoint_storage": {"host_path": "ckpt"}},
          "checkpoint_storage.host_path: got 'ckpt', expected an absolute path"),
-        ({"resources": {"slots_per_trial": 2}},
-         "hyperparameters.global_batch_size: missing; give the batch size of all slots together"),
     ],
 )  # fmt: skip
 def test_a_problem_names_its_place_what_was_given_and_what_is_needed(

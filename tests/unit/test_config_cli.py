@@ -53,7 +53,7 @@ def test_problems_are_told_with_their_lines(
     )
     assert main(["check", str(tmp_path / "a.yaml")]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "entrypoint: missing; name the class of your trial",
+        "entrypoint: missing; name the class of your trial, or a function",
         "line 1: searcher.max_length: missing; say how long to train, such as {epochs: 6}",
         "line 1: searcher.max_trials: missing; say how many trials there shall be",
         "line 1: searcher.metric: missing; name the validation metric to judge by",

@@ -227,6 +227,19 @@ def test_a_processor_knows_its_place_and_its_device(tmp_path: Path) -> None:
     assert metadata["sources"] == ["checkpoint 1234-abcd", "model digits/3"]
 
 
+def test_a_processor_has_a_folder_for_tensorboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    class Drawing(Writing):
+        def on_finish(self) -> None:
+            (self.context.get_tensorboard_path() / "drawn").touch()
+
+    infer(tmp_path / "checkpoints", Drawing)
+    assert (tmp_path / "tensorboard" / "drawn").exists()
+
+
 def test_results_of_a_checkpoint_that_is_gone_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError):
         output_files(tmp_path / "gone")

@@ -132,9 +132,11 @@ def test_an_entrypoint_that_is_not_there_names_those_that_are() -> None:
     (problem,) = find_class_problems("Cat", {"__name__": "__main__", "x": 1})
     assert problem == (
         "entrypoint: 'Cat' is not defined in this notebook; "
-        "run the cell that defines it (it defines no class yet)"
+        "run the cell that defines it (it defines no class or function yet)"
     )
-    assert find_class_problems("x", {"x": 1}) == ["entrypoint: 'x' is a int, expected a class"]
+    assert find_class_problems("x", {"x": 1}) == [
+        "entrypoint: 'x' is a int, expected a class or a function"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from det_jupyter import core
-from det_jupyter.paths import data_dir
+from det_jupyter.pytorch.context import tensorboard_folder
 from det_jupyter.pytorch.data import to_device
 from det_jupyter.pytorch.experimental.tallies import Tallies
 from det_jupyter.pytorch.metric_reducer import MetricReducer
+from det_jupyter.pytorch.tensorboard import TensorBoard
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -103,13 +104,13 @@ class TorchBatchProcessorContext:
         self.sources.append(f"model {name}")
 
     def get_tensorboard_path(self) -> Path:
-        """Return a folder for TensorBoard's files, of this rank alone; made if it is not there."""
+        """Return this rank's folder for TensorBoard's files, where a trial has its own too."""
         info = self._core.info
-        root = info.data_dir if info else data_dir()
-        place = f"trial-{info.trial_id}" if info else "scripts"
-        folder = root / "tensorboard" / place / f"rank_{self.distributed.rank}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        if info is None:
+            folder = Path("tensorboard")
+        else:
+            folder = tensorboard_folder(info.data_dir, info.experiment_id, info.trial_id)
+        return TensorBoard(folder, self.distributed.rank).path
 
     def _warn_unmovable(self, kind: type) -> None:
         if kind not in self._unmovable:
