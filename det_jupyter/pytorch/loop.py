@@ -318,8 +318,9 @@ class Loop:
             is_due = self._schedule.validates_at(steps)
             if self._schedule.saves_at(steps):
                 self._save(validation_due=is_due)
+                if is_due:
+                    self._saver.finish()  # it has to be there if the validation fails
             if is_due:
-                self._saver.finish()  # the checkpoint has to be there if the validation fails
                 self._validate()
         verdict = self._agreement.exchange(
             steps,

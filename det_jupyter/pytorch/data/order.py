@@ -38,6 +38,7 @@ T = TypeVar("T")
 # batches of them) at once.
 _INDICES_PER_SWAP = 4096
 _BATCHES_PER_SWAP = 64
+_BATCHES_PER_SPLIT = 64
 
 # These keep nothing from one pass to the next, unless a generator of their own does.
 _STATELESS = (SequentialSampler, RandomSampler, WeightedRandomSampler, SubsetRandomSampler)
@@ -182,13 +183,27 @@ def tell_epoch(source: object, pass_idx: int) -> None:
 def _cut(
     indices: torch.Tensor | range, division: Division, step: int, jump: int, *, drop_last: bool
 ) -> Iterator[Part]:
-    total, length = division.total, len(indices)
-    for offset in range(jump * total, length, total):
-        rows = min(total, length - offset)
-        if rows < total and drop_last:
-            return
-        begin, end, share = division.rows(rows)
-        yield Part(indices[offset + begin : offset + end], share, step + offset // total, begin)
+    total = division.total
+    end_step = step + len(indices) // total
+    batches = _split(indices, total, jump)
+    begin, end, share = division.rows(total)
+    is_whole = share.records == total  # cutting a tensor costs as much as all the rest does here
+    for index, rows in zip(range(step + jump, end_step), batches, strict=False):
+        yield Part(rows if is_whole else rows[begin:end], share, index, begin)
+    for rows in () if drop_last else batches:  # what is left is a short one
+        begin, end, share = division.rows(len(rows))
+        yield Part(rows[begin:end], share, end_step, begin)
+
+
+def _split(indices: torch.Tensor | range, size: int, jump: int) -> Iterator[torch.Tensor | range]:
+    """Yield all indices, so many at a time, from some batch on."""
+    if isinstance(indices, range):
+        for offset in range(jump * size, len(indices), size):
+            yield indices[offset : offset + size]
+        return
+    # One by one is slow, all at once too much for one moment.
+    for offset in range(jump * size, len(indices), size * _BATCHES_PER_SPLIT):
+        yield from indices[offset : offset + size * _BATCHES_PER_SPLIT].split(size)
 
 
 def _cut_drawn(
