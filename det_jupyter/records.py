@@ -178,7 +178,7 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, dict):
         return {json_ready(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [json_ready(item) for item in value]
+        return [item if type(item) is int else json_ready(item) for item in value]
     return value
 
 

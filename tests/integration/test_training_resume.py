@@ -147,7 +147,7 @@ def test_a_pause_inside_an_aggregation_window_loses_no_gradient(lab: Lab) -> Non
 def test_a_resumed_run_reports_the_rest_and_nothing_twice(lab: Lab) -> None:
     first = lab.start(RESTLESS, config(pause_s=0.05))
     pause(first, after=12)
-    at = first.ended().steps_completed
+    first.ended()
     second = lab.start(RESTLESS, config(), checkpoint=first.last_checkpoint())
     second.ended()
     both = [*first.of(MetricsReported), *second.of(MetricsReported)]
@@ -155,7 +155,7 @@ def test_a_resumed_run_reports_the_rest_and_nothing_twice(lab: Lab) -> None:
     assert steps == [15, 30, 45, 50]
     assert steps == sorted(set(steps))
     training = [r.steps_completed for r in both if r.group == "training"]
-    assert training == sorted({10, 15, 20, 30, 40, 45, 50, at})
+    assert training == [10, 15, 20, 30, 40, 45, 50]  # and none for the pause
     assert second.of(CheckpointSaved)[-1].steps_completed == 50
 
 

@@ -55,20 +55,25 @@ def to_device(data: Any, device: torch.device, warn: Callable[[type], None] | No
         warn: Told the type of what cannot be moved and stays where it is; by default a Python
             warning says so.
     """
-    if isinstance(data, torch.Tensor):  # `to` costs 1 us even if there is nothing to do
+    kind = type(data)
+    if kind is torch.Tensor:  # `to` costs 1 us even if there is nothing to do
         return data if data.device == device else data.to(device, non_blocking=True)
+    if kind is list:
+        return [to_device(item, device, warn) for item in data]
+    if isinstance(data, torch.Tensor):
+        return data.to(device, non_blocking=True)
     if callable(getattr(data, "to", None)):  # first: it may be a mapping or a tuple as well
         return data.to(device)
     if isinstance(data, dict):
         return {name: to_device(item, device, warn) for name, item in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(to_device(item, device, warn) for item in data))
+        return kind(*(to_device(item, device, warn) for item in data))
     if isinstance(data, (list, tuple)):
-        return type(data)(to_device(item, device, warn) for item in data)
+        return kind(to_device(item, device, warn) for item in data)
     if isinstance(data, numpy.ndarray) and data.dtype.kind in "fciub":
         return torch.from_numpy(data).to(device, non_blocking=True)
     if not isinstance(data, (str, int, float)):
-        (warn or _warn)(type(data))
+        (warn or _warn)(kind)
     return data
 
 
