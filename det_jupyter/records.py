@@ -10,11 +10,12 @@ Numbers that JSON has no word for are written as the strings "NaN", "Infinity" a
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field, fields
+from math import isfinite, isnan
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
+from pydantic_core import PydanticSerializationError, to_json
 
 Metrics = dict[str, Any]  # names to numbers (or other JSON values); NaN as the string "NaN"
 
@@ -165,20 +166,21 @@ Record = Annotated[
     Field(discriminator="kind"),
 ]
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def json_ready(value: Any) -> Any:
     """Return `value` with non-finite floats as their names, and text that UTF-8 can carry."""
     if isinstance(value, float):
-        if math.isnan(value):
+        if isnan(value):
             return "NaN"
-        return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+        return value if isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()  # a lone surrogate is no UTF-8
     if isinstance(value, dict):
         return {json_ready(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [item if type(item) is int else json_ready(item) for item in value]
+        return [json_ready(item) for item in value]
     return value
 
 
@@ -199,13 +201,21 @@ def to_finite(value: Any) -> float | None:
     [0.5, 0.5, None, None, None, None, None]
     """
     number = to_number(value)
-    return number if number is not None and math.isfinite(number) else None
+    return number if number is not None and isfinite(number) else None
 
 
 def to_line(record: Record) -> str:
-    """Return the record as one line of JSON, line end included."""
+    """Return the record as one line of JSON, line end included, in ASCII."""
+    if isinstance(record, (BatchMetrics, BatchTimings)):  # long lists of numbers
+        try:
+            line = to_json(record, inf_nan_mode="strings")
+        except PydanticSerializationError:
+            pass  # it has text that is no UTF-8
+        else:
+            if line.isascii():
+                return line.decode() + "\n"
     data = {f.name: json_ready(getattr(record, f.name)) for f in fields(record)}
-    return json.dumps(data, separators=(",", ":")) + "\n"
+    return _ENCODER.encode(data) + "\n"
 
 
 def parse_line(line: str | bytes) -> Record:

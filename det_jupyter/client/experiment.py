@@ -12,7 +12,8 @@ from det_jupyter.client.ranking import ranked, row_of, sortable
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.steering import SteeredExperiment
 from det_jupyter.client.trial import Trial
-from det_jupyter.client.verify import Verification, plan_trying, verify
+from det_jupyter.client.verification import Verification
+from det_jupyter.client.verify import plan_trying, verify
 from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.wire import (
     ContinueTrial,
@@ -210,8 +211,8 @@ class Experiment(SteeredExperiment):
 
         Its code and configuration are submitted twice, as two experiments with the same seed. One
         trains straight through; the other is paused after one batch, killed after another, and
-        goes on each time. Every bit of their last checkpoints is compared. If nothing differs,
-        both are deleted.
+        goes on each time. Every bit of their last checkpoints is compared. Both are deleted,
+        unless something differs.
 
         Args:
             trial: Whose hyperparameters are used; by default the best one's, or the first's.
@@ -222,16 +223,20 @@ class Experiment(SteeredExperiment):
             keep: Do not delete them.
 
         Raises:
-            ConfigError: It cannot be tried so.
+            ConfigError: It cannot be tried so; that of a function cannot at all.
             RankFailed: One of the two ended with an error.
-            WaitTimeout: They took too long; both are killed.
+            WaitTimeout: They took too long.
         """
         view = self.view
         chosen = trial.view if trial is not None else next(iter(ranked(view)), None)
         if chosen is None:
             raise NotFound(f"experiment {self.id} has no trial yet")
         trying = plan_trying(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
-        return verify(self._client, view, trying, self._handle, timeout_s=timeout_s, keep=keep)
+        return verify(self._client, view, trying, self._plain, timeout_s=timeout_s, keep=keep)
+
+    def _plain(self, experiment_id: int) -> Experiment:
+        """Return a handle that shows nothing, and that an interrupt reaches, in notebooks too."""
+        return Experiment(self._client, experiment_id)
 
     def _outcome(self, view: ExperimentView, timeout_s: float | None) -> State:
         if view.state is State.ERROR:

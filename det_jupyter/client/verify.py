@@ -11,30 +11,29 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from html import escape
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from det_jupyter.client.client import Client
-from det_jupyter.errors import CheckpointError, ConfigError, Conflict
-from det_jupyter.wire import CheckpointView, CreateExperiment, ExperimentView, TrialView
+from det_jupyter.client.verification import Verification
+from det_jupyter.errors import (
+    CheckpointError,
+    ConfigError,
+    Conflict,
+    DetError,
+    NotFound,
+    RankFailed,
+    WaitTimeout,
+)
+from det_jupyter.wire import CheckpointView, CreateExperiment, ExperimentView, State, TrialView
 
 _VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/interruptions.py
 _COMPARE = "det_jupyter.pytorch.compare"
-_DONE = {"pause": "paused", "kill": "killed"}
-_SHOWN = 5
-_CAUSES = (
-    "GPU kernels without a deterministic variant: call torch.use_deterministic_algorithms(True) "
-    "in the trial and add CUBLAS_WORKSPACE_CONFIG=:4096:8 to "
-    "environment.environment_variables; torch then names the kernel if there is none",
-    "a random generator of the trial's own: seed it from context.get_trial_seed() and keep its "
-    "state in a callback's state_dict",
-    "state that lives outside of models, optimizers, schedulers and callbacks: keep it in a "
-    "callback's state_dict",
-    "code that depends on the time, on the order of a set or of files, or on how long it has run",
-)
+_END_S = 30.0  # for a killed experiment to end, and for a deletion
+_POLL_S = 0.1
 
 
 class Watched(Protocol):
@@ -54,59 +53,6 @@ class Watched(Protocol):
 
     def delete(self) -> None:
         """Delete it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """What came out; prints as a sentence.
-
-    Attributes:
-        interruptions: What happened to the interrupted run, such as ("pause", 7), in order.
-        steps_completed: Batches that both were trained.
-        tensors: How many were compared.
-        differences: Name and problem of each, in the checkpoint's order; the first tells most.
-        straight_id, interrupted_id: The experiments, which are deleted if all is well.
-    """
-
-    interruptions: tuple[tuple[str, int], ...]
-    steps_completed: int
-    tensors: int
-    differences: tuple[tuple[str, str], ...] = field(repr=False)
-    straight_id: int
-    interrupted_id: int
-
-    @property
-    def is_identical(self) -> bool:
-        """Whether the interruptions changed nothing, bit for bit."""
-        return not self.differences
-
-    def __bool__(self) -> bool:
-        return self.is_identical
-
-    def __repr__(self) -> str:
-        return "\n".join(self._lines(lambda text: text))
-
-    def _repr_html_(self) -> str:
-        head, *rest = self._lines(escape)
-        mark = "✓" if self.is_identical else "✗"
-        return f"<div>{mark} <b>{head}</b><pre>{chr(10).join(rest)}</pre></div>"
-
-    def _lines(self, shown: Callable[[str], str]) -> list[str]:
-        what = ", ".join(f"{steps} ({_DONE[kind]})" for kind, steps in self.interruptions)
-        after = f"interrupted after batch {what}"
-        if self.is_identical:
-            end = f"{self.tensors} tensors at batch {self.steps_completed}"
-            return [shown(f"identical: {end}, {after}")]
-        name, problem = self.differences[0]
-        lines = [f"differs first in {name}: {problem}"]
-        lines.append(
-            f"{after}; {len(self.differences)} values differ at batch {self.steps_completed} "
-            f"(experiments {self.straight_id} and {self.interrupted_id} are kept)"
-        )
-        lines += [f"  {name}: {problem}" for name, problem in self.differences[1:_SHOWN]]
-        lines.append("What may be the cause:")
-        lines += [f"  • {cause}" for cause in _CAUSES]
-        return [shown(line) for line in lines]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +77,7 @@ def plan_trying(
     Raises:
         ConfigError: It cannot be tried so.
     """
+    _check_class(view)
     max_length = {"batches": batches} if batches else view.config["searcher"].get("max_length")
     end = batches or (max_length or {}).get("batches") or trial.steps_completed
     if not max_length or not end:
@@ -152,6 +99,20 @@ def plan_trying(
         raise ConfigError(problems)
     by_batch = tuple(sorted(planned, key=lambda item: item[1]))
     return Trying(hparams=trial.hparams, max_length=max_length, interruptions=by_batch)
+
+
+def _check_class(view: ExperimentView) -> None:
+    """Refuse a function: its loop is its own, so nobody can interrupt it at a batch."""
+    name = view.capsule.entrypoint
+    kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
+    if kind != "class":
+        raise ConfigError(
+            [
+                f"verify_resume: the entrypoint {name} is a {kind}, expected a PyTorchTrial "
+                "class: only its training can be interrupted at a batch. Put what the function "
+                "trains into a class, or pause() and activate() the experiment yourself"
+            ]
+        )
 
 
 def request_for(view: ExperimentView, trying: Trying, *, interrupted: bool) -> CreateExperiment:
@@ -198,21 +159,42 @@ def verify(
 ) -> Verification:
     """Run both experiments and compare how they end; see Experiment.verify_resume."""
     requests = [request_for(view, trying, interrupted=flag) for flag in (False, True)]
-    both = [handle_of(client.create(request).id) for request in requests]
+    both: list[Watched] = []
     try:
-        progress = _Progress(both)
-        for experiment in both:
-            experiment.wait(timeout_s, on_tick=lambda _: progress.show())
-        progress.close()
-    except BaseException:  # an interrupt from the keyboard too
+        both += [handle_of(client.create(request).id) for request in requests]
+        verification = _run(client, view, trying, both, timeout_s)
+    except BaseException as error:  # an interrupt from the keyboard too
         for experiment in both:
             experiment.kill()
+        if not keep:
+            _remove(client, both)
+            if isinstance(error, RankFailed):
+                told = f"{error.args[0]} (and is deleted; keep=True keeps it)"
+                error.args = (told,)
         raise
+    if verification.is_identical and not keep:
+        _remove(client, both)
+    return verification
+
+
+def _run(
+    client: Client,
+    view: ExperimentView,
+    trying: Trying,
+    both: Sequence[Watched],
+    timeout_s: float | None,
+) -> Verification:
+    progress = _Progress(both)
+    try:
+        for experiment in both:
+            experiment.wait(timeout_s, on_tick=lambda _: progress.show())
+    finally:
+        progress.close()
     straight, interrupted = both
     _check_interrupted(client, interrupted.view, trying)
     ends = [_last_checkpoint(client, experiment.id) for experiment in both]
     found = _compare(view.python, *(Path(end.path) for end in ends))
-    verification = Verification(
+    return Verification(
         interruptions=trying.interruptions,
         steps_completed=ends[0].steps_completed,
         tensors=found["tensors"],
@@ -220,16 +202,40 @@ def verify(
         straight_id=straight.id,
         interrupted_id=interrupted.id,
     )
-    if verification.is_identical and not keep:
-        for experiment in both:
+
+
+def _remove(client: Client, experiments: Sequence[Watched]) -> None:
+    """Delete the experiments, and wait until they are gone.
+
+    What cannot be deleted is told, and stays: it must not hide how the trying has ended.
+    """
+    try:
+        for experiment in experiments:
+            _wait_for_state(client, experiment.id, lambda state: state.is_terminal)
             experiment.delete()
-    return verification
+        for experiment in experiments:
+            _wait_for_state(client, experiment.id, lambda state: state is State.DELETE_FAILED)
+    except DetError as error:
+        sys.stderr.write(f"verify_resume: its runs are not all deleted: {error}\n")
+
+
+def _wait_for_state(client: Client, experiment_id: int, is_it: Callable[[State], bool]) -> None:
+    """Wait until the experiment is in such a state, or is no more."""
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        try:
+            if is_it(client.experiment(experiment_id).state):
+                return
+        except NotFound:
+            return
+        time.sleep(_POLL_S)
+    raise WaitTimeout(f"experiment {experiment_id} is still there after {_END_S:g} s")
 
 
 class _Progress:
     """One line that is written over, about both experiments."""
 
-    def __init__(self, both: list[Watched]) -> None:
+    def __init__(self, both: Sequence[Watched]) -> None:
         self._both = both
         self._shown = ""
 

@@ -7,7 +7,7 @@ det_jupyter.experiment(7)     a handle, from any kernel, at any time
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
 
 from det_jupyter.autostart import connect, connect_to_watch
 from det_jupyter.client import Client, Experiment, LiveExperiment
@@ -59,10 +59,19 @@ def experiment_of(view: ExperimentView) -> NotebookExperiment:
 class NotebookExperiment(Experiment):
     """An experiment that shows itself: live in a notebook, as text in a terminal."""
 
-    def wait(self, timeout_s: float | None = None, **kwargs: Any) -> State:
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        *,
+        on_tick: Callable[[LiveExperiment], None] = lambda live: None,
+    ) -> State:
         """Block until it has ended, with a progress bar; says why if nothing of it runs.
 
         An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
+
+        Args:
+            timeout_s: Give up after so long, with a WaitTimeout (which is a TimeoutError).
+            on_tick: Called a few times a second with a current copy.
 
         Raises:
             RankFailed: It ended with an error; the message has the rank's traceback.
@@ -74,9 +83,10 @@ class NotebookExperiment(Experiment):
         def tick(live: LiveExperiment) -> None:
             progress.tick(live)
             waiting.tick(live)
+            on_tick(live)
 
         try:
-            state = super().wait(timeout_s, on_tick=tick, **kwargs)
+            state = super().wait(timeout_s, on_tick=tick)
         except KeyboardInterrupt:
             print(
                 f"Stopped waiting. Experiment {self.id} goes on; "

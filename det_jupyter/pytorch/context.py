@@ -97,6 +97,8 @@ class PyTorchTrialContext(TrialFacts):
         self.moves_batches = True
         self.accepts_any_loader = False
         self.logs_to_tensorboard = False
+        self.has_searcher = True  # the configuration says what validations are judged by
+        self._claimed_by: object = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
         self._precision = Precision(device, None)
         self._averages: dict[int, bool] = {}  # by id of the optimizer: whether to average windows
@@ -336,6 +338,13 @@ class PyTorchTrialContext(TrialFacts):
             scaler: Steps the optimizer instead of itself.
         """
         position = self._position
+        if id(optimizer) not in self._averages:
+            raise ConfigError(
+                [
+                    f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
+                    "state would not be saved; pass what context.wrap_optimizer returned"
+                ]
+            )
         if position.aggregation_frequency > 1 and not auto_zero_grads:
             raise ConfigError(
                 [
@@ -367,6 +376,21 @@ class PyTorchTrialContext(TrialFacts):
             )
         self._precision.unscale(optimizer)
         clip_grads(_parameters(optimizer))
+
+    def claim(self, trial: object) -> None:
+        """Make this the context of one trial (called by Trainer).
+
+        Raises:
+            ConfigError: It is another trial's, whose models it holds.
+        """
+        if self._claimed_by is not None and self._claimed_by is not trial:
+            raise ConfigError(
+                [
+                    "Trainer: this context belongs to another trial; "
+                    "a trial needs one of its own: with pytorch.init(...) as context"
+                ]
+            )
+        self._claimed_by = trial
 
     def begin_batch(self, batch_idx: int, share: Share) -> None:
         """Go on to a batch (called by the loop).

@@ -6,6 +6,7 @@ raised. A second one does not wait.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -19,10 +20,15 @@ from det_jupyter.records import CheckpointSaved
 
 
 @contextmanager
-def leaving_on_interrupt(core: Context) -> Iterator[Callable[[], bool]]:
+def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Callable[[], bool]]:
     """Give the block a question, whether it was interrupted, to be asked between batches.
 
-    In a rank of an experiment, and outside of the main thread, interrupts are left alone.
+    In a rank of an experiment, and outside of the main thread, interrupts are left alone. Processes
+    that are forked in the block, such as loader workers, ignore them: this one ends them.
+
+    Args:
+        core: Of this process.
+        is_kept: What the training saves stays there, so that it can go on.
 
     Raises:
         KeyboardInterrupt: After the block, if it was interrupted; says how to go on.
@@ -33,13 +39,17 @@ def leaving_on_interrupt(core: Context) -> Iterator[Callable[[], bool]]:
         return
     interrupts = 0
     previous: Any = signal.getsignal(signal.SIGINT)
+    process = os.getpid()
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal interrupts
+        if os.getpid() != process:
+            return
         interrupts += 1
         if interrupts > 1:
             raise KeyboardInterrupt
-        sys.stderr.write("interrupted: finishing the batch and saving; again to stop at once\n")
+        what = "the batch and saving" if is_kept else "the batch"
+        sys.stderr.write(f"interrupted: finishing {what}; again to stop at once\n")
 
     signal.signal(signal.SIGINT, note)
     try:
@@ -47,7 +57,7 @@ def leaving_on_interrupt(core: Context) -> Iterator[Callable[[], bool]]:
     finally:
         signal.signal(signal.SIGINT, previous)
     if interrupts:
-        raise KeyboardInterrupt(_how_to_go_on(core))
+        raise KeyboardInterrupt(_how_to_go_on(core) if is_kept else "the training was interrupted")
 
 
 def _how_to_go_on(core: Context) -> str:

@@ -14,10 +14,7 @@ A checkpoint is begun by a snapshot of the state; while it is written the traini
 is finished at the first exchange after that (saving.py), or before a validation.
 
 A validation that fails must not cost the training before it. So what is due anyway is saved first,
-with a note that its validation was still to come: whoever goes on from there validates, and then
-begins with the next batch. The validation may change generators, callbacks and schedulers; so a
-run that leaves at such a batch to be continued saves once more. Else there is one checkpoint for a
-batch.
+and a run that leaves at such a batch to be continued saves once more after it (savepoints.py).
 """
 
 from __future__ import annotations
@@ -26,8 +23,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import Any, Literal
+
+import torch
 
 from det_jupyter.core import Context
 from det_jupyter.pytorch.agreement import Agreement
@@ -43,19 +41,14 @@ from det_jupyter.pytorch.origin import Origin
 from det_jupyter.pytorch.reporting import Reporter
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.rules import Rules, Start
-from det_jupyter.pytorch.saving import Saver
+from det_jupyter.pytorch.savepoints import Savepoints
 from det_jupyter.pytorch.schedule import Schedule, training_units
-from det_jupyter.pytorch.state import (
-    Parts,
-    read_state,
-    restore_generators,
-    restore_models,
-    restore_training,
-)
+from det_jupyter.pytorch.state import Parts
 from det_jupyter.pytorch.timings import Timings
 from det_jupyter.pytorch.trial import PyTorchTrial
 from det_jupyter.pytorch.validation import set_training
 from det_jupyter.records import FirstStep
+from det_jupyter.wire import CheckpointRef
 
 Reason = Literal["completed", "preempted", "stopped"]
 
@@ -101,12 +94,11 @@ class Loop:
         self._interruption = interruption
         self._wants_to_leave = wants_to_leave
         self._on_first_step = on_first_step
+        context.set_stop_requested(False)  # an earlier fit may have left it
         self._callbacks = Callbacks(trial.build_callbacks(), is_chief=self._distributed.is_chief)
         self._validations = Validations(
             trial, context, core, rules, self._callbacks, start.best_metric
         )
-        self._saved_at = start.steps_completed if start.checkpoint else -1
-        self._precedes_validation = False  # the last checkpoint, its batch's validation
         self._has_stepped = False
         self._timings = Timings.open(
             rules.profiling, context.device, is_chief=self._distributed.is_chief
@@ -120,7 +112,7 @@ class Loop:
             timings=self._timings,
         )
         self._tuner = context.make_tuner()
-        self._saver = Saver(core.checkpoint, self._parts(), origin)
+        self._savepoints = Savepoints(core.checkpoint, self._parts(), origin, start)
         self._trial_batch = trial.train_batch
         self._step_schedulers = self._step_lr_schedulers
         self._after_batch: list[Callable[[Share], None]] = []  # what wants to know of each batch
@@ -136,7 +128,7 @@ class Loop:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
         """
         start = self._start
-        with closing(self.context), self._callbacks.watching(), closing(self._saver):
+        with closing(self.context), self._callbacks.watching(), closing(self._savepoints):
             uuid = start.checkpoint.uuid if start.checkpoint else None
             self.position.first_batch_idx = start.steps_completed
             self.position.batch_idx = max(0, start.steps_completed - 1)
@@ -144,11 +136,18 @@ class Loop:
             self._callbacks.on_trial_startup(start.steps_completed, uuid)
             with closing(self._open_data()) as batches, closing(self._validations):
                 seed_rank(start.seed, self._distributed.rank)
-                self._begin_training()
-                reason = self._at_target() or self._train(batches)  # it may have ended before
-            self._saver.finish()
+                # It may have come to its end, or stopped itself, after its checkpoint.
+                reason = self._begin_training() or self._at_target() or self._train(batches)
+            self._savepoints.finish()
+        if reason == "preempted":
+            self._core.preempt.acknowledge_preemption_signal()
         self._distributed.barrier()  # nobody leaves while the chief is still saving
         return reason
+
+    @property
+    def latest_checkpoint(self) -> CheckpointRef | None:
+        """The last checkpoint of this run, after it; None if it saved none."""
+        return self._savepoints.latest
 
     def _open_data(self) -> BatchStream:
         """Open the training data where this run begins, and lay out the schedule."""
@@ -172,29 +171,21 @@ class Loop:
         self.position.end = self._schedule.end
         return stream
 
-    def _begin_training(self) -> None:
-        """Restore the checkpoint, if there is one, and let callbacks know."""
-        context, callbacks = self.context, self._callbacks
-        checkpoint, source = self._start.checkpoint, self._start.warm_start
-        state = read_state(Path(checkpoint.path)) if checkpoint else None
-        if checkpoint and state:
-            where = f"checkpoint {checkpoint.uuid}"
-            callbacks.on_checkpoint_load_start(state)
-            restore_models(context, state, where)
-            restore_training(self._saver.parts, state, where)
-        elif source:  # another trial's: its weights, and nothing else
-            where = f"searcher: checkpoint {source.uuid}"
-            restore_models(context, read_state(Path(source.path)), where)
-        set_training(context.models)
-        callbacks.on_training_start()
-        if state:
-            # Last: nothing above may draw from them.
-            restore_generators(context, state, self._start.seed)
-            is_due = state.get("validation_due", False)
-            if is_due and self._schedule.validates_at(self.steps_completed):
-                self._validate()
-        elif self._rules.initial_validation:
+    def _begin_training(self) -> Reason | None:
+        """Restore the checkpoint, if there is one, and make up for a validation it precedes."""
+        self._savepoints.restore()
+        set_training(self.context.models)
+        self._callbacks.on_training_start()
+        due = self._savepoints.restore_generators()
+        is_scheduled = self._schedule.validates_at(self.steps_completed)
+        if due == "rung" or (due == "scheduled" and is_scheduled):
             self._validate()
+            wishes = self._distributed.allgather(self.context.get_stop_requested())
+            if any(wishes) and self.steps_completed < self._schedule.end:
+                return "stopped"
+        elif self._start.checkpoint is None and self._rules.initial_validation:
+            self._validate()
+        return None
 
     def _train(self, stream: BatchStream) -> Reason:
         units = self._schedule.units
@@ -228,12 +219,17 @@ class Loop:
         self.batch = batch = to_device(host_batch)
         if callbacks:
             callbacks.on_training_batch_start(batch, self._epoch, index)
-        if share.records:
-            returned = self._trial_batch(batch, self._epoch, index)
-        else:  # a stand-in, so that this rank takes part in the exchange: it counts for nothing
-            with context.reducers.ignored():
+        try:
+            if share.records:
                 returned = self._trial_batch(batch, self._epoch, index)
-        self.metrics = metrics = as_metrics("train_batch", returned, index, self._distributed.rank)
+            else:  # a stand-in, so that this rank takes part in the exchange: counts for nothing
+                with context.reducers.ignored():
+                    returned = self._trial_batch(batch, self._epoch, index)
+        except Exception as error:
+            error.add_note(f"This was in train_batch, batch {index}, on {self._rank_name()}.")
+            raise
+        metrics = as_metrics("train_batch", returned, index, self._distributed.rank)
+        self.metrics = _without_graph(metrics)
         if self.position.is_step:
             self._after_step()
         self._reporter.add(metrics, index, share.records)
@@ -245,11 +241,16 @@ class Loop:
         for after_batch in tuple(self._after_batch):
             after_batch(share)
 
+    def _rank_name(self) -> str:
+        distributed = self._distributed
+        return f"rank {distributed.rank} of {distributed.size}"
+
     def _after_step(self) -> None:
         """Update the scaler and step the schedulers, which only ever step with the optimizer."""
         self.context.after_step()
         if self.context.lr_schedulers:
             self._step_schedulers()
+        self.position.note_step()
         if not self._has_stepped:
             self._has_stepped = True
             if self._distributed.is_chief:
@@ -271,12 +272,10 @@ class Loop:
 
     def _parts(self) -> Parts:
         """Return all that has a state which the next batch depends on."""
-        return Parts(
-            context=self.context,
-            callbacks=self._callbacks,
-            shared={"metrics": self._reporter}
-            | ({"bucket_tuner": self._tuner} if self._tuner else {}),
-        )
+        shared: dict[str, Any] = {"metrics": self._reporter, "position": self.position}
+        if self._tuner is not None:
+            shared["bucket_tuner"] = self._tuner
+        return Parts(context=self.context, callbacks=self._callbacks, shared=shared)
 
     def _time(self, timings: Timings) -> None:
         """Put timers around what a batch is made of. Without them the loop has nothing of it."""
@@ -317,19 +316,19 @@ class Loop:
             self._report()
             is_due = self._schedule.validates_at(steps)
             if self._schedule.saves_at(steps):
-                self._save(validation_due=is_due)
+                self._savepoints.save(steps, due=self._due() if is_due else None)
                 if is_due:
-                    self._saver.finish()  # it has to be there if the validation fails
+                    self._savepoints.finish()  # it has to be there if the validation fails
             if is_due:
                 self._validate()
         verdict = self._agreement.exchange(
             steps,
             leave=is_broken_off or self._wants_to_leave(),
             stop=self.context.get_stop_requested(),
-            is_written=self._saver.is_written,
+            is_written=self._savepoints.is_written,
         )
         if verdict.is_written:
-            self._saver.finish()
+            self._savepoints.finish()
         reason: Reason | None = None
         if verdict.stop and is_boundary and steps < self._schedule.end:
             reason = "stopped"
@@ -342,21 +341,26 @@ class Loop:
         if reason == "preempted":
             self._callbacks.on_interrupt()
         if reason:
-            self._save(after_validation=reason == "preempted")  # the others are not continued
+            self._savepoints.save(steps, again=reason == "preempted")  # the others do not go on
         return reason
+
+    def _due(self) -> str:
+        """Return why there is a validation after this batch."""
+        at_rung = self.steps_completed == self._schedule.target and not self._core.searcher.is_last
+        return "rung" if at_rung else "scheduled"
 
     def _at_target(self) -> Reason | None:
         """Hear what the search wants now, and return a reason to leave if there is one."""
         searcher = self._core.searcher
         while self.steps_completed >= self._schedule.target:  # two lengths may be as many batches
             if not searcher.is_last:
-                self._saver.finish()
+                self._savepoints.finish()
                 searcher.report_reached(self.steps_completed)
                 if not searcher.await_next():
                     return "preempted"
             elif not searcher.was_extended():
-                self._save()
-                self._saver.finish()  # before the word: the trial may be judged by it
+                self._savepoints.save(self.steps_completed)
+                self._savepoints.finish()  # before the word: the trial may be judged by it
                 searcher.report_reached(self.steps_completed)
                 return "completed"
             self._schedule.aim_at(searcher.target)
@@ -382,25 +386,15 @@ class Loop:
     def _validate(self) -> None:
         steps = self.steps_completed
         if self._validations.run(steps, self._schedule.units.trained(steps)):
-            self._save()
+            self._savepoints.save(steps)
 
-    def _save(self, *, validation_due: bool = False, after_validation: bool = False) -> None:
-        """Begin a checkpoint, unless this batch has one. Collective.
 
-        Args:
-            validation_due: The validation of this batch follows.
-            after_validation: What was saved before this batch's validation is not enough.
-        """
-        steps = self.steps_completed
-        is_outdated = after_validation and self._precedes_validation
-        if self._saved_at == steps and not is_outdated:
-            return
-        self._saved_at, self._precedes_validation = steps, validation_due
-        self._saver.begin(
-            steps_completed=steps,
-            in_window=not self.position.is_step,
-            validation_due=validation_due,
-        )
+def _without_graph(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return the metrics to be looked at, which keep no memory of the forward pass alive."""
+    return {
+        name: value.detach() if isinstance(value, torch.Tensor) else value
+        for name, value in metrics.items()
+    }
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -79,7 +79,7 @@ class MetricSeries:
             raise TrialMistake(
                 self._source, f"{self._source}: rank {self._rank}: {error}"
             ) from error
-        records = torch.tensor(self._records, dtype=torch.float64)
+        records = _column(self._records)
         values = torch.stack(rows) if rows else torch.empty(0, len(records), dtype=torch.float64)
         self._values = {name: [] for name in self._values}
         self._records = []
@@ -130,17 +130,22 @@ class MetricSeries:
         if self._has_tensors:
             tensors = [value for value in values if isinstance(value, Tensor)]
         if not tensors:
-            return torch.tensor(values, dtype=torch.float64)
+            return _column(values)
         row = torch.stack([tensor.reshape(()) for tensor in tensors]).double().cpu()
         if len(tensors) == len(values):
             return row
         read = iter(row.tolist())
         numbers = [next(read) if isinstance(value, Tensor) else value for value in values]
-        return torch.tensor(numbers, dtype=torch.float64)
+        return _column(numbers)
 
     def _mistake(self, batch_idx: int, problem: str) -> TrialMistake:
         where = f"{self._source}: rank {self._rank}, batch {batch_idx}"
         return TrialMistake(self._source, f"{where}: {problem}")
+
+
+def _column(numbers: list[Any]) -> Tensor:
+    """Return the numbers in float64. `torch.tensor` takes ten times as long."""
+    return torch.from_numpy(numpy.array(numbers, dtype=numpy.float64))
 
 
 def as_metrics(

@@ -4,13 +4,15 @@
     the optimizer steps                                         x       x     x
 
 A window of batches whose gradients are summed ends with every third batch, and with the last of
-the training: what is left over is stepped too, averaged over the batches it has.
+the training: what is left over is stepped too, averaged over the batches it has. If the training
+is made longer after that, batch 8 is a window of its own.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from det_jupyter.config.lengths import TrainingUnits
 
@@ -24,6 +26,7 @@ class Position:
     batch_idx: int = 0
     first_batch_idx: int = 0  # of this run
     end: int = sys.maxsize  # batches of the whole training
+    cut_at: int = 0  # batches before the window that began anew, after a step at what was the end
 
     @property
     def is_step(self) -> bool:
@@ -34,14 +37,29 @@ class Position:
     @property
     def window(self) -> range:
         """The batches since the previous optimizer step, this one included."""
-        start = self.batch_idx - self.batch_idx % self.aggregation_frequency
-        return range(start, self.batch_idx + 1)
+        return range(max(self._regular_start, self.cut_at), self.batch_idx + 1)
 
     @property
     def next_step(self) -> int:
         """The batch of the optimizer step after this one's (beyond the end: as if it went on)."""
-        following = self.window.start + 2 * self.aggregation_frequency - 1
+        following = self._regular_start + 2 * self.aggregation_frequency - 1
         return following if self.batch_idx + 1 == self.end else min(following, self.end - 1)
+
+    def note_step(self) -> None:
+        """Note that the optimizer has stepped: the next window begins after this batch."""
+        self.cut_at = self.batch_idx + 1
+
+    def state(self) -> dict[str, Any]:
+        """Return what a run that goes on needs, for a checkpoint."""
+        return {"cut_at": self.cut_at}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what `state` returned."""
+        self.cut_at = state["cut_at"]
+
+    @property
+    def _regular_start(self) -> int:
+        return self.batch_idx - self.batch_idx % self.aggregation_frequency
 
     def started_units(self) -> TrainingUnits:
         """Return the units of training.

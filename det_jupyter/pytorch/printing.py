@@ -14,8 +14,8 @@ class PrintedRecords(RecordList):
 
     def write(self, record: Record) -> None:
         """See RecordSink."""
-        super().write(record)
-        if line := describe(record):
+        if line := describe(record):  # the others are many, and nobody asks for them
+            super().write(record)
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 

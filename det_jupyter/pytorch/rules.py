@@ -31,6 +31,7 @@ class Rules:
         average_training_metrics: Over all ranks; else they are the chief's.
         on_nan_loss: What a loss that is no finite number leads to.
         records_per_epoch: What an epoch is; 0: a pass over the training data.
+        is_script: They were given to `fit`, whose words messages have to use.
         profiling: What is timed.
     """
 
@@ -47,6 +48,7 @@ class Rules:
     average_training_metrics: bool = True
     on_nan_loss: Literal["warn", "stop"] = "warn"
     records_per_epoch: int = 0
+    is_script: bool = False
     profiling: Profiling = field(default_factory=Profiling)
 
     @classmethod

@@ -21,6 +21,7 @@ from det_jupyter.core import CheckpointContext
 from det_jupyter.core.checkpoint import CheckpointDraft
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.settling import run_on_chief, settle
 from det_jupyter.pytorch.snapshot import SnapshotMemory
 from det_jupyter.pytorch.state import Parts, collect_state, snapshot_state, write_state
 
@@ -102,7 +103,7 @@ class Saver:
         return pending is not None and pending.write is not None and pending.write.is_over
 
     def begin(
-        self, *, steps_completed: int, in_window: bool = False, validation_due: bool = False
+        self, *, steps_completed: int, in_window: bool = False, validation_due: str | None = None
     ) -> str:
         """Begin a checkpoint of this moment and return its uuid. Collective.
 

@@ -25,10 +25,12 @@ class Schedule:
     def __init__(self, rules: Rules, units: TrainingUnits, target: Length) -> None:
         self.units = units
         self._rules = rules
+        self._found: dict[int, int] = {}  # by the period's place: the next count that is due
         self.aim_at(target)
 
     def aim_at(self, target: Length) -> None:
         """Set where this run stops."""
+        self._found.clear()
         self.target = self.units.to_batches(target)
         # The whole training of the trial. Rungs are stations on the way: a trial that is promoted
         # over them ends as one that was trained straight on.
@@ -37,11 +39,13 @@ class Schedule:
     def next_boundary(self, steps_completed: int) -> int:
         """Return the first boundary after `steps_completed` batches."""
         rules = self._rules
-        found = [
-            next_due(self.units, period, steps_completed, self.target)
-            for period in (rules.reporting, rules.validation, rules.checkpoint)
-        ]
-        return min([self.target, *(boundary for boundary in found if boundary is not None)])
+        boundary = self.target
+        for place, period in enumerate((rules.reporting, rules.validation, rules.checkpoint)):
+            if self._found.get(place, 0) <= steps_completed:  # a container may take long to ask
+                due = next_due(self.units, period, steps_completed, self.target)
+                self._found[place] = sys.maxsize if due is None else due
+            boundary = min(boundary, self._found[place])
+        return boundary
 
     def validates_at(self, steps_completed: int) -> bool:
         """Return whether there is a validation after so many batches."""
@@ -147,14 +151,15 @@ def training_units(
             ]
         )
     if batches_per_pass is None and not rules.records_per_epoch:
-        named = {
-            "searcher.max_length": rules.length,
-            "min_validation_period": rules.validation,
-            "min_checkpoint_period": rules.checkpoint,
+        given = {
+            ("searcher.max_length", "max_length"): rules.length,
+            ("min_validation_period", "validation_period"): rules.validation,
+            ("min_checkpoint_period", "checkpoint_period"): rules.checkpoint,
         }
+        remedy = "give it in batches" if rules.is_script else "set records_per_epoch"
         problems = [
-            f"{path}: in epochs, but the training data has no length; set records_per_epoch"
-            for path, period in named.items()
+            f"{paths[rules.is_script]}: in epochs, but the training data has no length; {remedy}"
+            for paths, period in given.items()
             if _counts_epochs(period)
         ]
         if problems:

@@ -17,7 +17,20 @@ R = TypeVar("R")
 
 
 class PeerFailed(RuntimeError):
-    """Another rank has failed, in what this one cannot go on without. The cause is told there."""
+    """Another rank has failed, in what this one cannot go on without. The cause is told there.
+
+    Args:
+        rank: Which one.
+        error: What it raised, in words.
+    """
+
+    def __init__(self, rank: int, error: str) -> None:
+        super().__init__(rank, error)
+        self.rank = rank
+        self.error = error
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} failed: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,27 @@ def settle(
     return combine(values)
 
 
+def gather_later(
+    distributed: DistributedContext, prepare: Callable[[], T]
+) -> Callable[[], list[T] | None]:
+    """Gather what `prepare` returns on every rank. Collective; it raises nothing of `prepare`'s.
+
+    Returns:
+        A function to be called inside of the next `settle`, so that all ranks hear of a failure
+        there. It returns the values in the order of ranks on the chief, None elsewhere; or raises
+        this rank's own error, or on the chief PeerFailed.
+    """
+    mine, error = _attempt(distributed.rank, prepare)
+    everyone = distributed.gather(mine)
+
+    def result() -> list[T] | None:
+        if error is not None:
+            raise error
+        return None if everyone is None else [_unless_failed(value, None) for value in everyone]
+
+    return result
+
+
 def run_on_chief(distributed: DistributedContext, compute: Callable[[], T]) -> T:
     """Return, on all ranks, what `compute` returns on the chief. Collective.
 
@@ -78,6 +112,8 @@ def run_on_chief(distributed: DistributedContext, compute: Callable[[], T]) -> T
 def _attempt(rank: int, compute: Callable[[], T]) -> tuple[T | _Failure, Exception | None]:
     try:
         return compute(), None
+    except PeerFailed as failed:  # all ranks are told of the one where it began
+        return _Failure(failed.rank, failed.error), failed
     except Exception as error:  # raised again as soon as the others have heard of it
         return _Failure(rank, f"{type(error).__name__}: {error}"), error
 
@@ -91,5 +127,5 @@ def _unless_failed(value: T | _Failure, error: Exception | None) -> T:
     if error is not None:
         raise error
     if isinstance(value, _Failure):
-        raise PeerFailed(f"rank {value.rank} failed: {value.error}")
+        raise PeerFailed(value.rank, value.error)
     return value

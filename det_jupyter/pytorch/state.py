@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from zipfile import ZipFile
 
 import torch
 
@@ -113,19 +114,24 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)  # reads no data: it maps
 
 
-def read_state(path: Path, **options: Any) -> dict[str, Any]:
+def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[str, Any]:
     """Return the state in the folder of a checkpoint, on the CPU.
 
     Args:
         path: The folder.
+        is_checked: Compare the file with its checksums first; one rank is enough for that.
         options: For `torch.load`.
 
     Raises:
-        CheckpointError: It is not there, or cannot be read.
+        CheckpointError: It is not there, or damaged, or cannot be read.
     """
     settings: dict[str, Any] = {"map_location": "cpu", "weights_only": True} | options
     try:
+        if is_checked:
+            _check_sums(path / STATE_FILE)
         state: dict[str, Any] = torch.load(path / STATE_FILE, **settings)
+    except CheckpointError:
+        raise
     except FileNotFoundError:
         raise CheckpointError(f"{path} holds no training state: no {STATE_FILE}") from None
     except Exception as error:  # torch raises whatever its unpickler and zip reader do
@@ -138,6 +144,21 @@ def read_state(path: Path, **options: Any) -> dict[str, Any]:
         )
     revived: dict[str, Any] = revive_arrays(state, state["arrays"])
     return revived
+
+
+def _check_sums(file: Path) -> None:
+    """Find bits that have flipped on the disk: torch writes checksums and does not read them.
+
+    400 MB take 0.6 s, of 1.8 s that loading them takes.
+    """
+    with ZipFile(file) as archive:
+        # All are 0 where the user has told torch to leave them out.
+        has_sums = any(part.CRC for part in archive.infolist())
+        damaged = archive.testzip() if has_sums else None
+    if damaged is not None:
+        raise CheckpointError(
+            f"{file} is damaged: {damaged} in it is not what was written; take another checkpoint"
+        )
 
 
 def restore_models(context: PyTorchTrialContext, state: dict[str, Any], where: str) -> None:

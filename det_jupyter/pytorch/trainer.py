@@ -14,6 +14,7 @@ It is the loop that experiments run. Whatever holds for them (pauses, exactness)
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.config import ExperimentConfig, Length, parse_config
 from det_jupyter.config.sections import Profiling
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.arguments import check_fit, check_init
 from det_jupyter.pytorch.building import check_wrapped
 from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
 from det_jupyter.pytorch.keyboard import leaving_on_interrupt
@@ -35,7 +37,7 @@ from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.rules import Policy, Rules, Start
 from det_jupyter.pytorch.schedule import as_period
 from det_jupyter.pytorch.torchrun import choose_device, join
-from det_jupyter.pytorch.trial import PyTorchTrial
+from det_jupyter.pytorch.trial import PyTorchTrial, check_trial_class
 from det_jupyter.pytorch.units import Batch, TrainUnit
 from det_jupyter.wire import CheckpointRef
 
@@ -48,20 +50,23 @@ class Trainer:
         context: What `init` gave.
 
     Raises:
-        ConfigError: The trial has wrapped no model, or no optimizer.
-        TypeError: These are no trial and its context.
+        ConfigError: These are no trial and its context, or the trial lacks something.
     """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         if not isinstance(trial, PyTorchTrial):
             hint = " (create one: MyTrial(context))" if isinstance(trial, type) else ""
-            raise TypeError(f"Trainer: got {trial!r}, expected a PyTorchTrial{hint}")
+            raise ConfigError([f"Trainer: got {trial!r}, expected a PyTorchTrial{hint}"])
         if not isinstance(context, PyTorchTrialContext) or context.core is None:
-            raise TypeError(f"Trainer: got {context!r}, expected what pytorch.init() gives")
+            raise ConfigError([f"Trainer: got {context!r}, expected what pytorch.init() gives"])
+        if problems := check_trial_class(type(trial)):
+            raise ConfigError([f"Trainer: {problem}" for problem in problems])
         check_wrapped(trial, context)
+        context.claim(trial)
         self._trial = trial
         self._context = context
         self._core = context.core
+        self._latest: CheckpointRef | None = None  # of an earlier fit
 
     def fit(
         self,
@@ -85,8 +90,9 @@ class Trainer:
             reporting_period: How often training metrics are reported.
             checkpoint_policy: Whether validations that are the best so far, all, or none are
                 followed by a checkpoint.
-            latest_checkpoint: Folder or uuid of the checkpoint to go on from. A rank of an
-                experiment goes on from its trial's by itself.
+            latest_checkpoint: Folder or uuid of the checkpoint to go on from. By default a second
+                `fit` goes on from the end of the first, and a rank of an experiment from its
+                trial's checkpoint.
             step_zero_validation: Validate before the first batch too.
             test_mode: Only try all parts: a batch, a validation batch and a checkpoint.
             profiling_enabled: Record how long the parts of a batch take.
@@ -95,6 +101,16 @@ class Trainer:
             ConfigError: Something of it, or of the trial, cannot work.
             KeyboardInterrupt: It was interrupted; the state is saved, and the message says where.
         """
+        check_fit(
+            max_length=max_length,
+            periods={
+                "checkpoint_period": checkpoint_period,
+                "validation_period": validation_period,
+                "reporting_period": reporting_period,
+            },
+            checkpoint_policy=checkpoint_policy,
+            latest_checkpoint=latest_checkpoint,
+        )
         rules = Rules(
             length=Length("batches", 1) if test_mode else self._length(max_length),
             reporting=as_period(reporting_period),
@@ -104,7 +120,8 @@ class Trainer:
             initial_validation=step_zero_validation,
             validation_batches=1 if test_mode else None,
             profiling=Profiling(enabled=profiling_enabled),
-            **_judged_by(self._context.config),
+            is_script=True,
+            **_judged_by(self._context),
         )
         is_given = max_length is not None or test_mode
         return self.run(rules, self._start(latest_checkpoint), is_given=is_given)
@@ -127,23 +144,21 @@ class Trainer:
                 self._origin(start.seed),
                 wants_to_leave=wants_to_leave,
             )
-            return loop.run()
+            reason = loop.run()
+        self._latest = loop.latest_checkpoint or self._latest
+        return reason
 
     def _length(self, max_length: TrainUnit | None) -> Length:
         if max_length is not None:
-            length = max_length.to_length()
-        elif self._core.info is not None:
-            length = self._core.info.config.searcher.max_length or self._core.searcher.target
-        else:
-            length = Length("batches", 0)
-        if length.amount < 1:
-            raise ConfigError(
-                [
-                    "fit: max_length: how long to train is missing; "
-                    "pass pytorch.Batch(n) or pytorch.Epoch(n) with n of at least 1"
-                ]
-            )
-        return length
+            return max_length.to_length()
+        if self._core.info is not None:
+            return self._core.info.config.searcher.max_length or self._core.searcher.target
+        raise ConfigError(
+            [
+                "fit: max_length: how long to train is missing; "
+                "pass pytorch.Batch(n) or pytorch.Epoch(n) with n of at least 1"
+            ]
+        )
 
     def _aimed_at(self, length: Length) -> core.Context:
         """Return the core context with this target, in place of the search's."""
@@ -158,7 +173,7 @@ class Trainer:
 
     def _start(self, latest_checkpoint: str | Path | None) -> Start:
         info = self._core.info
-        checkpoint = info.latest_checkpoint if info else None
+        checkpoint = self._latest or (info.latest_checkpoint if info else None)
         if latest_checkpoint is not None:
             checkpoint = self._find(latest_checkpoint)
         return Start(
@@ -169,6 +184,8 @@ class Trainer:
 
     def _find(self, checkpoint: str | Path) -> CheckpointRef:
         path = Path(checkpoint).expanduser()
+        if not path.is_dir() and len(path.parts) > 1:
+            raise ConfigError([f"fit: latest_checkpoint: there is no folder {path}"])
         if not path.is_dir():  # a name, as `fit` prints it
             with self._core.checkpoint.restore_path(str(checkpoint)) as path:
                 pass
@@ -220,6 +237,12 @@ def init(
     Raises:
         ConfigError: The configuration has problems (all of them are told).
     """
+    check_init(
+        hparams=hparams,
+        exp_conf=exp_conf,
+        aggregation_frequency=aggregation_frequency,
+        seed=seed,
+    )
     context = _rank_context(hparams) or _local_context(
         hparams, exp_conf, distributed, seed, checkpoint_storage
     )
@@ -267,30 +290,38 @@ def _local_context(
     if seed is None:
         seed = distributed.broadcast(draw_seed())
     sink = PrintedRecords() if distributed.is_chief else core.RecordList()
-    return PyTorchTrialContext(
+    began = distributed.broadcast(time.strftime("%Y%m%d-%H%M%S"))
+    context = PyTorchTrialContext(
         core=core.init(distributed=distributed, sink=sink, checkpoint_storage=checkpoint_storage),
         device=device,
         hparams=hparams if hparams is not None or config is None else config.hyperparameters,
         config=config,
         trial_seed=seed,
+        tensorboard_folder=Path("tensorboard") / began,  # one for each run
     )
+    context.has_searcher = "searcher" in (exp_conf or {})
+    return context
 
 
 def _completed(exp_conf: Mapping[str, Any]) -> ExperimentConfig:
     """Return the configuration, with what only an experiment needs filled in."""
-    document = {"entrypoint": "Trial", "searcher": _NO_SEARCH, **exp_conf}
+    document = {"entrypoint": "Trial", **exp_conf}
+    searcher = exp_conf.get("searcher", {})
+    if isinstance(searcher, Mapping) and searcher.get("name", "single") == "single":
+        document["searcher"] = {**_NO_SEARCH, **searcher}
     return parse_config(document, default_seed=0)
 
 
 _NO_SEARCH = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
 
 
-def _judged_by(config: ExperimentConfig | None) -> dict[str, Any]:
+def _judged_by(context: PyTorchTrialContext) -> dict[str, Any]:
     """Return the rules that no argument of `fit` is about."""
+    config = context.config
     if config is None:
         return {}
     return {
-        "metric": config.searcher.metric,
+        "metric": config.searcher.metric if context.has_searcher else None,
         "smaller_is_better": config.searcher.smaller_is_better,
         "average_training_metrics": config.optimizations.average_training_metrics,
         "on_nan_loss": config.on_nan_loss,

@@ -10,6 +10,7 @@ stand-in (see data/) has 0 records, and whatever it computes, NaN too, counts fo
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import torch
@@ -68,7 +69,8 @@ class TrainingMetrics:
         window = self._take()
         self.has_records = self.has_records or bool(window.records_B.any())
         values_RNB, records_RB = self._by_rank(window)
-        if self._watch is not None:
+        # The sum of all is finite only if each of them is, and adding is quicker than looking.
+        if self._watch is not None and not isfinite(values_RNB.sum().item()):
             ranks = range(len(values_RNB)) if self._exchanges else [self._distributed.rank]
             self._watch.look(window.names, values_RNB, ranks, first_step)
         if self._average:

@@ -37,7 +37,7 @@ from tests.benchmarks.loop_steps import (
     make_model,
 )
 
-OURS = ("ours", "ours_timings", "ours_alone", "ours_dataset", "ours_ddp")
+OURS = ("ours", "ours_timings", "ours_rows", "ours_dataset", "ours_ddp")
 RANK_VARIABLE = "DET_BENCH_RANK"  # of the second process of two
 PLACE_VARIABLE = "DET_BENCH_PLACE"  # the file where the two meet
 
@@ -66,7 +66,7 @@ def open_contender(name: str) -> tuple[Contender, Contender]:
             return bare_ddp, open_ours(with_timings=False)
         case "ours":
             return bare, open_ours(with_timings=False)
-        case "ours_alone":
+        case "ours_rows":
             return _bare_over(Rows()), open_ours(with_timings=True)
         case "ours_dataset":
             own = open_ours(with_timings=True, dataset=Records())

@@ -40,7 +40,7 @@ PACKAGES = ["accelerate", "lightning", "determined==0.38.1", "tensorboard", "app
 WORDS = {
     "ours": "ours, metrics",
     "ours_timings": "ours, metrics and timings",
-    "ours_alone": "the same, the bare loop with our data",
+    "ours_rows": "the same, the bare loop with our data",
     "ours_dataset": "the same, a Dataset class",
     "ours_ddp": "ours on 2 ranks, against bare DDP",
     "accelerate": "accelerate",

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, WaitTimeout
 from det_jupyter.wire import State
-from tests.processes import wait_until
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.notebook_kernel import notebook
+from tests.processes import DetHome, wait_until
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
 pytestmark = pytest.mark.e2e
+
+CELL = """%%det_experiment
+entrypoint: SmallTrial
+hyperparameters: {global_batch_size: 16, pause_s: 0.0}
+searcher: {name: single, metric: error, max_length: {batches: 20}}
+"""
 
 # It draws from a generator that no checkpoint knows of, and begins anew with every run.
 FORGETFUL_SOURCE = (
@@ -44,7 +53,7 @@ def test_a_trial_that_resumes_exactly_is_found_identical_and_nothing_is_left(
         "interrupted after batch 20 (paused), 40 (killed)"
     )
     assert "✓" in found._repr_html_()
-    wait_until(lambda: {view.id for view in client.experiments()} == before, "both are deleted")
+    assert {view.id for view in client.experiments()} == before
     assert "interrupted" in capsys.readouterr().out
 
 
@@ -65,6 +74,38 @@ def test_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(client: Clien
         assert view.parent_id == experiment.id
     interrupted = client.experiment(found.interrupted_id)
     assert interrupted.trials[0].restarts == 1  # the pause does not count as one
+
+
+def test_what_fails_or_takes_too_long_leaves_nothing_unless_asked(client: Client) -> None:
+    experiment = submit(client, slow(0.1))
+    experiment.kill()
+    wait_until(lambda: experiment.state.is_terminal, "it has ended")
+    before = {view.id for view in client.experiments()}
+    with pytest.raises(WaitTimeout):
+        experiment.verify_resume(timeout_s=2)
+    assert {view.id for view in client.experiments()} == before
+    with pytest.raises(WaitTimeout):
+        experiment.verify_resume(timeout_s=2, keep=True)
+    kept = [view for view in client.experiments() if view.id not in before]
+    assert [view.name for view in kept] == ["small: straight", "small: interrupted"]
+
+
+def test_in_a_notebook_it_runs_and_the_list_is_as_before(home: DetHome, tmp_path: Path) -> None:
+    with notebook(tmp_path) as book:
+        book.check("import det_jupyter\n%load_ext det_jupyter")
+        book.check(TRIAL_SOURCE)
+        book.check(CELL, timeout_s=60)
+        book.check("experiment = det_jupyter.experiments()[-1]\nexperiment.wait(60)")
+        found = book.check(
+            "found = experiment.verify_resume(batches=12, pause_at=4, kill_at=8)\n"
+            "states = [(x.id, x.state) for x in det_jupyter.experiments()]\n"
+            "print(found, states[-1][0] == experiment.id)",
+            timeout_s=120,
+        )
+        assert (
+            "tensors at batch 12, interrupted after batch 4 (paused), 8 (killed) True"
+            in found.text
+        )
 
 
 def test_what_cannot_be_tried_is_refused_with_all_reasons(client: Client) -> None:

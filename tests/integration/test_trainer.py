@@ -141,7 +141,7 @@ def test_mistakes_are_told_in_the_users_terms(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="max_length: how long to train is missing"):
         fit(tmp_path, max_length=None)
     with pytorch.init(hparams=HPARAMS) as context:
-        with pytest.raises(TypeError, match=r"expected a PyTorchTrial \(create one: MyTrial"):
+        with pytest.raises(ConfigError, match=r"expected a PyTorchTrial \(create one: MyTrial"):
             pytorch.Trainer(Tiny, context)  # type: ignore[arg-type]  # the mistake
         with pytest.raises(TypeError, match=r"expected a whole number, or a container"):
             Batch("10 epochs".split)  # type: ignore[arg-type]  # the mistake

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.verify import Trying, Verification, plan_trying, request_for
+from det_jupyter.client.verification import Verification
+from det_jupyter.client.verify import Trying, plan_trying, request_for
 from det_jupyter.errors import ConfigError
-from det_jupyter.wire import Capsule, ExperimentView, State, TrialView
+from det_jupyter.wire import Capsule, CapturedName, ExperimentView, State, TrialView
 
 
 def trial(steps_completed: int = 0) -> TrialView:
@@ -110,6 +111,17 @@ def test_both_runs_are_the_same_but_for_the_interruptions() -> None:
         "name": "digits: interrupted",
         "environment": {"environment_variables": variables},
     }
+
+
+def test_an_entrypoint_that_is_a_function_is_refused_before_anything_is_submitted() -> None:
+    view = experiment(max_length={"batches": 300})
+    captured = [
+        CapturedName(name="helper", type="class", size_bytes=9),
+        CapturedName(name="T", type="function", size_bytes=5),
+    ]
+    capsule = view.capsule.model_copy(update={"captured": captured})
+    with pytest.raises(ConfigError, match="the entrypoint T is a function, expected a PyTorchT"):
+        plan(view.model_copy(update={"capsule": capsule}))
 
 
 def verification(*differences: tuple[str, str]) -> Verification:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from det_jupyter.records import (
     BatchMetrics,
     MetricsReported,
     RankFailure,
+    json_ready,
     parse_line,
     to_line,
     to_number,
@@ -44,3 +46,21 @@ def test_what_is_no_number_has_no_number(value: object) -> None:
 def test_text_that_utf8_cannot_carry_does_not_lose_the_record() -> None:
     failure = RankFailure(at=1.0, rank=0, error="no file 'caf\udce9'", traceback="\udce9\u2028")
     assert parse_line(to_line(failure)).error == "no file 'caf?'"  # type: ignore[union-attr]
+
+
+@given(st.lists(st.one_of(st.floats(), st.integers(), st.text(max_size=5)), max_size=5))
+def test_long_records_are_written_as_all_others_are(values: list[object]) -> None:
+    line = to_line(BatchMetrics(at=1.0, first=2, values={"loss": values, "späte": []}))
+    assert line.isascii()
+    assert json.loads(line) == {
+        "at": 1.0,
+        "first": 2,
+        "values": {"loss": json_ready(values), "späte": []},
+        "kind": "batch_metrics",
+    }
+
+
+@given(st.lists(st.one_of(st.floats(), st.integers()), max_size=5))
+def test_numbers_in_long_records_are_json_s(values: list[float]) -> None:
+    line = to_line(BatchMetrics(at=1.0, first=2, values={"loss": values}))
+    assert json.loads(line)["values"]["loss"] == json_ready(values)

@@ -42,6 +42,7 @@ class DistributedModel(DistributedDataParallel):
         find_unused_parameters: bool = False,
     ) -> None:
         self._compression = compression
+        self._has_fixed_buckets = not find_unused_parameters and fixes_buckets(device, compression)
         self.low_rank: LowRank | None = None
         self._build(module, device, bucket_mb, find_unused_parameters)
         if compression == "powersgd":
@@ -57,11 +58,11 @@ class DistributedModel(DistributedDataParallel):
         """
         inherited = nn.Module().__dict__.keys()
         kept = {name: value for name, value in self.__dict__.items() if name in inherited}
-        sync = self.require_backward_grad_sync
+        syncs = self.require_backward_grad_sync, self.require_forward_param_sync
         del self.logger, self.reducer  # takes its hooks off the parameters, or there were two sets
         self._build(self.module, self.device, bucket_mb, self.find_unused_parameters)
         self.__dict__.update(kept)  # hooks on this module, its mode, what it was compiled to
-        self.require_backward_grad_sync = sync
+        self.require_backward_grad_sync, self.require_forward_param_sync = syncs
         self._fix_buckets()
         if self.low_rank is not None:
             self.low_rank.forget_buckets()
@@ -85,7 +86,7 @@ class DistributedModel(DistributedDataParallel):
         )
 
     def _fix_buckets(self) -> None:
-        """On the CPU, lay the gradients' buckets out as they will be for the whole training.
+        """Lay the gradients' buckets out as they will be for the whole training, where it matters.
 
         DDP does so after its first batch, from the order in which gradients came. With three ranks
         or more, the order in which an all-reduce adds depends on a gradient's place in its bucket:
@@ -94,12 +95,6 @@ class DistributedModel(DistributedDataParallel):
         if self._has_fixed_buckets:
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
-
-    @property
-    def _has_fixed_buckets(self) -> bool:
-        """Whether that is done; on the GPU for PowerSGD alone, which has a memory by bucket."""
-        wanted = self.device_type == "cpu" or self._compression == "powersgd"
-        return wanted and not self.find_unused_parameters
 
     def _build_params_for_reducer(self) -> tuple[list[Any], list[Any]]:
         """Return the parameters; for fixed buckets, in about the order in which gradients come."""
@@ -129,3 +124,15 @@ class DistributedModel(DistributedDataParallel):
             if "module" not in modules:
                 raise
             return getattr(modules["module"], name)
+
+
+def fixes_buckets(device: torch.device, compression: Compression | None) -> bool:
+    """Return whether buckets are to be laid out once, before the first batch.
+
+    Gradients come in about the order that is assumed then. On a GPU, where an order that is not
+    quite theirs takes time, it is done for PowerSGD, which has a memory by bucket, and for those
+    who have asked for the same bits each time.
+    """
+    if device.type == "cpu" or compression == "powersgd":
+        return True
+    return torch.are_deterministic_algorithms_enabled()

@@ -13,7 +13,8 @@ of the model, are none. What is in no block goes with the model itself.
     gradients   exchanged after every batch, in aggregation windows too: a whole un-exchanged
                 gradient is what does not fit
     validation  every forward pass gathers, so all ranks would have to run as many; see `whole`
-    buffers     each rank's own while training; the chief's are what is evaluated and saved
+    buffers     each rank's own while training; the chief's are what is evaluated, and saved with
+                the model (`rank_state` has the others')
 """
 
 from __future__ import annotations

@@ -5,10 +5,16 @@ ranks. So one rank without `torch.distributed` loads what many have saved, and t
 
 Gradients are an exception: in a window that is not finished, each rank has its own. A sharded
 model's are exchanged after every batch: the chief saves the mean so far, marked as such.
+
+Buffers that depend on the data (running statistics) differ between the ranks too. DDP gives all
+ranks the chief's in the forward pass after each exchange, so not within a window, nor to a forward
+pass without gradients; a sharded or an untrained model keeps each rank's for ever. The model's
+state has the chief's, and `rank_state` what the others have instead.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +26,7 @@ from torch import nn
 from det_jupyter.pytorch.parallel.compression import LowRank
 from det_jupyter.pytorch.parallel.replicas import DistributedModel
 from det_jupyter.pytorch.parallel.sharding import divided_like, is_sharded, to_full
-from det_jupyter.pytorch.parallel.wrapping import unwrap
+from det_jupyter.pytorch.parallel.wrapping import as_bytes, unwrap
 
 _COMPILED = "_orig_mod."  # what torch.compile(model) puts into names
 _REPLICATED = "module."  # what DDP puts before them
@@ -160,21 +166,77 @@ def rescaled_gradients(
 
 
 def rank_state(models: Sequence[nn.Module]) -> list[dict[str, Any] | None] | None:
-    """Return what compression keeps on this rank, by model, on the CPU; None if nothing."""
-    states = [memory.state() if (memory := _memory(model)) else None for model in models]
+    """Return what only this rank has, by model, on the CPU; None if nothing. Collective.
+
+    compression       what it keeps (PowerSGD's errors and factors)
+    buffers           persistent ones that are not the chief's, by name
+    keeps_buffers     DDP will not give this rank the chief's in the next forward pass
+    """
+    buffers = _own_buffers(models)
+    states = [_rank_state(model, own) for model, own in zip(models, buffers, strict=True)]
     return states if any(states) else None
 
 
 def load_rank_state(
     models: Sequence[nn.Module], state: Sequence[dict[str, Any] | None] | None
 ) -> None:
-    """Load what `rank_state` returned on this rank, of as many ranks.
+    """Load what `rank_state` returned on this rank, of as many ranks, after the models' states.
 
-    On another number of ranks it is left out: compression begins anew.
+    On another number of ranks it is left out: compression begins anew, from the chief's buffers.
     """
     for model, saved in zip(models, state or [], strict=False):
-        if saved is not None and (memory := _memory(model)) is not None:
-            memory.load(saved)
+        if saved is None:
+            continue
+        if saved["compression"] and (memory := _memory(model)) is not None:
+            memory.load(saved["compression"])
+        buffers = dict(unwrap(model).named_buffers())
+        for name, buffer in buffers.items():
+            if (value := saved["buffers"].get(name.replace(_COMPILED, ""))) is not None:
+                buffer.detach().copy_(value)
+        if isinstance(model, DistributedModel):
+            model.require_forward_param_sync = not saved["keeps_buffers"]
+
+
+def _rank_state(model: nn.Module, buffers: dict[str, torch.Tensor]) -> dict[str, Any] | None:
+    memory = _memory(model)
+    keeps = isinstance(model, DistributedModel) and not model.require_forward_param_sync
+    if memory is None and not buffers and not keeps:
+        return None
+    compression = memory.state() if memory else None
+    return {"compression": compression, "buffers": buffers, "keeps_buffers": keeps}
+
+
+def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
+    """Return this rank's persistent buffers that are not the chief's, by model. Collective.
+
+    Digests are compared, so that large ones that never change, such as masks, cost next to nothing.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return [{} for _ in models]
+    own = [_persistent_buffers(model) for model in models]
+    digests = [{name: _digest(buffer) for name, buffer in buffers.items()} for buffers in own]
+    chiefs = [digests]
+    dist.broadcast_object_list(chiefs, src=0)
+    return [
+        {name: buffer for name, buffer in buffers.items() if mine[name] != theirs.get(name)}
+        for buffers, mine, theirs in zip(own, digests, chiefs[0], strict=True)
+    ]
+
+
+def _persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    own = unwrap(model)
+    saved = own.state_dict().keys()
+    return {
+        name.replace(_COMPILED, ""): buffer.detach().cpu()
+        for name, buffer in own.named_buffers()
+        if name in saved
+    }
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    digest = hashlib.blake2b(f"{tensor.dtype} {tensor.shape}".encode())
+    digest.update(as_bytes(tensor).numpy())
+    return digest.digest()
 
 
 def _memory(model: nn.Module) -> LowRank | None:

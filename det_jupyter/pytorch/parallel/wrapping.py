@@ -102,10 +102,15 @@ def broadcast(tensors: Sequence[torch.Tensor]) -> None:
     for device in dict.fromkeys(tensor.device for tensor in tensors):
         here = [tensor.detach() for tensor in tensors if tensor.device == device]
         # As bytes, all types go together, and bool goes at all.
-        parts = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in here]
+        parts = [as_bytes(tensor) for tensor in here]
         flat = torch.cat(parts)
         dist.broadcast(flat, src=0)
         received = flat.split([part.numel() for part in parts])
         for tensor, part in zip(here, received, strict=True):
             # A copy starts at an address that fits the type, which a place among bytes may not.
             tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what the tensor holds as a vector of bytes; one that is contiguous is not copied."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

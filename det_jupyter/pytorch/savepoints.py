@@ -1,0 +1,118 @@
+"""Where a run can be left and taken up again: its checkpoints, one for a batch, and the return.
+
+What is due at a batch is saved before the batch's validation, with a note that this was still to
+come. Whoever goes on from there validates first, if the validation belongs to the training: it is
+on the schedule of the run that goes on, or was asked for by a search at a rung. (A training that
+is continued beyond what was its end is the one that had the farther end from the beginning.)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.core import CheckpointContext
+from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.rules import Start
+from det_jupyter.pytorch.saving import Saver
+from det_jupyter.pytorch.state import (
+    Parts,
+    read_state,
+    restore_generators,
+    restore_models,
+    restore_training,
+)
+from det_jupyter.wire import CheckpointRef
+
+
+class Savepoints:
+    """The checkpoints of one run. All ranks do everything in step.
+
+    Args:
+        storage: Where they are kept.
+        parts: All that has a state.
+        origin: What it takes to build the trial again.
+        start: Where the run begins.
+    """
+
+    def __init__(
+        self, storage: CheckpointContext, parts: Parts, origin: Origin, start: Start
+    ) -> None:
+        self._storage = storage
+        self._saver = Saver(storage, parts, origin)
+        self._parts = parts
+        self._start = start
+        self._saved_at = start.steps_completed if start.checkpoint else -1
+        self._precedes_validation = False  # the last checkpoint, its batch's validation
+        self._state: dict[str, Any] | None = None
+        self._uuid = ""
+
+    @property
+    def latest(self) -> CheckpointRef | None:
+        """The last checkpoint of this run, once it is finished; None if there was none."""
+        if not self._uuid:
+            return None
+        with self._storage.restore_path(self._uuid) as path:
+            return CheckpointRef(uuid=self._uuid, path=str(path), steps_completed=self._saved_at)
+
+    def restore(self) -> None:
+        """Load what the run begins with, generators excepted. Collective.
+
+        Raises:
+            CheckpointError: It cannot be read, or is of another trial.
+        """
+        context = self._parts.context
+        if checkpoint := self._start.checkpoint:
+            where = f"checkpoint {checkpoint.uuid}"
+            self._state = state = read_state(Path(checkpoint.path))
+            self._parts.callbacks.on_checkpoint_load_start(state)
+            restore_models(context, state, where)
+            restore_training(self._parts, state, where)
+        elif source := self._start.warm_start:  # another trial's: its weights, and nothing else
+            where = f"searcher: checkpoint {source.uuid}"
+            restore_models(context, read_state(Path(source.path)), where)
+
+    def restore_generators(self) -> str | None:
+        """Set the generators, last of all, since what is restored may draw from them.
+
+        Returns:
+            What validation was still to come when the state was saved: "scheduled", "rung", or
+            None. It has to be made up for.
+        """
+        state, self._state = self._state, None
+        if state is None:
+            return None
+        restore_generators(self._parts.context, state, self._start.seed)
+        due: str | None = state["validation_due"]
+        return due
+
+    def save(self, steps_completed: int, *, due: str | None = None, again: bool = False) -> None:
+        """Begin a checkpoint, unless this batch has one. Collective.
+
+        Args:
+            steps_completed: Batches trained.
+            due: The validation that follows, as `restore_generators` returns it.
+            again: What was saved before this batch's validation is not enough.
+        """
+        is_outdated = again and self._precedes_validation
+        if self._saved_at == steps_completed and not is_outdated:
+            return
+        self._saved_at, self._precedes_validation = steps_completed, due is not None
+        self._uuid = self._saver.begin(
+            steps_completed=steps_completed,
+            in_window=not self._parts.context.position.is_step,
+            validation_due=due,
+        )
+
+    @property
+    def is_written(self) -> bool:
+        """Whether `finish` would find the writing done; known to the chief alone."""
+        return self._saver.is_written
+
+    def finish(self) -> None:
+        """Complete the checkpoint that was begun, if there is one. Collective."""
+        self._saver.finish()
+
+    def close(self) -> None:
+        """Complete it without the other ranks, after something has failed."""
+        self._saver.close()

@@ -1,0 +1,44 @@
+"""The state of Python's global generator as bytes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from det_jupyter.pytorch.data import python_state
+from det_jupyter.pytorch.data.python_state import PythonState
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**70), st.integers(0, 1300), st.integers(0, 3))
+def test_a_generator_goes_on_where_its_state_was_taken(seed: int, draws: int, pairs: int) -> None:
+    generator = random.Random(seed)
+    for _ in range(draws):
+        generator.random()
+    for _ in range(pairs):
+        generator.gauss(0, 1)  # keeps the second of two for the next call
+    state, expected_state = PythonState(generator).take(), generator.getstate()
+    expected = [generator.gauss(0, 1), generator.random()]
+    generator.seed(3)
+    PythonState(generator).put(state)
+    assert generator.getstate() == expected_state
+    assert [generator.gauss(0, 1), generator.random()] == expected
+
+
+def test_where_the_layout_is_not_known_the_methods_are_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(python_state, "_LAYOUT_IS_KNOWN", False)
+    generator = random.Random(5)
+    generator.gauss(0, 1)
+    state, expected = PythonState(generator).take(), generator.getstate()
+    generator.seed(6)
+    PythonState(generator).put(state)
+    assert generator.getstate() == expected
+
+
+def test_the_layout_is_known_here() -> None:
+    assert python_state._layout_is_known()
