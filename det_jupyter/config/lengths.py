@@ -6,8 +6,8 @@
 
 Epochs are rounded once, at their end, so they do not drift: with 1437 records and batches of 64
 they end after 22, 44, 67, 89, 112 and 134 batches, and six epochs are 134 batches. A batch is a
-global one: all ranks together. `batches_per_epoch` is the length of the chief's share of the
-training loader.
+global one: all ranks together. `batches_per_epoch` is how many of them are one pass over the
+training data.
 """
 
 from __future__ import annotations

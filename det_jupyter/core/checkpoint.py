@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -54,12 +54,21 @@ class CheckpointDraft:
         self._opened().sync()
 
     def commit(self) -> None:
-        """Make it a checkpoint and record it."""
+        """Make it a checkpoint and record it: both, or neither if this raises."""
         draft = self._opened()
         text = json.dumps(self._metadata, indent=2, default=str)
         (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
         size_bytes = sum(map(_own_bytes, draft.path.rglob("*")))
-        draft.commit()
+        try:
+            draft.commit()
+            self._record(size_bytes)
+        except Exception:
+            # Nobody would know of it, and so nobody would ever remove it.
+            with suppress(OSError):  # the failure that led here is the one to be told
+                self._storage.delete(self.uuid)
+            raise
+
+    def _record(self, size_bytes: int) -> None:
         record = CheckpointSaved(
             at=time.time(),
             uuid=self.uuid,

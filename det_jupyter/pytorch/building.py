@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from torch import nn
+
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.data import DataLoader
+from det_jupyter.pytorch.data import BatchStream, DataLoader, smallest_share
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial import PyTorchTrial, check_searcher_metric, check_trial_class
 
@@ -73,3 +77,30 @@ def build_loader(trial: PyTorchTrial, context: PyTorchTrialContext, method: str)
             "(context.experimental.disable_dataset_reproducibility_checks() allows other loaders)"
         ]
     )
+
+
+def warn_of_lonely_records(context: PyTorchTrialContext, stream: BatchStream) -> None:
+    """Warn, on the chief, if the last batch of a pass leaves a rank a single record to normalize.
+
+    BatchNorm refuses it, or learns its statistics from it, and only when the first pass ends.
+
+    Args:
+        context: Of the trial, which has wrapped its models.
+        stream: Its training data.
+    """
+    if not context.distributed.is_chief or smallest_share(stream) != 1:
+        return
+    layers = [
+        f"{name} ({type(layer).__name__}) of model {index}"
+        for index, model in enumerate(context.models)
+        for name, layer in parallel.unwrap(model).named_modules()
+        if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))
+    ]
+    if layers:
+        warnings.warn(
+            "build_training_data_loader: the last batch of each pass is a short one, of which a "
+            f"rank gets 1 record: too few for {layers[0]} to normalize, which fails ('Expected "
+            "more than 1 value per channel') or learns statistics of a single record; pass "
+            "drop_last=True to the DataLoader, or choose another global_batch_size",
+            stacklevel=2,
+        )

@@ -30,9 +30,14 @@ Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 
 
 class Reducers:
-    """The reducers that a trial has wrapped, in that order, which is the same on all ranks."""
+    """The reducers that a trial has wrapped, in that order, which is the same on all ranks.
+
+    Attributes:
+        took_part: Whether this rank has trained on records since the last report of the training.
+    """
 
     def __init__(self) -> None:
+        self.took_part = False
         self._entries: list[WrappedReducer] = []
 
     @overload
@@ -90,6 +95,8 @@ class Reducers:
         """Let the reducers of the phase forget what they were given."""
         for entry in self._serving(for_training=for_training):
             entry.reset(_phase(for_training=for_training))
+        if for_training:
+            self.took_part = False
 
     def any(self, *, for_training: bool) -> bool:
         """Return whether there are any for the phase."""
@@ -150,26 +157,32 @@ class Reducers:
             _join(metrics, more, taken, entry)
         return metrics
 
-    def state(self) -> list[dict[str, Any] | None]:
-        """Return this rank's state, for a checkpoint: one for each reducer that has any."""
-        return [
+    def describe(self) -> list[str]:
+        """Return each reducer's name and phases, in words."""
+        return [f"{entry} for {entry.phases}" for entry in self._entries]
+
+    def state(self) -> dict[str, Any]:
+        """Return this rank's state, for a checkpoint."""
+        states = [
             entry.reducer.state_dict() if keeps_state(entry.reducer) else None
             for entry in self._entries
         ]
+        return {"took_part": self.took_part, "states": states}
 
-    def restore(
-        self, states: Sequence[Sequence[dict[str, Any] | None]], rank: int, size: int
-    ) -> None:
+    def restore(self, slots: Sequence[dict[str, Any]], rank: int, size: int) -> None:
         """Take back what `state` returned.
 
         On another number of ranks, the values of functions are kept, in the order of the data;
         a MetricReducer begins its window anew, which is told.
 
         Args:
-            states: Of all ranks that saved, in their order.
+            slots: The states of all ranks that saved, in their order.
             rank: This rank.
             size: How many ranks there are now.
         """
+        if len(slots) == size:
+            self.took_part = slots[rank]["took_part"]
+        states = [slot["states"] for slot in slots]
         for index, entry in enumerate(self._entries):
             saved = [state[index] for state in states if index < len(state)]
             present = [state for state in saved if state is not None]

@@ -23,8 +23,9 @@ from det_jupyter.records import CheckpointSaved
 def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Callable[[], bool]]:
     """Give the block a question, whether it was interrupted, to be asked between batches.
 
-    In a rank of an experiment, and outside of the main thread, interrupts are left alone. Processes
-    that are forked in the block, such as loader workers, ignore them: this one ends them.
+    In a rank of an experiment, and outside of the main thread, interrupts are left alone.
+    Processes that are forked in the block, such as loader workers, ignore them: this one ends
+    them.
 
     Args:
         core: Of this process.

@@ -37,6 +37,7 @@ class LossWatch:
         self,
         names: Sequence[str],
         values_RNB: torch.Tensor,
+        records_RB: torch.Tensor,
         ranks: Sequence[int],
         first_step: int,
     ) -> None:
@@ -45,6 +46,7 @@ class LossWatch:
         Args:
             names: Of the metrics.
             values_RNB: What these ranks computed, `[ranks, names, batches]`, on the CPU.
+            records_RB: How many records of; what was computed of none is left out.
             ranks: All ranks, in order: then all of them look at the same. Or this one alone.
             first_step: `steps_completed` of the first of these batches.
 
@@ -54,7 +56,7 @@ class LossWatch:
         watched = [index for index, name in enumerate(names) if name.lower().endswith("loss")]
         if self._has_warned or not watched:
             return
-        is_bad_RNB = ~values_RNB[:, watched].isfinite()
+        is_bad_RNB = ~values_RNB[:, watched].isfinite() & (records_RB > 0)[:, None]
         if not is_bad_RNB.any():
             return
         batch, rank, name = is_bad_RNB.permute(2, 0, 1).nonzero()[0].tolist()  # the earliest batch

@@ -17,7 +17,7 @@ import torch
 NOTHING = object()  # a function's result where there were no values
 
 
-class Stateful(Protocol):
+class PausableReducer(Protocol):
     """A reducer whose window survives a pause."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class FunctionReducer(MetricReducer):
         self.values = list(state_dict["values"])
 
 
-def keeps_state(reducer: Any) -> TypeGuard[Stateful]:
+def keeps_state(reducer: Any) -> TypeGuard[PausableReducer]:
     """Return whether the reducer defines both `state_dict` and `load_state_dict`."""
     return hasattr(reducer, "state_dict") and hasattr(reducer, "load_state_dict")
 

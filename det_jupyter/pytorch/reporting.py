@@ -58,6 +58,7 @@ class Reporter:
             end: Batches of the whole training.
         """
         values = self._metrics.flush(first_step=self._flushed_at + 1)
+        self._reducers.took_part |= self._metrics.has_records
         if self._core.distributed.is_chief:
             record = BatchMetrics(at=time.time(), first=self._flushed_at + 1, values=values)
             self._core.sink.write(record)
@@ -70,11 +71,10 @@ class Reporter:
         They are the same on all ranks if metrics are averaged, and empty if no batch was trained.
         """
         self.flush(steps, end)
-        took_part = self._metrics.has_records
         means, values_NB = self._metrics.report()
         if not values_NB.shape[1]:
             return {}
-        averages = self._with_reducers(means, took_part=took_part)
+        averages = self._with_reducers(means)
         if self._core.distributed.is_chief:
             self._core.train.report_training_metrics(steps, averages)
         if callbacks.overrides("on_training_workload_end"):
@@ -90,9 +90,12 @@ class Reporter:
         """Take back what `state` returned (the chief's, on all ranks, if metrics are averaged)."""
         self._metrics.restore(state)
 
-    def _with_reducers(self, means: dict[str, float], *, took_part: bool) -> dict[str, Any]:
+    def _with_reducers(self, means: dict[str, float]) -> dict[str, Any]:
         custom = self._reduce(
-            self._core.distributed, for_training=True, took_part=took_part, taken=list(means)
+            self._core.distributed,
+            for_training=True,
+            took_part=self._reducers.took_part,
+            taken=list(means),
         )
         self._reducers.reset(for_training=True)
         return {**means, **custom}

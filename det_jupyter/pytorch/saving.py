@@ -8,6 +8,7 @@ The thread runs no code of the user's and writes no record: the journal has no l
 rename there is no checkpoint, only a scratch folder that the next writer removes; so whatever
 kills the chief, the older checkpoint is whole. All ranks must begin and finish at the same batch;
 the chief sees that the writing is over (`is_written`) and tells the others when they next speak.
+Where one rank fails, at the state or at the files, all of them raise.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from det_jupyter.core import CheckpointContext
 from det_jupyter.core.checkpoint import CheckpointDraft
@@ -116,34 +118,46 @@ class Saver:
 
         Raises:
             ConfigError: The state of a callback, say, holds what cannot be saved (on the chief).
+            PeerFailed: That, or an error of a hook, on another rank.
         """
         self.finish()
         distributed = self.parts.context.distributed
-        state = collect_state(self.parts, steps_completed=steps_completed, in_window=in_window)
-        if distributed.is_chief:
-            state["validation_due"] = validation_due
-        self.parts.callbacks.on_checkpoint_save_start(state)
-        write = None
-        if distributed.is_chief:
-            copied = snapshot_state(state, self._memory, self.parts)
-            draft = self.storage.begin({"steps_completed": steps_completed})
-            write = _Write(draft, copied, self.origin)
-        uuid = distributed.broadcast(write.draft.uuid if write else "")
-        self._pending = _Pending(uuid, write)
+        collected = collect_state(self.parts, steps_completed=steps_completed, in_window=in_window)
+
+        def start() -> str:
+            state = collected()
+            if distributed.is_chief:
+                state["validation_due"] = validation_due
+            self.parts.callbacks.on_checkpoint_save_start(state)
+            return self._start_writing(state) if distributed.is_chief else ""
+
+        uuid = settle(distributed, start, lambda uuids: uuids[0], on_chief=False)
+        if not distributed.is_chief:
+            self._pending = _Pending(uuid, None)
         return uuid
+
+    def _start_writing(self, state: dict[str, Any]) -> str:
+        copied = snapshot_state(state, self._memory, self.parts)
+        draft = self.storage.begin({"steps_completed": state["steps_completed"]})
+        self._pending = _Pending(draft.uuid, _Write(draft, copied, self.origin))
+        return draft.uuid
 
     def finish(self) -> None:
         """Complete what was begun, if anything: there is a new checkpoint then. Collective.
 
         Raises:
             CheckpointError: It could not be written (on the chief).
+            PeerFailed: That, or an error of a hook, on the chief.
         """
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        if pending.write is not None:
+
+        def complete() -> None:
+            assert pending.write is not None  # the chief's is
             self._complete(pending.write)
-        self.parts.context.distributed.barrier()  # nobody is told of it before it is there
+
+        run_on_chief(self.parts.context.distributed, complete)  # nobody is told of it before
         self.parts.callbacks.on_checkpoint_upload_end(pending.uuid)
 
     def close(self) -> None:

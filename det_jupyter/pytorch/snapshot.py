@@ -149,7 +149,11 @@ def revive_arrays(value: Any, arrays: Mapping[Path, str], path: Path = ()) -> An
     if not arrays:
         return value
     if dtype := arrays.get(path):
-        return value.numpy() if isinstance(value, torch.Tensor) else numpy.dtype(dtype).type(value)
+        return (
+            value.cpu().numpy()
+            if isinstance(value, torch.Tensor)
+            else numpy.dtype(dtype).type(value)
+        )
     if type(value) in _DICTS:
         for key, item in value.items():
             value[key] = revive_arrays(item, arrays, (*path, key))

@@ -2,7 +2,7 @@
 
     state_dict.pt   format, steps_completed, size (ranks), in_window
                     models, optimizers, lr_schedulers, scaler, callbacks, parts: of all ranks
-                    rng_states, gradients, exchanges, reducers: one for each rank
+                    rng_states, gradients, exchanges, reducers, stop_requested: of each rank
                     validation_due: the validation after the last batch is still to come
                     arrays: what of it was numpy's
 
@@ -16,8 +16,9 @@ kept; but every rank's generators begin anew, from the seed, the rank and the ba
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,14 +31,19 @@ from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.rng import derive_seed, get_states, seed_everything, set_states
+from det_jupyter.pytorch.settling import gather_later
 from det_jupyter.pytorch.snapshot import Snapshot, SnapshotMemory, Unsafe, revive_arrays
 
 STATE_FILE = "state_dict.pt"
-FORMAT = 2
+FORMAT = 3
+
+# What takes most of a file is mapped into memory and stays there until it is loaded: whoever loads
+# these copies them.
+_MAPPED = frozenset({"models", "optimizers", "gradients", "exchanges", "rng_states"})
 
 
-class Stateful(Protocol):
-    """Something else whose state a run needs to go on."""
+class SharedPart(Protocol):
+    """Something else whose state a run needs to go on; the same on all ranks."""
 
     def state(self) -> Any:
         """Return it, as tensors and plain values."""
@@ -58,38 +64,53 @@ class Parts:
 
     context: PyTorchTrialContext
     callbacks: Callbacks
-    shared: Mapping[str, Stateful] = field(default_factory=dict)
+    shared: Mapping[str, SharedPart] = field(default_factory=dict)
 
 
-def collect_state(parts: Parts, *, steps_completed: int, in_window: bool) -> dict[str, Any]:
-    """Return the state of all ranks on the chief, nothing elsewhere. Collective.
+def collect_state(
+    parts: Parts, *, steps_completed: int, in_window: bool
+) -> Callable[[], dict[str, Any]]:
+    """Gather what each rank has of its own, and return what makes the state of it. Collective.
 
-    Nothing is copied: it is training's own, and changes with the next batch.
+    Returns:
+        A function to be called where all ranks hear of failures (settling.py). It returns the
+        state of all ranks on the chief, nothing elsewhere; or raises what went wrong. Nothing is
+        copied: the state is training's own, and changes with the next batch.
     """
     context = parts.context
     models = [parallel.model_state(model) for model in context.models]
     optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
-    own = {
+    gathered = gather_later(context.distributed, lambda: _own_state(context, in_window=in_window))
+
+    def whole() -> dict[str, Any]:
+        ranks = gathered()
+        if ranks is None:
+            return {}
+        return {
+            "format": FORMAT,
+            "steps_completed": steps_completed,
+            "size": context.distributed.size,
+            "in_window": in_window,
+            "models": models,
+            "optimizers": optimizers,
+            "lr_schedulers": [item.scheduler.state_dict() for item in context.lr_schedulers],
+            "scaler": context.scaler.state_dict() if context.scaler is not None else None,
+            "callbacks": parts.callbacks.state_dict(),
+            "parts": {name: part.state() for name, part in parts.shared.items()},
+            **{name: [rank[name] for rank in ranks] for name in ranks[0]},
+        }
+
+    return whole
+
+
+def _own_state(context: PyTorchTrialContext, *, in_window: bool) -> dict[str, Any]:
+    """Return what is this rank's own. Collective where sharded."""
+    return {
         "rng_states": get_states(context.device),
         "gradients": [parallel.gradients(m) for m in context.models] if in_window else None,
         "exchanges": parallel.rank_state(context.models),
         "reducers": context.reducers.state(),
-    }
-    ranks = context.distributed.gather(own)
-    if ranks is None:
-        return {}
-    return {
-        "format": FORMAT,
-        "steps_completed": steps_completed,
-        "size": context.distributed.size,
-        "in_window": in_window,
-        "models": models,
-        "optimizers": optimizers,
-        "lr_schedulers": [item.scheduler.state_dict() for item in context.lr_schedulers],
-        "scaler": context.scaler.state_dict() if context.scaler is not None else None,
-        "callbacks": parts.callbacks.state_dict(),
-        "parts": {name: part.state() for name, part in parts.shared.items()},
-        **{name: [rank[name] for rank in ranks] for name in own},
+        "stop_requested": context.get_stop_requested(),
     }
 
 
@@ -117,6 +138,10 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[str, Any]:
     """Return the state in the folder of a checkpoint, on the CPU.
 
+    Models, optimizers and what each rank has of its own are mapped, so that the ranks of a
+    computer share the memory and read only what they load. They stay valid if the file is
+    removed, and the file stays as it is if they are changed.
+
     Args:
         path: The folder.
         is_checked: Compare the file with its checksums first; one rank is enough for that.
@@ -125,11 +150,11 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
     Raises:
         CheckpointError: It is not there, or damaged, or cannot be read.
     """
-    settings: dict[str, Any] = {"map_location": "cpu", "weights_only": True} | options
+    defaults: dict[str, Any] = {"map_location": "cpu", "weights_only": True, "mmap": True}
     try:
         if is_checked:
             _check_sums(path / STATE_FILE)
-        state: dict[str, Any] = torch.load(path / STATE_FILE, **settings)
+        state: dict[str, Any] = torch.load(path / STATE_FILE, **(defaults | options))
     except CheckpointError:
         raise
     except FileNotFoundError:
@@ -143,7 +168,8 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
             "another version of det_jupyter wrote it, or something else"
         )
     revived: dict[str, Any] = revive_arrays(state, state["arrays"])
-    return revived
+    copied = copy.deepcopy({name: revived[name] for name in revived if name not in _MAPPED})
+    return revived | copied
 
 
 def _check_sums(file: Path) -> None:
@@ -194,6 +220,7 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
             raise CheckpointError(
                 f"{where}: optimizer {index} is not the one that was saved: {error}"
             ) from None
+        _copy_mapped(optimizer)
     for item, saved in zip(context.lr_schedulers, state["lr_schedulers"], strict=True):
         item.scheduler.load_state_dict(saved)
     if context.scaler is not None and state["scaler"]:  # one that is switched off has no state
@@ -217,8 +244,21 @@ def _restore_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> None:
                 saved = parallel.rescaled_gradients(saved, size)
             parallel.set_gradients(model, saved[rank])
     context.reducers.restore(state["reducers"], rank, size)
+    wishes = state["stop_requested"]
+    context.set_stop_requested(wishes[rank] if is_same_size else any(wishes))
     if is_same_size:
-        parallel.load_rank_state(context.models, state["exchanges"][rank])
+        parallel.load_rank_state(context.models, copy.deepcopy(state["exchanges"][rank]))
+
+
+def _copy_mapped(optimizer: torch.optim.Optimizer) -> None:
+    """Give the optimizer memory of its own: torch takes what is on the CPU as it is."""
+    copies: dict[int, Any] = {}  # tensors that were one stay one
+    for values in optimizer.state.values():
+        for name, value in values.items():
+            if not isinstance(value, torch.Tensor):
+                values[name] = copy.deepcopy(value, copies)
+            elif value.device.type == "cpu":
+                values[name] = copies.setdefault(id(value), value.clone())
 
 
 def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -32,3 +34,17 @@ def join(device: torch.device) -> DistributedContext:
         is_gpu = device.type == "cuda"
         dist.init_process_group("nccl" if is_gpu else "gloo", device_id=device if is_gpu else None)
     return DistributedContext.from_torch_distributed()
+
+
+@contextmanager
+def leaving_the_group() -> Iterator[None]:
+    """Let the block join the ranks; what it has made for that is ended with it.
+
+    A process that exits with a group still open may be aborted by the threads that serve it.
+    """
+    had_group = dist.is_initialized()
+    try:
+        yield
+    finally:
+        if not had_group and dist.is_initialized():
+            dist.destroy_process_group()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from det_jupyter.pytorch.printing import PrintedRecords
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.rules import Policy, Rules, Start
 from det_jupyter.pytorch.schedule import as_period
-from det_jupyter.pytorch.torchrun import choose_device, join
+from det_jupyter.pytorch.torchrun import choose_device, join, leaving_the_group
 from det_jupyter.pytorch.trial import PyTorchTrial, check_trial_class
 from det_jupyter.pytorch.units import Batch, TrainUnit
 from det_jupyter.wire import CheckpointRef
@@ -243,18 +243,17 @@ def init(
         aggregation_frequency=aggregation_frequency,
         seed=seed,
     )
-    context = _rank_context(hparams) or _local_context(
-        hparams, exp_conf, distributed, seed, checkpoint_storage
-    )
-    if aggregation_frequency is not None:
-        context.position.aggregation_frequency = aggregation_frequency
-    if enable_tensorboard_logging:
-        context.set_enable_tensorboard_logging(True)
-    seed_everything(context.get_trial_seed())
-    try:
-        yield context
-    finally:
-        context.close()
+    with leaving_the_group():
+        context = _rank_context(hparams) or _local_context(
+            hparams, exp_conf, distributed, seed, checkpoint_storage
+        )
+        if aggregation_frequency is not None:
+            context.position.aggregation_frequency = aggregation_frequency
+        if enable_tensorboard_logging:
+            context.set_enable_tensorboard_logging(True)
+        seed_everything(context.get_trial_seed())
+        with closing(context):
+            yield context
 
 
 def _rank_context(hparams: Mapping[str, Any] | None) -> PyTorchTrialContext | None:

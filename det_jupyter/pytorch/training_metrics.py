@@ -58,7 +58,7 @@ class TrainingMetrics:
         if timings is not None:
             self._take = timings.timed("from_device", self._take)
             self._by_rank = timings.timed("average_training_metrics", self._by_rank)
-        self.has_records = False  # of this rank, since the last report
+        self.has_records = False  # this rank, in this run, since the last report
 
     def flush(self, first_step: int = 1) -> dict[str, list[float]]:
         """Return the values of each batch since the last flush, averaged. Collective.
@@ -72,7 +72,7 @@ class TrainingMetrics:
         # The sum of all is finite only if each of them is, and adding is quicker than looking.
         if self._watch is not None and not isfinite(values_RNB.sum().item()):
             ranks = range(len(values_RNB)) if self._exchanges else [self._distributed.rank]
-            self._watch.look(window.names, values_RNB, ranks, first_step)
+            self._watch.look(window.names, values_RNB, records_RB, ranks, first_step)
         if self._average:
             means_NB = _mean_of_ranks(values_RNB, records_RB)
             window = Window(window.names, means_NB, records_RB.sum(dim=0))
@@ -103,7 +103,6 @@ class TrainingMetrics:
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what `state` returned; the next report covers these batches too."""
         self._flushed = [Window(state["names"], state["values"], state["records"])]
-        self.has_records = True
 
     def _joined(self) -> Window:
         if not self._flushed:

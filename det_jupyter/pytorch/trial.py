@@ -64,9 +64,13 @@ class PyTorchTrial:
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:
-        """Return how many records a batch (this rank's) has, for the weights of averages.
+        """Return how many records a batch (this rank's) has, for the weights of metrics.
 
         The loader knows without asking. Override it where a record is not a row: graphs, tokens.
+        It is asked of batches as they are loaded, and weighs metrics of training and validation.
+        Gradients of a DataLoader's batches are weighed by rows, whatever this returns: to weigh
+        them otherwise, scale the loss. (A loader of another kind cannot tell its rows, so there
+        it counts for both.)
         """
         return data_length(batch)
 

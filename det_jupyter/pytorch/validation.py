@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.batch_length import own_lengths
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.custom_reducers import Reducers
@@ -36,7 +37,6 @@ from det_jupyter.pytorch.metrics import (
     as_metrics,
     check_same_names,
 )
-from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.parallel import share_buffers, whole
 from det_jupyter.pytorch.reducers import Part, reduce_batches, reduce_ranks, reducers_by_name
 from det_jupyter.pytorch.settling import run_on_chief, settle
@@ -192,10 +192,10 @@ def _evaluate_batches(
     series, seen = MetricSeries("evaluate_batch", rank), _Seen([], [], [])
     outputs: list[dict[str, Any]] = []
     keeps_outputs = callbacks.overrides("on_validation_epoch_end")
-    length = trial.get_batch_length if overrides(type(trial), "get_batch_length") else None
+    records_of = own_lengths(trial, "validation")
     evaluate = _evaluation(trial)
     for batch_idx, (host_batch, share) in enumerate(batches):
-        records = share.records if length is None else _length(length(host_batch), batch_idx)
+        records = records_of(host_batch, share, batch_idx) if records_of else share.records
         batch = context.to_device(host_batch) if context.moves_batches else host_batch
         metrics = as_metrics("evaluate_batch", evaluate(batch, batch_idx), batch_idx, rank)
         series.add(metrics, batch_idx, records)
@@ -214,16 +214,6 @@ def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
     if len(inspect.signature(evaluate).parameters) > 1:
         return evaluate
     return lambda batch, batch_idx: evaluate(batch)
-
-
-def _length(records: Any, batch_idx: int) -> int:
-    if isinstance(records, bool) or not isinstance(records, int) or records < 0:
-        raise TrialMistake(
-            "get_batch_length",
-            f"get_batch_length returned {records!r} for validation batch {batch_idx}, "
-            "expected a number of records",
-        )
-    return records
 
 
 def _collect(series: MetricSeries, seen: _Seen) -> None:

@@ -33,6 +33,12 @@ class WrappedReducer:
         """Return whether it adds to the metrics of training, or else of validation."""
         return self.for_training if for_training else self.for_validation
 
+    @property
+    def phases(self) -> str:
+        """What it serves, in words."""
+        served = {"training": self.for_training, "validation": self.for_validation}
+        return " and ".join(phase for phase, serves in served.items() if serves)
+
     def reset(self, phase: str = "") -> None:
         """Let it forget what it was given."""
         with self._telling("reset", phase):

@@ -4,7 +4,9 @@
     <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
 
 A writer holds a lock on its scratch folder, which the kernel drops when the writer dies. So a
-leftover can be told from work in progress, and the next writer removes it.
+leftover can be told from work in progress, and the next writer removes it. The lock belongs to the
+open folder, which a process forked meanwhile, a data worker say, has open as well; it closes it at
+once, or it could outlive the writer and keep the lock.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import fcntl
 import logging
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from det_jupyter.errors import CheckpointError
 
@@ -66,13 +69,66 @@ class CheckpointStorage(Protocol):
         """Remove the checkpoint; it may be gone already."""
 
 
+class _OpenFolder:
+    """An open folder, whose lock one can hold; a forked process finds it closed."""
+
+    _all: ClassVar[set[_OpenFolder]] = set()
+    _changes = threading.Lock()  # no fork while one is open, but not among all
+
+    def __init__(self, path: Path) -> None:
+        with self._changes:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            self._all.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self in self._all
+
+    def try_lock(self) -> bool:
+        """Return whether nobody else holds the lock.
+
+        Raises:
+            OSError: This file system locks no folders, as some network file systems do not.
+        """
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Drop the lock, too."""
+        with self._changes:
+            if self.is_open:
+                self._all.remove(self)
+                os.close(self._descriptor)
+
+    @classmethod
+    def prepare_forks(cls) -> None:
+        """Have processes that are forked from now on close all."""
+        os.register_at_fork(
+            before=cls._changes.acquire,
+            after_in_parent=cls._changes.release,
+            after_in_child=cls._close_all,
+        )
+
+    @classmethod
+    def _close_all(cls) -> None:
+        while cls._all:
+            os.close(cls._all.pop()._descriptor)
+        cls._changes.release()
+
+
+_OpenFolder.prepare_forks()
+
+
 class LocalDraft:
     """A Draft in a folder of its own, which is locked until it ends one way or the other."""
 
-    def __init__(self, path: Path, final: Path, lock: int) -> None:
+    def __init__(self, path: Path, final: Path, lock: _OpenFolder) -> None:
         self.path = path
         self._final = final
-        self._lock: int | None = lock
+        self._lock = lock
 
     def sync(self) -> None:
         """See Draft."""
@@ -83,18 +139,13 @@ class LocalDraft:
         _sync_tree(self.path)
         self.path.rename(self._final)
         _sync(self._final.parent)
-        self._unlock()
+        self._lock.close()
 
     def discard(self) -> None:
         """See Draft."""
-        if self._lock is not None:
+        if self._lock.is_open:
             shutil.rmtree(self.path, ignore_errors=True)
-            self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.close()
 
 
 class LocalStorage:
@@ -153,7 +204,7 @@ class LocalStorage:
                 lock = _try_lock(scratch)
             if lock is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
-                os.close(lock)
+                lock.close()
 
 
 def default_root(host_path: str | None, data_dir: Path) -> Path:
@@ -161,29 +212,27 @@ def default_root(host_path: str | None, data_dir: Path) -> Path:
     return Path(host_path).expanduser() if host_path else data_dir / "checkpoints"
 
 
-def _try_lock(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock; None if it is gone or taken.
+def _try_lock(path: Path) -> _OpenFolder | None:
+    """Return the folder with its lock held; None if it is gone or taken.
 
     Raises:
-        OSError: This file system locks no folders, as some network file systems do not.
+        OSError: This file system locks no folders.
     """
     try:
-        descriptor = _open_folder(folder)
+        folder = _OpenFolder(path)
     except FileNotFoundError:
         return None
+    is_locked = False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        is_locked = folder.try_lock()
+    finally:
+        if not is_locked:
+            folder.close()
+    return folder if is_locked else None
 
 
-def _make_locked(folder: Path) -> int:
-    """Make the folder and return a descriptor that holds its lock, where there are locks."""
+def _make_locked(folder: Path) -> _OpenFolder:
+    """Make the folder and return it with its lock held, where there are locks."""
     for _ in range(_ATTEMPTS):
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -191,18 +240,14 @@ def _make_locked(folder: Path) -> int:
         except OSError as error:
             # Nobody else can lock it either, so nobody will take it for a leftover.
             _log.warning("%s: cannot be locked (%s); writing without a lock", folder, error)
-            return _open_folder(folder)
+            return _OpenFolder(folder)
         # Another writer may have taken it for a leftover before it was locked, and removed it.
         if lock is not None and folder.is_dir():
             return lock
         if lock is not None:
-            os.close(lock)
+            lock.close()
         time.sleep(_PAUSE_S)
     raise CheckpointError(f"{folder}: another process holds its lock; it is writing the same one")
-
-
-def _open_folder(folder: Path) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _sync_tree(folder: Path) -> None:

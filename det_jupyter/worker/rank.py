@@ -19,7 +19,6 @@ import builtins
 import faulthandler
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import time
@@ -29,9 +28,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
-import torch
-import torch.distributed as dist
-
 from det_jupyter import core, pytorch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels, load_capsule
@@ -39,8 +35,8 @@ from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP
+from det_jupyter.pytorch.lost_peer import is_lost_peer
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.settling import PeerFailed
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.rundir import RunDir
 from det_jupyter.storage import LocalStorage, default_root
@@ -53,13 +49,6 @@ from det_jupyter.worker.work import FunctionRun, Reason, StepCounter, Work
 
 _KERNEL_AFTER_S = 2.0  # without a first step: whoever is stuck before it can be looked into
 _SECONDARY_DELAY_S = 0.5
-_ECHOES = (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)
-_LOST_PEER = re.compile(
-    r"closed by (remote )?peer|reset by peer|broken pipe|socket closed|remote process exited"
-    r"|wait timeout|timed out waiting|gloo/transport",
-    re.IGNORECASE,
-)
-_TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
 def run_rank(spec: RankSpec) -> NoReturn:
@@ -240,23 +229,6 @@ class Rank:
             "device": self.device,
             "det_stack": self.names.main_stack,
         }
-
-
-def is_lost_peer(error: BaseException) -> bool:
-    """Return whether the error is the echo of another rank's end."""
-    if isinstance(error, (*_ECHOES, PeerFailed)):
-        return True
-    if type(error) is not RuntimeError or not _came_out_of_torch(error):
-        return False
-    return _LOST_PEER.search(str(error)) is not None
-
-
-def _came_out_of_torch(error: BaseException) -> bool:
-    """Return whether torch raised it: what the user's own code raises is the user's."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_TORCH)
 
 
 def _display(*objects: object, **options: object) -> None:

@@ -37,12 +37,31 @@ class Blocks(nn.Module):
         return outputs
 
 
+class Centered(Blocks):
+    """A buffer that depends on the rank's records, and that the next batch depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(FEATURES))
+        self.center: torch.Tensor
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs - self.center)
+        if self.training:
+            self.center.lerp_(inputs.detach().mean(0), 0.5)
+        return outputs
+
+
 def make(
-    distributed: DistributedContext, *, dtype: torch.dtype = torch.float32, **options: Any
+    distributed: DistributedContext,
+    *,
+    dtype: torch.dtype = torch.float32,
+    kind: type[nn.Module] = Blocks,
+    **options: Any,
 ) -> Any:
-    """Return `Blocks` that the ranks train together; each rank begins with other weights."""
+    """Return a model that the ranks train together; each rank begins with other weights."""
     torch.manual_seed(distributed.rank)
-    model = Blocks().to(dtype)
+    model = kind().to(dtype)
     return parallel.parallelize(model, CPU, distributed, ParallelOptions(**options))
 
 
@@ -116,6 +135,17 @@ class Run:
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the whole model's weights; of a sharded one on the chief only. Collective."""
         return {name: value.clone() for name, value in parallel.model_state(self.model).items()}
+
+
+def resumes_exactly(
+    distributed: DistributedContext, options: dict[str, Any], at: int, end: int
+) -> bool:
+    """Return whether a run ends the same with a pause, of which the chief saves what is shared."""
+    straight = Run(distributed, **options).train(end).weights()
+    state = Run(distributed, **options).train(at).state()
+    shared = {name: distributed.broadcast(state[name]) for name in ("model", "optimizer")}
+    resumed = Run(distributed, **options).load(state | shared, state["gradients"])
+    return same_bits(straight, resumed.train(end - at).weights())
 
 
 def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

@@ -61,6 +61,48 @@ def test_a_writer_that_is_killed_leaves_the_older_checkpoint_and_no_half_one(
     assert names(tmp_path) == ["first", "fourth", "third"]
 
 
+FORKING_WRITER = """
+import os, sys, time
+from pathlib import Path
+from det_jupyter.storage import LocalStorage
+draft = LocalStorage(Path(sys.argv[1])).begin("second")
+worker = os.fork()
+if worker:
+    print(worker, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_worker_forked_while_a_checkpoint_is_written_does_not_keep_its_lock(
+    tmp_path: Path,
+) -> None:
+    storage = LocalStorage(tmp_path)
+    argv = [sys.executable, "-c", FORKING_WRITER, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        worker = int(writer.stdout.readline())
+        try:
+            store(storage, "first", "whole")
+            assert names(tmp_path) == [".part-second", "first"]  # the writer lives
+            writer.kill()
+            writer.wait()
+            store(storage, "third", "whole")
+            assert names(tmp_path) == ["first", "third"]
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_a_draft_is_the_writers_not_a_forked_processs(tmp_path: Path) -> None:
+    draft = LocalStorage(tmp_path).begin("first")
+    (draft.path / "weights").write_text("whole")
+    if (worker := os.fork()) == 0:
+        draft.discard()
+        os._exit(0)
+    assert os.waitpid(worker, 0) == (worker, 0)
+    draft.commit()
+    assert names(tmp_path) == ["first"]
+
+
 def test_a_block_that_raises_leaves_nothing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
 

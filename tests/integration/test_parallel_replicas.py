@@ -14,7 +14,17 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
 from tests.integration.parallel_ranks import RankRunner, rank_runner
-from tests.integration.parallel_samples import CPU, Blocks, Run, alone, make, records, same_bits
+from tests.integration.parallel_samples import (
+    CPU,
+    Blocks,
+    Centered,
+    Run,
+    alone,
+    make,
+    records,
+    resumes_exactly,
+    same_bits,
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +76,51 @@ def test_a_run_paused_inside_a_window_ends_with_the_same_bits(run: RankRunner) -
     assert run(paused, 3, cases) == [[True] * 3] * 3
 
 
+def paused_with_buffers(
+    distributed: DistributedContext, pauses: list[tuple[int, int]]
+) -> list[bool]:
+    return [
+        resumes_exactly(distributed, {"window": window, "kind": Centered}, at, 9)
+        for window, at in pauses
+    ]
+
+
+def test_each_rank_goes_on_with_its_own_buffers(run: RankRunner) -> None:
+    pauses = [(1, 4), (3, 4), (3, 5), (3, 6)]  # without windows; in one; at its end
+    assert run(paused_with_buffers, 2, pauses) == [[True] * 4] * 2
+
+
+def kept_by_ranks(distributed: DistributedContext) -> list[Any]:
+    trained = Run(distributed, window=2, kind=Centered)
+    found: list[Any] = []
+    for _ in range(2):
+        (kept,) = parallel.rank_state([trained.train(1).model]) or [None]
+        found.append(kept and (list(kept["buffers"]), kept["keeps_buffers"]))
+    parallel.share_buffers([trained.model])
+    return [*found, parallel.rank_state([trained.model])]
+
+
+def test_buffers_are_kept_by_rank_only_if_they_are_not_the_chiefs(run: RankRunner) -> None:
+    chief, other = run(kept_by_ranks, 2)
+    assert chief == [([], True), None, None]
+    assert other == [(["center"], True), (["center"], False), None]
+
+
+def untrained_buffers(distributed: DistributedContext) -> float:
+    models = []
+    for _ in range(2):
+        teacher = nn.BatchNorm1d(1)
+        teacher.requires_grad_(False)
+        models.append(parallel.parallelize(teacher, CPU, distributed, ParallelOptions()))
+    models[0](torch.tensor([[0.0], [20.0 * distributed.rank]]))
+    parallel.load_rank_state(models[1:], parallel.rank_state(models[:1]))
+    return float(models[1].running_mean)
+
+
+def test_each_rank_keeps_the_buffers_of_a_model_that_is_not_trained(run: RankRunner) -> None:
+    assert run(untrained_buffers, 2) == [0.0, 1.0]
+
+
 def gradients_of_one_batch(
     distributed: DistributedContext, compressions: list[str | None]
 ) -> list[dict[str, torch.Tensor]]:
@@ -96,7 +151,7 @@ def exchanged_low_rank(distributed: DistributedContext) -> tuple[int, float]:
     weight = trained.model.blocks[0][0].weight
     (state,) = parallel.rank_state([trained.model]) or []
     assert state is not None
-    error = state["errors"]["blocks.0.0.weight"]
+    error = state["compression"]["errors"]["blocks.0.0.weight"]
     return int(torch.linalg.matrix_rank(weight.grad)), float(error.norm())
 
 
@@ -147,8 +202,9 @@ def powersgd_rebucketed(distributed: DistributedContext) -> bool:
     assert after is not None
     assert before[0] is not None
     assert after[0] is not None
-    assert len(before[0]["errors"]) == 11
-    same = [same_bits(before[0][kind], after[0][kind]) for kind in ("errors", "factors")]
+    kept, carried = before[0]["compression"], after[0]["compression"]
+    assert len(kept["errors"]) == 11
+    same = [same_bits(kept[kind], carried[kind]) for kind in ("errors", "factors")]
     run.train(2)
     return all(same)
 

@@ -15,7 +15,17 @@ from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
 from det_jupyter.pytorch.precision import Precision
 from tests.integration.parallel_ranks import RankRunner, rank_runner
-from tests.integration.parallel_samples import CPU, Blocks, Run, alone, make, records, same_bits
+from tests.integration.parallel_samples import (
+    CPU,
+    Blocks,
+    Centered,
+    Run,
+    alone,
+    make,
+    records,
+    resumes_exactly,
+    same_bits,
+)
 
 FLOAT64: dict[str, Any] = {"dtype": torch.float64, "clip": 0.5}
 SHARDED: dict[str, Any] = {**FLOAT64, "sharding": "fsdp"}
@@ -74,6 +84,14 @@ def test_a_paused_sharded_run_ends_with_the_same_bits(
     run: RankRunner, window: int, at: int
 ) -> None:
     assert run(paused, 3, window, at, 6) == [True] * 3
+
+
+def paused_with_buffers(distributed: DistributedContext) -> bool:
+    return resumes_exactly(distributed, {"kind": Centered, **SHARDED}, 4, 7)
+
+
+def test_each_rank_of_a_sharded_run_goes_on_with_its_own_buffers(run: RankRunner) -> None:
+    assert run(paused_with_buffers, 2) == [True, True]
 
 
 def saved(distributed: DistributedContext, options: dict[str, Any]) -> Any:

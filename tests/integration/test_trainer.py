@@ -152,6 +152,97 @@ def test_mistakes_are_told_in_the_users_terms(tmp_path: Path) -> None:
         pass
 
 
+def test_a_second_fit_goes_on_where_the_first_has_ended(tmp_path: Path) -> None:
+    straight, _ = fit(tmp_path, max_length=Batch(11))
+    with pytorch.init(hparams=HPARAMS, seed=7, checkpoint_storage=tmp_path) as context:
+        trial = Tiny(context)
+        trainer = pytorch.Trainer(trial, context)
+        trainer.fit(max_length=Batch(5))
+        trainer.fit(max_length=Batch(11))
+        assert trial.seen == straight.seen
+        assert all(map(torch.equal, weights(trial), weights(straight)))
+        with pytest.raises(ConfigError, match="this context belongs to another trial"):
+            pytorch.Trainer(Tiny(context), context)
+
+
+def test_a_window_begins_anew_where_a_training_had_ended(tmp_path: Path) -> None:
+    steps: list[float] = []
+
+    class Windows(Tiny):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+            loss = self.model[0].weight.sum()
+            self.context.backward(loss)
+            self.context.step_optimizer(
+                self.optimizer, lambda ps: steps.append(float(ps[0].grad.mean()))
+            )
+            return {"loss": loss}
+
+    with pytorch.init(
+        hparams=HPARAMS, seed=7, checkpoint_storage=tmp_path, aggregation_frequency=3
+    ) as context:
+        trainer = pytorch.Trainer(Windows(context), context)
+        trainer.fit(max_length=Batch(7))
+        trainer.fit(max_length=Batch(14))
+    assert steps == [1.0] * 6  # batches 0-2, 3-5, 6; 7-8, 9-11, 12-13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_length": 100}, r"max_length: got 100, expected pytorch\.Batch\(n\)"),
+        ({"max_length": Batch(0)}, r"max_length: got Batch\(value=0\)"),
+        ({"validation_period": 5}, "validation_period: got 5"),
+        ({"checkpoint_policy": "bets"}, r"got 'bets'.*did you mean 'best'"),
+        ({"latest_checkpoint": 5}, "latest_checkpoint: got 5"),
+        ({"latest_checkpoint": "/nowhere/at/all"}, "there is no folder /nowhere/at/all"),
+    ],
+)
+def test_arguments_of_fit_are_checked(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fit(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"hparams": ["a"]}, r"hparams: got \['a'\], expected a dict"),
+        ({"exp_conf": "a.yaml"}, "exp_conf: got 'a.yaml'"),
+        ({"aggregation_frequency": 0}, "aggregation_frequency: got 0"),
+        ({"seed": "x"}, "seed: got 'x'"),
+    ],
+)
+def test_arguments_of_init_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message), pytorch.init(**arguments):
+        pass
+
+
+def test_a_part_of_a_configuration_is_enough(tmp_path: Path) -> None:
+    part = {"optimizations": {"aggregation_frequency": 2}}
+    with pytorch.init(
+        hparams=HPARAMS, exp_conf=part, seed=7, checkpoint_storage=tmp_path
+    ) as context:
+        pytorch.Trainer(Tiny(context), context).fit(
+            max_length=Batch(6), validation_period=Batch(2)
+        )
+        assert context.core is not None
+        assert isinstance(context.core.sink, RecordList)
+        # Nobody has said what "best" means, so all are kept.
+        assert steps_of(context.core.sink.records, CheckpointSaved) == [2, 4, 6]
+
+
+def test_an_optimizer_that_is_not_wrapped_cannot_be_stepped(tmp_path: Path) -> None:
+    class Careless(Tiny):
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    with pytest.raises(ConfigError, match="this SGD is not wrapped") as raised:
+        fit(tmp_path, Careless)
+    assert "train_batch, batch 0, on rank 0 of 1" in " ".join(raised.value.__notes__)
+
+
 def test_a_script_trains_under_torchrun_as_alone(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import DistributedSampler
+from torch.utils.data import Dataset, DistributedSampler, Sampler
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share, open_training
@@ -113,6 +113,80 @@ def test_a_shuffling_torch_loader_continues_where_it_was_and_leaves_generators_a
     assert [len(batch) for batch in whole[:4]] == [3, 3, 3, 1]
     assert whole[:4] != whole[4:8]
     assert records(6, 6) == whole[6:]
+
+
+class Noting(Dataset[int]):
+    """Notes which records were asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        self.asked.append(index)
+        return index
+
+
+def resumed_at(skip: int, **options: Any) -> tuple[list[list[int]], int]:
+    """Return the next batches of a loader with four in a pass, and how many records it loaded."""
+    dataset = Noting(8)
+    if "sampler" in options:
+        options["sampler"] = options["sampler"](dataset)
+    stream = training(TorchDataLoader(dataset, 2, **options), skip=skip)
+    return [records for records, _ in taken(stream, 3)], len(dataset.asked)
+
+
+def distributed_sampler(dataset: Noting) -> Sampler[int]:
+    return DistributedSampler(dataset, num_replicas=1, rank=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"sampler": distributed_sampler}])
+def test_a_torch_loader_that_keeps_nothing_loads_its_last_pass_again_only(
+    options: dict[str, Any],
+) -> None:
+    whole, _ = resumed_at(0, **options)
+    assert [len(batch) for batch in whole] == [2, 2, 2]
+    later, loaded = resumed_at(4005, **options)  # the second batch of a pass
+    assert loaded == 8
+    expected = [resumed_at(skip, **options)[0][0] for skip in (4005, 4006, 4007)]
+    assert later == expected
+
+
+class Own(Sampler[int]):
+    """Shifts its order by one with each pass."""
+
+    def __init__(self, dataset: Noting) -> None:
+        self.order = list(range(len(dataset)))
+
+    def __iter__(self) -> Iterator[int]:
+        self.order.append(self.order.pop(0))
+        return iter(self.order)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"sampler": Own}, {"shuffle": True, "generator": torch.Generator().manual_seed(1)}],
+)
+def test_a_torch_loader_that_may_count_its_passes_is_gone_through_from_the_first(
+    options: dict[str, Any],
+) -> None:
+    assert resumed_at(21, **options)[1] == 2 * 24
+
+
+def test_a_jump_finds_what_going_through_all_passes_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jumped, _ = resumed_at(21, shuffle=True)
+    monkeypatch.setattr("det_jupyter.pytorch.data.plain.can_jump", lambda *_: False)
+    counted, loaded = resumed_at(21, shuffle=True)
+    assert loaded == 2 * 24
+    assert jumped == counted
 
 
 def test_samplers_of_a_torch_loader_are_told_the_epoch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from det_jupyter.pytorch import parallel
+from det_jupyter.pytorch.parallel.replicas import fixes_buckets
 from det_jupyter.pytorch.parallel.sharding import blocks
 
 NAMES = ["0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"]
@@ -90,6 +92,28 @@ def test_rescaled_gradients_have_the_same_mean(values: list[list[int]], new_size
 def test_a_model_without_exchange_keeps_nothing_of_it() -> None:
     assert parallel.rank_state([model()]) is None
     parallel.load_rank_state([model()], None)
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+CUDA = torch.device("cuda")
+
+
+def test_buckets_on_a_gpu_come_as_gradients_do_where_the_last_bit_does_not_matter() -> None:
+    assert fixes_buckets(torch.device("cpu"), None)
+    assert fixes_buckets(CUDA, "powersgd")
+    assert not fixes_buckets(CUDA, None)
+    assert not fixes_buckets(CUDA, "fp16")
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_buckets_on_a_gpu_are_fixed_for_those_who_ask_for_the_same_bits() -> None:
+    assert fixes_buckets(CUDA, None)
 
 
 class Network(nn.Module):

@@ -460,7 +460,7 @@ def window(size: int, values_by_rank: Sequence[Sequence[int]], states: Any = Non
 
 def test_a_window_is_not_lost_at_a_pause() -> None:
     _, states = window(2, [[0, 2], [1, 3]])
-    assert states[0][2] is None
+    assert states[0]["states"][2] is None
     metrics, _ = window(2, [[4], [5]], states)
     assert metrics == {"listed": [0, 1, 2, 3, 4, 5], "mean": 2.5, "counts": [3, 3]}
 

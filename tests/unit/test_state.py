@@ -96,7 +96,7 @@ def train(parts: Parts, batches: int) -> None:
 
 
 def save(parts: Parts, path: Path, *, steps: int = 3, in_window: bool = False) -> None:
-    state = collect_state(parts, steps_completed=steps, in_window=in_window)
+    state = collect_state(parts, steps_completed=steps, in_window=in_window)()
     write_state(path, snapshot_state(state | {"validation_due": False}, SnapshotMemory(), parts))
 
 
@@ -129,7 +129,7 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
 def test_training_after_a_snapshot_does_not_change_it() -> None:
     parts = build(1, remembered={"list": [1], "tensor": torch.zeros(2)})
     train(parts, 1)
-    state = collect_state(parts, steps_completed=1, in_window=False)
+    state = collect_state(parts, steps_completed=1, in_window=False)()
     copied = snapshot_state(state, SnapshotMemory(), parts)
     before = snapshot_state(copied, SnapshotMemory(), parts)
     train(parts, 2)
@@ -284,7 +284,7 @@ def test_what_is_no_state_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"state_dict\.pt cannot be read"):
         read_state(tmp_path)
     torch.save({"format": 99}, tmp_path / STATE_FILE)
-    with pytest.raises(CheckpointError, match="is of format 99, expected 2"):
+    with pytest.raises(CheckpointError, match="is of format 99, expected 3"):
         read_state(tmp_path)
 
 
@@ -312,7 +312,7 @@ def test_gradients_of_a_window_keep_their_sum_on_fewer_ranks(tmp_path: Path) -> 
     parts.context.models[0](torch.ones(2, 3)).sum().backward()
     save(parts, tmp_path, in_window=True)
     state = read_state(tmp_path)
-    for name in ("gradients", "rng_states", "exchanges", "reducers"):
+    for name in ("gradients", "rng_states", "exchanges", "reducers", "stop_requested"):
         state[name] = state[name] * 2  # as if two ranks had saved the same
     state["size"] = 2
     expected = state["gradients"][0][0]["3.weight"]

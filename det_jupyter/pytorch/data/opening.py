@@ -16,6 +16,13 @@ from det_jupyter.pytorch.data.streams import BatchStream, RecipeStream
 
 _TRAINING = "build_training_data_loader"
 _VALIDATION = "build_validation_data_loader"
+_SAME = "all ranks have to build the same (only batch_size may differ)"
+_ONE_SAMPLER = (
+    "each of its batches goes whole to one rank, so all ranks have to build the same. "
+    "context.get_per_slot_batch_size() is not the same on all ranks if global_batch_size is no "
+    "multiple of the slots: choose one that is, or give the DataLoader batch_size=... and "
+    "sampler=..., which divide any"
+)
 
 
 def open_training(
@@ -102,6 +109,8 @@ class _Facts:
     kind: str
     batch_size: int = 1
     length: int | None
+    samples: str = "records"
+    sampler_batch_size: int | None = None
     order: str = ""
     seed: int = 0
 
@@ -113,11 +122,14 @@ class _Facts:
         order = loader.order
         named = {"sampler": order.sampler, "batch_sampler": order.batch_sampler}
         samplers = {name: type(it).__name__ for name, it in named.items() if it is not None}
+        batch_size = getattr(order.batch_sampler, "batch_size", None)
         options = {"shuffle": order.shuffle, "drop_last": order.drop_last} | samplers
         return cls(
             kind=f"{kind} of a {type(loader.dataset).__name__}",
             batch_size=loader.batch_size,
             length=_length(loader.dataset) if loader.is_iterable else order.length(),
+            samples="records" if order.batch_sampler is None else "batches",
+            sampler_batch_size=batch_size if isinstance(batch_size, int) else None,
             order=", ".join(f"{name}={value}" for name, value in options.items()),
             seed=loader.effective_seed(seed),
         )
@@ -129,18 +141,21 @@ def _agree(
     """Return the facts of every rank's loader, which fit together. Collective."""
     facts = distributed.allgather(_Facts.of(loader, seed))
     is_ours = isinstance(loader, DataLoader)
-    words = {"kind": "the loader"}
+    words, remedy = {"kind": "the loader"}, _SAME
     if len({fact.kind for fact in facts}) == 1 and is_ours:
         words |= {"order": "the order", "seed": "the seed of the order"}
-        words |= {"length": "the number of records"}
+        words |= {"length": f"the number of {facts[0].samples}"}
+        sizes = [fact.sampler_batch_size for fact in facts]
+        if _odd(sizes) is not None:  # this is why the lengths differ, or the batches if not these
+            del words["length"]
+            words |= {"sampler_batch_size": "the batch_size of the batch_sampler"}
+            remedy = _ONE_SAMPLER
     problems = []
     for name, word in words.items():
-        values = [getattr(fact, name) for fact in facts]
-        odd = next((rank for rank, value in enumerate(values) if value != values[0]), None)
-        if odd is not None:
+        if (odd := _odd([getattr(fact, name) for fact in facts])) is not None:
             problems.append(
-                f"{where}: {word} is {values[0]} on rank 0 and {values[odd]} on rank {odd}; "
-                "all ranks have to build the same (only batch_size may differ)"
+                f"{where}: {word} is {getattr(facts[0], name)} on rank 0 and "
+                f"{getattr(facts[odd], name)} on rank {odd}; {remedy}"
             )
     if not problems and not isinstance(loader, Iterable):
         problems = [f"{where}: got {loader!r}, expected a det_jupyter.pytorch.DataLoader"]
@@ -149,6 +164,11 @@ def _agree(
     if problems:
         raise ConfigError(problems)
     return facts
+
+
+def _odd(values: Sequence[object]) -> int | None:
+    """Return the first rank whose value is not the chief's."""
+    return next((rank for rank, value in enumerate(values) if value != values[0]), None)
 
 
 def _problems_of_lengths(lengths: Sequence[int | None]) -> list[str]:

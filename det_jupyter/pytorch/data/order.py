@@ -26,6 +26,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torch.utils.data.distributed import DistributedSampler
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division, Part
@@ -34,14 +35,20 @@ from det_jupyter.pytorch.rng import derive_seed
 
 T = TypeVar("T")
 
-# Exchanging the generators costs 0.03 ms, so a user's sampler is asked for this many indices (or
+# Exchanging the generators costs some us, so a user's sampler is asked for this many indices (or
 # batches of them) at once.
 _INDICES_PER_SWAP = 4096
 _BATCHES_PER_SWAP = 64
 _BATCHES_PER_SPLIT = 64
 
 # These keep nothing from one pass to the next, unless a generator of their own does.
-_STATELESS = (SequentialSampler, RandomSampler, WeightedRandomSampler, SubsetRandomSampler)
+_STATELESS = (
+    SequentialSampler,
+    RandomSampler,
+    WeightedRandomSampler,
+    SubsetRandomSampler,
+    DistributedSampler,  # it is told the epoch
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +87,8 @@ class Order:
 
     @property
     def can_jump(self) -> bool:
-        """Whether a pass can be made without those before it: a user's sampler may count them."""
-        if self.batch_sampler is not None:
-            inner = getattr(self.batch_sampler, "sampler", None)
-            return type(self.batch_sampler) is BatchSampler and _is_stateless(inner)
-        return self.sampler is None or _is_stateless(self.sampler)
+        """Whether a pass can be made without those before it."""
+        return can_jump(self.sampler, self.batch_sampler)
 
     def batches(self, seed: int, pass_idx: int) -> Iterator[list[int]]:
         """Return the batches of one pass as Determined has them, each for one rank."""
@@ -170,6 +174,14 @@ class Order:
             yield from chunk
             if len(chunk) < per_swap:
                 return
+
+
+def can_jump(sampler: object, batch_sampler: object) -> bool:
+    """Return whether these begin a pass without those before it: a user's may count them."""
+    if batch_sampler is not None:
+        inner = getattr(batch_sampler, "sampler", None)
+        return type(batch_sampler) is BatchSampler and _is_stateless(inner)
+    return sampler is None or _is_stateless(sampler)
 
 
 def tell_epoch(source: object, pass_idx: int) -> None:

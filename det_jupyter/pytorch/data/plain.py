@@ -8,7 +8,8 @@ them; else each rank begins its own next pass when one ends.
 
 A pass begins with generators seeded for (seed, rank, pass), from which torch's shuffling samplers
 take their order, so that a paused run continues with the same order: what was trained is loaded
-again and dropped.
+again and dropped. Of a torch DataLoader that keeps nothing from pass to pass, this is what was
+trained of the last pass; of anything else, all of it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
+from torch.utils.data import DataLoader as TorchDataLoader
+
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Share
 from det_jupyter.pytorch.data.draws import Draws
-from det_jupyter.pytorch.data.order import tell_epoch
+from det_jupyter.pytorch.data.order import can_jump, tell_epoch
 from det_jupyter.pytorch.data.workers import shut_down
 from det_jupyter.pytorch.rng import derive_seed
 
@@ -77,10 +80,12 @@ class PlainStream:
             self._loader._iterator = None  # type: ignore[attr-defined]  # or torch would wake them
 
     def _batches(self) -> Iterator[Any]:
-        step = pass_idx = 0
+        per_pass = self.batches_per_epoch
+        pass_idx = self._skip // per_pass if per_pass and _begins_anew(self._loader) else 0
+        step = pass_idx * (per_pass or 0)
         while True:
             first = step
-            for batch in islice(self._pass(pass_idx, step), self.batches_per_epoch):
+            for batch in islice(self._pass(pass_idx, step), per_pass):
                 if step >= self._skip:
                     yield batch
                 step += 1
@@ -122,6 +127,20 @@ class PlainStream:
             f"{where}: the {name} ended after {step} batches and yields nothing when it is "
             f"iterated again; return one that begins anew, or train for {step} batches at most"
         )
+
+
+def _begins_anew(loader: object) -> bool:
+    """Return whether no pass depends on those before it: what is known to keep nothing.
+
+    Workers that persist go on with their generators, and a generator of the loader's own goes on
+    as well, since it seeds each pass's workers.
+    """
+    return (
+        type(loader) is TorchDataLoader
+        and loader.generator is None
+        and not loader.persistent_workers
+        and can_jump(loader.sampler, loader.batch_sampler)
+    )
 
 
 _SAMPLERS = ("sampler", "batch_sampler")

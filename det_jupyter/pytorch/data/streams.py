@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Sampler
 
-from det_jupyter.pytorch.data.division import Division, Part, Share
+from det_jupyter.pytorch.data.division import Division, Part, Share, divide
 from det_jupyter.pytorch.data.fetch import Rows
 from det_jupyter.pytorch.data.loader import DataLoader
 from det_jupyter.pytorch.data.moving import pin
@@ -70,6 +70,17 @@ class RecipeStream:
         if recipe.is_iterable:
             return recipe.reader(self._division, seed=self._seed).batches_per_pass()
         return recipe.order.batches_per_pass(self._division)
+
+    @property
+    def smallest_share(self) -> int | None:
+        """See the function of that name."""
+        order, division = self._recipe.order, self._division
+        if order.drop_last or order.batch_sampler is not None:
+            return None
+        short = (order.length() or 0) % division.total
+        # Who has none of it gets a stand-in, which is no smaller.
+        smallest = min(filter(None, divide(short, division.batch_sizes)), default=division.total)
+        return smallest if smallest < min(division.batch_sizes) else None
 
     def __iter__(self) -> Iterator[tuple[Any, Share]]:
         recipe = self._recipe
@@ -157,6 +168,15 @@ class RecipeStream:
                 f"{type(recipe.dataset).__name__}{workers}."
             )
             raise
+
+
+def smallest_share(stream: BatchStream) -> int | None:
+    """Return the fewest records that a rank trains on in the short last batch of a pass.
+
+    None if there is no such batch, if every rank has as many of it as the smallest share of a full
+    one, or if it is not known.
+    """
+    return stream.smallest_share if isinstance(stream, RecipeStream) else None
 
 
 class _Queued(Sampler[list[int]]):

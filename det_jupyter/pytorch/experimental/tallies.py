@@ -4,7 +4,8 @@ Their states are saved with each checkpoint, one for each slot that has counted 
 run with as many ranks has every rank go on with the state of its own, so its result is that of an
 undisturbed run, bit by bit. With fewer ranks, the states of those that are gone are kept, and have
 their part in the result as if their ranks were still there. Values for a function are joined in
-the order of the data.
+the order of the data. Like a checkpoint of a training they hold nothing but tensors, arrays and
+plain values, so whoever names a folder to go on from runs no code of that folder.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.custom_reducers import Reducers
 from det_jupyter.pytorch.metric_reducer import FunctionReducer, MetricReducer, keeps_state, merged
 from det_jupyter.pytorch.settling import settle
+from det_jupyter.pytorch.snapshot import Snapshot, SnapshotMemory, revive_arrays
 
 _Slot = dict[str, Any]  # of one slot: took_part, and the states of its reducers by position
 
@@ -120,8 +122,8 @@ class Tallies:
         }
 
     def _read(self, file: Path) -> _Slot:
-        # States are of the user's classes; the file is from a run of this same experiment.
-        slot: _Slot = torch.load(file, map_location=self._device, weights_only=False)
+        loaded = torch.load(file, map_location=self._device, weights_only=True)
+        slot: _Slot = revive_arrays(loaded["slot"], loaded["arrays"])
         if len(slot["states"]) != len(self._wrapped):
             raise _changed(file, len(slot["states"]), len(self._wrapped))
         return slot
@@ -149,12 +151,17 @@ def _load(reducers: Sequence[Any], slot: _Slot) -> None:
 
 
 def _write(slot: _Slot, file: Path) -> None:
-    try:
-        torch.save(slot, file)
-    except Exception as error:  # anything that pickling the user's objects raises
+    memory = SnapshotMemory()
+    snapshot = Snapshot(memory)
+    copied = snapshot.take(slot)
+    memory.wait()
+    if snapshot.unsafe:
         raise ConfigError(
             [
-                f"wrap_reducer: what a reducer holds cannot be saved ({error}); "
-                "let it hold numbers, tensors, and lists or dicts of these"
+                f"wrap_reducer: what a reducer holds cannot be saved ({unsafe.kind}); let it hold "
+                "numbers, strings, tensors, arrays, and lists or dicts of these, or define "
+                "state_dict and load_state_dict"
+                for unsafe in snapshot.unsafe
             ]
-        ) from error
+        )
+    torch.save({"slot": copied, "arrays": snapshot.arrays}, file)

@@ -6,6 +6,7 @@ as soon as it is full, while the backward pass goes on.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -13,8 +14,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.parallel.compression import LowRank, register_compression
 from det_jupyter.pytorch.parallel.options import Compression
+
+_UNFINISHED = "finished reduction in the prior iteration"  # how DDP tells it, a batch later
+_UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
+_SHOWN = 8  # names of parameters
 
 
 class DistributedModel(DistributedDataParallel):
@@ -70,9 +76,30 @@ class DistributedModel(DistributedDataParallel):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
-        if torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
+            return self.module(*args, **kwargs)
+        try:
             return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
-        return self.module(*args, **kwargs)
+        except RuntimeError as error:
+            if _UNFINISHED not in str(error):
+                raise
+            raise TrialMistake("train_batch", self._describe_unused(str(error))) from None
+
+    def _describe_unused(self, error: str) -> str:
+        """Return which parameters got no gradient, which DDP tells by its indices only."""
+        parameters, _ = self._build_params_for_reducer()
+        names = {id(it): name for name, it in self.module.named_parameters()}
+        found = _UNUSED.search(error)
+        indices = sorted(int(index) for index in found[1].split()) if found else []
+        unused = [names[id(parameters[index])] for index in indices]
+        more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
+        which = f": {', '.join(unused[:_SHOWN])}{more}" if unused else ""
+        return (
+            f"train_batch: parameters of {type(self.module).__name__} got no gradient in the batch "
+            f"before{which}. If they are not used in every batch, say so: "
+            "context.wrap_model(model, find_unused_parameters=True); if never, set "
+            "requires_grad = False before. What forward returns has to lead to the loss"
+        )
 
     def _build(
         self, module: nn.Module, device: torch.device, bucket_mb: float | None, find_unused: bool

@@ -209,7 +209,7 @@ def _rank_state(model: nn.Module, buffers: dict[str, torch.Tensor]) -> dict[str,
 def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
     """Return this rank's persistent buffers that are not the chief's, by model. Collective.
 
-    Digests are compared, so that large ones that never change, such as masks, cost next to nothing.
+    Digests are compared, so that large ones that never change, such as masks, are not sent.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [{} for _ in models]
@@ -235,7 +235,7 @@ def _persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def _digest(tensor: torch.Tensor) -> bytes:
     digest = hashlib.blake2b(f"{tensor.dtype} {tensor.shape}".encode())
-    digest.update(as_bytes(tensor).numpy())
+    digest.update(as_bytes(tensor).numpy().data)
     return digest.digest()
 
 
