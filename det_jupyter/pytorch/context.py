@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -25,6 +24,7 @@ from det_jupyter.core import Context, DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.custom_reducers import Reducers
 from det_jupyter.pytorch.data import Share, to_device
+from det_jupyter.pytorch.instruments import Instruments
 from det_jupyter.pytorch.large_batch import LargeBatch
 from det_jupyter.pytorch.lr_scheduler import LRScheduler
 from det_jupyter.pytorch.metric_reducer import FunctionReducer, MetricReducer
@@ -36,14 +36,13 @@ from det_jupyter.pytorch.parallel import (
 )
 from det_jupyter.pytorch.position import Position
 from det_jupyter.pytorch.precision import Precision
-from det_jupyter.pytorch.tensorboard import TensorBoard
 from det_jupyter.pytorch.trial_facts import TrialFacts
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
-class PyTorchTrialContext(TrialFacts):
+class PyTorchTrialContext(TrialFacts, Instruments):
     """The context of one trial on one rank.
 
     Args:
@@ -58,7 +57,6 @@ class PyTorchTrialContext(TrialFacts):
         distributed, core, device: As above.
         models, optimizers, lr_schedulers: What was wrapped, in that order.
         scaler: The gradient scaler, the trial's own or that of automatic mixed precision.
-        profiler: What `set_profiler` made.
         experimental: Switches for trials that do things their own way.
     """
 
@@ -76,7 +74,8 @@ class PyTorchTrialContext(TrialFacts):
         position: Position | None = None,
         tensorboard_folder: Path | None = None,
     ) -> None:
-        super().__init__(
+        TrialFacts.__init__(
+            self,
             distributed=core.distributed if core else distributed or DistributedContext(),
             hparams=hparams,
             config=config,
@@ -85,18 +84,19 @@ class PyTorchTrialContext(TrialFacts):
             trial_seed=trial_seed,
             position=position or Position(_window(config)),
         )
+        Instruments.__init__(
+            self, tensorboard_folder or Path("tensorboard"), self.distributed.rank
+        )
         self.core = core
         self.device = device
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.lr_schedulers: list[LRScheduler] = []
         self.scaler: Any = None
-        self.profiler: Any = None
         self.experimental = PyTorchExperimentalContext(self)
         self.reducers = Reducers()
         self.moves_batches = True
         self.accepts_any_loader = False
-        self.logs_to_tensorboard = False
         self.has_searcher = True  # the configuration says what validations are judged by
         self._claimed_by: object = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
@@ -105,7 +105,6 @@ class PyTorchTrialContext(TrialFacts):
         self._weight = 1.0  # of this rank's gradients
         self._has_stepped = False  # an optimizer, in this batch
         self._unmovable: set[type] = set()
-        self._tensorboard_folder = tensorboard_folder or Path("tensorboard")
         self._large_batch: LargeBatch | None = None
         if config is not None:
             self._take_optimizations(config)
@@ -420,58 +419,11 @@ class PyTorchTrialContext(TrialFacts):
             self._unmovable.add(kind)
             warnings.warn(f"to_device: cannot move a {kind.__name__}; left as it is", stacklevel=2)
 
-    @cached_property
-    def tensorboard(self) -> TensorBoard:
-        """The files for TensorBoard of this rank."""
-        return TensorBoard(
-            self._tensorboard_folder,
-            self.distributed.rank,
-            is_enabled=self.logs_to_tensorboard,
-            first_step=None,
-        )
-
-    def get_tensorboard_path(self) -> Path:
-        """Return the folder for this rank's TensorBoard files."""
-        return self.tensorboard.path
-
-    def get_tensorboard_writer(self) -> Any:
-        """Return a `torch.utils.tensorboard.SummaryWriter` that is closed with the trial."""
-        return self.tensorboard.writer()
-
-    def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
-        """Write reported metrics to TensorBoard files too (off by default)."""
-        if not isinstance(enable_tensorboard_logging, bool):
-            raise TypeError(
-                f"set_enable_tensorboard_logging: got {enable_tensorboard_logging!r}, "
-                "expected True or False"
-            )
-        self.tensorboard.set_enabled(enable_tensorboard_logging)
-        self.logs_to_tensorboard = enable_tensorboard_logging
-
-    def get_enable_tensorboard_logging(self) -> bool:
-        """Return whether reported metrics go to TensorBoard files too."""
-        return self.logs_to_tensorboard
-
     def make_tuner(self) -> BucketTuner | None:
         """Return what finds the size of DDP's buckets, if that is wanted (called by the loop)."""
         if not self._parallel.tune_buckets or self.distributed.size == 1:
             return None
         return BucketTuner(self.models, self.distributed, self.device)
-
-    def close(self) -> None:
-        """Close the files for TensorBoard (called by the loop)."""
-        if "tensorboard" in vars(self):
-            self.tensorboard.close()
-
-    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
-        """Profile training with a `torch.profiler.profile` of these arguments.
-
-        Traces go to the trial's TensorBoard folder unless `on_trace_ready` says otherwise. The
-        profiler is told of each batch; give it a `schedule`, or it records all of them.
-        """
-        path = str(self.get_tensorboard_path())
-        kwargs.setdefault("on_trace_ready", torch.profiler.tensorboard_trace_handler(path))
-        self.profiler = torch.profiler.profile(*args, **kwargs)
 
 
 class PyTorchExperimentalContext:

@@ -17,6 +17,7 @@ kept; but every rank's generators begin anew, from the seed, the rank and the ba
 from __future__ import annotations
 
 import copy
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -129,9 +130,19 @@ def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) 
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a snapshot into the folder of a checkpoint."""
+    """Write a snapshot into the folder of a checkpoint.
+
+    Raises:
+        OSError: There is no room for it.
+    """
     file = path / STATE_FILE
-    torch.save(state, file)
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:  # torch tells that it cannot write, but not why
+        free = shutil.disk_usage(path).free
+        if free >= _LITTLE:
+            raise
+        raise OSError(f"no space left in {path} ({free} bytes free)") from error
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)  # reads no data: it maps
 
 

@@ -87,7 +87,9 @@ class Timings:
     def watch(self, context: Any) -> None:
         """Time what a trial calls of its context, unless it has kept a method from before."""
         for part, method in _METHODS.items():
-            vars(context)[method] = self.timed(part, getattr(context, method))
+            # Of the class: an earlier training may have put its own timers around the method.
+            function = getattr(type(context), method).__get__(context)
+            vars(context)[method] = self.timed(part, function)
 
     def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
         """Return the function with a timer around it.

@@ -154,6 +154,23 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def check_writable(self) -> None:
+        """Make sure that checkpoints can be written, before hours are spent. Leaves nothing there.
+
+        Raises:
+            CheckpointError: They cannot, and why.
+        """
+        folder = self.root
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        try:
+            with TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint_storage: {self.root} cannot be written: {error.strerror} ({folder})"
+            ) from None
+
     def begin(self, uuid: str) -> LocalDraft:
         """See CheckpointStorage."""
         final = self._path(uuid)

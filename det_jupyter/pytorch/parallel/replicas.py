@@ -88,15 +88,14 @@ class DistributedModel(DistributedDataParallel):
     def _describe_unused(self, error: str) -> str:
         """Return which parameters got no gradient, which DDP tells by its indices only."""
         parameters, _ = self._build_params_for_reducer()
-        names = {id(it): name for name, it in self.module.named_parameters()}
         found = _UNUSED.search(error)
-        indices = sorted(int(index) for index in found[1].split()) if found else []
-        unused = [names[id(parameters[index])] for index in indices]
+        ids = {id(parameters[int(index)]) for index in found[1].split()} if found else set()
+        unused = [name for name, it in self.module.named_parameters() if id(it) in ids]
         more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
         which = f": {', '.join(unused[:_SHOWN])}{more}" if unused else ""
         return (
-            f"train_batch: parameters of {type(self.module).__name__} got no gradient in the batch "
-            f"before{which}. If they are not used in every batch, say so: "
+            f"train_batch: parameters of {type(self.module).__name__} got no gradient in the last "
+            f"batch{which}. If they are not used in every batch, say so: "
             "context.wrap_model(model, find_unused_parameters=True); if never, set "
             "requires_grad = False before. What forward returns has to lead to the loss"
         )
