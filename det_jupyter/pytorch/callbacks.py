@@ -22,13 +22,13 @@ end. Knows nothing of the loop that calls it.
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.own_frames import warn_user
 
 
 class PyTorchCallback:
@@ -280,7 +280,7 @@ class Callbacks:
 
     def _warn(self, message: str, category: type[Warning] = UserWarning) -> None:
         if self._is_chief:
-            warnings.warn(message, category, stacklevel=3)
+            warn_user(message, category)
 
 
 _HOOKS = tuple(name for name in vars(PyTorchCallback) if name.startswith("on_"))

@@ -6,22 +6,35 @@
     Cell In[3], line 12
     torch/nn/functional.py
 
-They stay where no code of the user's comes after them: then it is about them.
+They stay where no code of the user's comes after them: then it is about them. Warnings, likewise,
+point at the line of the user's that led to them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import sysconfig
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
+_SKIPPED = (_OURS, contextlib.__file__)  # what a `with` of ours goes through
 _LIBRARIES = tuple(
     sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and show the innermost line that is not ours."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 @contextmanager

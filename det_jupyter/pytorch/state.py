@@ -37,6 +37,7 @@ from det_jupyter.pytorch.snapshot import Snapshot, SnapshotMemory, Unsafe, reviv
 
 STATE_FILE = "state_dict.pt"
 FORMAT = 3
+_LITTLE = 1 << 20  # bytes: less is left where a write has filled the disk
 
 # What takes most of a file is mapped into memory and stays there until it is loaded: whoever loads
 # these copies them.
@@ -142,7 +143,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
         free = shutil.disk_usage(path).free
         if free >= _LITTLE:
             raise
-        raise OSError(f"no space left in {path} ({free} bytes free)") from error
+        raise OSError(f"no space left in {path.parent} ({free} bytes free)") from error
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)  # reads no data: it maps
 
 

@@ -16,7 +16,7 @@ the first batch and the last. Nor does anything wait for the device there.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -44,6 +44,7 @@ from det_jupyter.pytorch.trial import PyTorchTrial, overrides
 
 # Each value on a GPU holds half a kilobyte there, however small it is.
 _BATCHES_HELD = 1024
+_NO_DATA = "build_validation_data_loader: the validation data has no batches"
 
 
 @dataclass(slots=True)
@@ -103,6 +104,21 @@ def validate(
         reducers.reset(for_training=False)  # those that serve the training too begin anew
         callbacks.on_validation_end(metrics)
     return metrics
+
+
+def check_validation(trial: PyTorchTrial, loader: Any) -> None:
+    """Find, before the first batch is trained, what would end the first validation.
+
+    Raises:
+        ConfigError: There is no validation data, as far as its length tells; or what
+            `evaluation_reducer` returns is no reducer.
+    """
+    if overrides(type(trial), "evaluate_full_dataset"):
+        return
+    if isinstance(loader, DataLoader) and not loader.is_iterable and loader.order.length() == 0:
+        raise ConfigError([_NO_DATA])
+    chosen = trial.evaluation_reducer()
+    reducers_by_name(chosen, list(chosen) if isinstance(chosen, Mapping) else [])
 
 
 def set_training(models: Sequence[nn.Module]) -> None:
@@ -242,7 +258,7 @@ def _share(chosen: Any, seen: _Seen, reducers: Reducers) -> _Share | None:
 def _combine(chosen: Any, parts_by_rank: dict[int, dict[str, Part]]) -> dict[str, Any]:
     """Return the metrics of all ranks. Every rank comes to the same, or to the same error."""
     if not parts_by_rank:
-        raise ConfigError(["build_validation_data_loader: the validation data has no batches"])
+        raise ConfigError([_NO_DATA])
     check_same_names(
         "evaluate_batch", {rank: list(parts) for rank, parts in parts_by_rank.items()}
     )

@@ -166,6 +166,21 @@ def test_a_checkpoint_is_begun_in_one_place_and_committed_in_another(tmp_path: P
     assert names(tmp_path / "checkpoints") == [draft.uuid]
 
 
+def test_a_checkpoint_that_cannot_be_recorded_is_removed_again(tmp_path: Path) -> None:
+    class Full(core.RecordList):
+        def write(self, record: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    storage, alone = LocalStorage(tmp_path / "checkpoints"), core.DistributedContext()
+    checkpoint = core.CheckpointContext(storage, Full(), alone, {})
+    with (
+        pytest.raises(OSError, match="No space left"),
+        checkpoint.store_path({"steps_completed": 5}) as (path, _),
+    ):
+        (path / "weights").write_text("12345")
+    assert names(tmp_path / "checkpoints") == []
+
+
 def test_a_deleted_checkpoint_is_gone_and_deleting_it_again_is_fine(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     store(storage, "first", "whole")

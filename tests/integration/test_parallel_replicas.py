@@ -114,7 +114,7 @@ def untrained_buffers(distributed: DistributedContext) -> float:
         models.append(parallel.parallelize(teacher, CPU, distributed, ParallelOptions()))
     models[0](torch.tensor([[0.0], [20.0 * distributed.rank]]))
     parallel.load_rank_state(models[1:], parallel.rank_state(models[:1]))
-    return float(models[1].running_mean)
+    return float(models[1].get_buffer("running_mean"))
 
 
 def test_each_rank_keeps_the_buffers_of_a_model_that_is_not_trained(run: RankRunner) -> None:

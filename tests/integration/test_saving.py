@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ from torch import nn
 
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.errors import CheckpointError, ConfigError
-from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
+from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.compare import compare
 from det_jupyter.pytorch.origin import Origin
 from det_jupyter.pytorch.saving import Saver
+from det_jupyter.pytorch.settling import PeerFailed
 from det_jupyter.pytorch.state import Parts, read_state
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import Draft, LocalStorage
+from tests.unit.thread_ranks import ThreadRank
+from tests.unit.thread_ranks import run_ranks as run_thread_ranks
 
 
 class Gate:
@@ -211,11 +215,11 @@ def test_a_callback_that_fails_on_the_files_leaves_no_checkpoint(lone: Lone) -> 
 
 def test_what_was_begun_is_completed_when_something_else_fails(lone: Lone) -> None:
     lone.gate.opened.set()
-    uuid = lone.saver.begin(steps_completed=1, validation_due=True)
+    uuid = lone.saver.begin(steps_completed=1, validation_due="scheduled")
     lone.saver.close()
     lone.saver.close()
     assert [record.uuid for record in lone.saved()] == [uuid]
-    assert read_state(Path(lone.saved()[0].path))["validation_due"] is True
+    assert read_state(Path(lone.saved()[0].path))["validation_due"] == "scheduled"
     assert lone.diary.notes == ["save_start", "write_end"]  # not all ranks know
 
 
@@ -236,6 +240,98 @@ def test_state_that_cannot_be_saved_is_refused_at_once(lone: Lone) -> None:
         lone.saver.begin(steps_completed=1)
     assert not lone.saver.is_pending
     assert lone.names() == []
+
+
+# What fails on one rank is heard by all: nobody waits for the one that failed
+
+
+class Failing(Diary):
+    """Fails where a test says, on one rank."""
+
+    def __init__(self, place: str, *, is_here: bool) -> None:
+        super().__init__()
+        self.place = place if is_here else ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"file": Path("x")} if self.place == "state" else {}
+
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        if self.place == "save_start":
+            raise ZeroDivisionError("of the hook")
+
+    def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
+        if self.place == "write_end":
+            raise ZeroDivisionError("of the hook")
+
+
+class Unsaveable(MetricReducer):
+    """A reducer whose state is not to be had on one rank."""
+
+    def __init__(self, *, is_here: bool) -> None:
+        self.is_here = is_here
+
+    def reset(self) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"broken": 1 // 0} if self.is_here else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("place", "failing", "error"),
+    [
+        ("state", 0, ConfigError),
+        ("save_start", 0, ZeroDivisionError),
+        ("save_start", 1, ZeroDivisionError),
+        ("reducer", 0, ZeroDivisionError),
+        ("reducer", 1, ZeroDivisionError),
+        ("write_end", 0, ZeroDivisionError),
+    ],
+)
+def test_a_failure_on_one_rank_is_raised_by_all(
+    tmp_path: Path, place: str, failing: int, error: type[Exception]
+) -> None:
+    def save(rank: ThreadRank) -> None:
+        is_here = rank.rank == failing
+        context = PyTorchTrialContext(distributed=rank, device=torch.device("cpu"))
+        context.wrap_reducer(Unsaveable(is_here=is_here and place == "reducer"))
+        callbacks = Callbacks({"diary": Failing(place, is_here=is_here)})
+        saver = Saver(
+            CheckpointContext(LocalStorage(tmp_path), RecordList(), rank, {}),
+            Parts(context=context, callbacks=callbacks),
+            Origin(trial_class="module:Trial"),
+        )
+        with closing(saver):
+            saver.begin(steps_completed=1)
+            saver.finish()
+
+    outcomes = run_thread_ranks(3, save)
+    for rank, outcome in enumerate(outcomes):
+        if rank == failing:
+            assert isinstance(outcome, error)
+        else:
+            assert isinstance(outcome, PeerFailed)
+            assert str(outcome).startswith(f"rank {failing} failed: {error.__name__}: ")
+
+
+def test_a_checkpoint_is_two_exchanges_to_begin_and_one_to_finish(tmp_path: Path) -> None:
+    def save(rank: ThreadRank) -> tuple[int, int]:
+        context = PyTorchTrialContext(distributed=rank, device=torch.device("cpu"))
+        saver = Saver(
+            CheckpointContext(LocalStorage(tmp_path), RecordList(), rank, {}),
+            Parts(context=context, callbacks=Callbacks({})),
+            Origin(trial_class="module:Trial"),
+        )
+        saver.begin(steps_completed=1)
+        begun = rank.collectives
+        rank.allgather(None)
+        saver.finish()
+        return begun, rank.collectives - begun - 1
+
+    assert run_thread_ranks(2, save) == [(2, 1), (2, 1)]
 
 
 RANK = """

@@ -1,4 +1,4 @@
-"""What the ranks agree on before they load: loaders that fit together, and how small shares are."""
+"""What the ranks agree on before they load: loaders that fit together, and shares."""
 
 from __future__ import annotations
 

@@ -82,9 +82,12 @@ class Lengths(FeignedRank):
 
 
 def test_passes_end_with_the_shortest_loader() -> None:
-    ranks: Any = Lengths(1, 2, 5)
-    with pytest.warns(UserWarning, match="differ in length: rank 0 has 2, rank 1 has 5"):
+    ranks: Any = Lengths(0, 2, 5)
+    with pytest.warns(UserWarning, match="differ in length: rank 0 has 2, rank 1 has 5") as told:
         stream = open_training(batches(5), ranks, seed=1, skip=0, batch_length=len)
+    assert [warning.filename for warning in told] == [__file__]  # the user's line, none of ours
+    other: Any = Lengths(1, 2, 5)
+    open_training(batches(5), other, seed=1, skip=0, batch_length=len)  # tells nothing: not again
     assert stream.batches_per_epoch == 2
     assert [records for records, _ in taken(stream, 4)] == [[0, 0], [1, 1], [0, 0], [1, 1]]
 

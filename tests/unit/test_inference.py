@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from det_jupyter import core
 from det_jupyter.errors import CheckpointError, ConfigError
+from det_jupyter.pytorch import MetricReducer
 from det_jupyter.pytorch.experimental import (
     Outcome,
     TorchBatchProcessor,
@@ -196,6 +198,50 @@ def test_a_reducer_that_came_later_is_refused(tmp_path: Path) -> None:
     assert (outcome.metrics, output_files(outcome)) == ({}, [])
     with pytest.raises(ConfigError, match="the processor wraps 1 reducers, and had 0 when"):
         infer(tmp_path, latest_checkpoint=outcome.path)
+
+
+class Plain(MetricReducer):
+    """A reducer without `state_dict`, that holds more than numbers."""
+
+    def reset(self) -> None:
+        self.seen: dict[str, Any] = {"sum": torch.zeros(1), "all": numpy.zeros(0), "set": set()}
+
+    def update(self, batch: torch.Tensor) -> None:
+        self.seen["sum"] = self.seen["sum"] + batch.sum()
+        self.seen["all"] = numpy.append(self.seen["all"], batch.numpy())
+        self.seen["set"].update(batch.tolist())
+
+    def per_slot_reduce(self) -> dict[str, Any]:
+        return self.seen
+
+    def cross_slot_reduce(self, per_slot_metrics: list[dict[str, Any]]) -> dict[str, Any]:
+        (seen,) = per_slot_metrics
+        return {name: len(seen[name]) for name in ("all", "set")} | {"sum": float(seen["sum"])}
+
+
+class Seeing(Writing):
+    def __init__(self, context: TorchBatchProcessorContext) -> None:
+        self.plain = context.wrap_reducer(Plain())
+
+    def process_batch(self, batch: Any, batch_idx: int) -> None:
+        self.plain.update(batch)  # type: ignore[attr-defined]  # Plain has it
+
+
+def test_reducers_are_saved_so_that_loading_them_runs_no_code(tmp_path: Path) -> None:
+    outcome, _ = infer(tmp_path, Seeing, max_batches=4)
+    (file,) = Path(outcome.path).rglob("slot_0.pt")
+    assert torch.load(file, weights_only=True)["slot"]["took_part"] is True
+    whole, _ = infer(tmp_path, Seeing, latest_checkpoint=outcome.path)
+    assert whole.metrics == {"all": 21, "set": 21, "sum": 210.0}
+
+
+def test_a_reducer_that_holds_what_cannot_be_loaded_safely_is_refused(tmp_path: Path) -> None:
+    class Holding(Seeing):
+        def process_batch(self, batch: Any, batch_idx: int) -> None:
+            self.plain.folder = Path("x")  # type: ignore[attr-defined]  # the mistake
+
+    with pytest.raises(ConfigError, match=r"what a reducer holds cannot be saved \(pathlib\.Posi"):
+        infer(tmp_path, Holding)
 
 
 def test_a_processor_knows_its_place_and_its_device(tmp_path: Path) -> None:

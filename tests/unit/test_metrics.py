@@ -358,6 +358,17 @@ def test_other_metrics_may_be_anything(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("average", [True, False])
+def test_what_a_stand_in_comes_to_ends_no_trial(average: bool) -> None:
+    def train(rank: ThreadRank) -> None:
+        metrics = TrainingMetrics(rank, average=average, watch=LossWatch("stop", rank))
+        is_stand_in = rank.rank == 1
+        metrics.add({"loss": NAN if is_stand_in else 1.0}, 0, 0 if is_stand_in else 2)
+        metrics.flush(first_step=1)
+
+    assert run_ranks(2, train) == [None, None]
+
+
+@pytest.mark.parametrize("average", [True, False])
 def test_a_rank_whose_loss_ends_the_trial_ends_it_everywhere(average: bool) -> None:
     def train(rank: ThreadRank) -> None:
         metrics = TrainingMetrics(rank, average=average, watch=LossWatch("stop", rank))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.core import Context, DistributedContext, RecordList, TrainContext
-from det_jupyter.pytorch import PyTorchCallback
+from det_jupyter.pytorch import MetricReducer, PyTorchCallback
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.custom_reducers import Reducers
 from det_jupyter.pytorch.loss_watch import LossWatch
@@ -98,6 +98,68 @@ def test_a_window_and_its_reducers_go_on_after_a_pause() -> None:
     after.restore(before.state())
     after.add({"loss": 3.0}, 1, 1)
     assert after.report(2, 8, Callbacks({})) == {"loss": 2.0}
+
+
+class Mean(MetricReducer):
+    """Cannot be reduced on a rank that has seen nothing."""
+
+    def reset(self) -> None:
+        self.seen: list[float] = []
+
+    def per_slot_reduce(self) -> float:
+        return sum(self.seen) / len(self.seen)
+
+    def cross_slot_reduce(self, per_slot_metrics: list[float]) -> float:
+        return sum(per_slot_metrics) / len(per_slot_metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seen = state_dict["seen"]
+
+
+def test_a_rank_that_had_stand_ins_only_is_not_asked_after_a_pause_either() -> None:
+    def part(rank: ThreadRank, first: int, states: Any = None) -> tuple[Reporter, Reducers]:
+        reducers = Reducers()
+        mean = reducers.wrap(Mean(), "mean")
+        reporter = Reporter(core_of(rank), average=True, first=first, reducers=reducers)
+        if states is not None:
+            reporter.restore(states[0])
+            reducers.restore(states[1], rank.rank, rank.size)
+        records = 0 if rank.rank == 2 else 1
+        reporter.add({"loss": 1.0}, first, records)
+        mean.seen += [float(rank.rank + first)] * records
+        reporter.flush(first + 1, 8)
+        return reporter, reducers
+
+    def run(rank: ThreadRank) -> Any:
+        reporter, reducers = part(rank, 0)
+        states = rank.broadcast(reporter.state()), rank.allgather(reducers.state())
+        resumed, _ = part(rank, 1, states)
+        return [which.report(2, 8, Callbacks({})) for which in (resumed, reporter)]
+
+    means = [{"loss": 1.0, "mean": 1.0}, {"loss": 1.0, "mean": 0.5}]
+    assert results(3, run) == [means] * 3
+
+
+def test_what_ranks_have_seen_before_a_pause_counts_though_none_comes_after_it() -> None:
+    def run(rank: ThreadRank) -> Any:
+        reducers = Reducers()
+        reporter = Reporter(core_of(rank), average=True, first=0, reducers=reducers)
+        reducers.wrap(list, "seen").update(rank.rank)
+        reporter.add({"loss": 1.0}, 0, 1)
+        reporter.flush(1, 8)
+        states = rank.broadcast(reporter.state()), rank.allgather(reducers.state())
+        reducers = Reducers()
+        reducers.wrap(list, "seen")
+        resumed = Reporter(core_of(rank), average=True, first=1, reducers=reducers)
+        resumed.restore(states[0])
+        reducers.restore(states[1], rank.rank, rank.size)
+        resumed.add({"loss": 4.0}, 1, 1 - rank.rank)
+        return resumed.report(2, 8, Callbacks({}))
+
+    assert results(2, run) == [{"loss": 2.0, "seen": [0, 1]}] * 2
 
 
 def test_a_loss_that_is_no_number_is_told_by_its_batch_in_the_whole_training() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import OrderedDict
 from pathlib import Path
@@ -321,3 +322,69 @@ def test_gradients_of_a_window_keep_their_sum_on_fewer_ranks(tmp_path: Path) -> 
     restored = other.context.models[0].get_parameter("3.weight").grad
     assert restored is not None
     assert torch.allclose(restored, expected)
+
+
+@pytest.mark.parametrize(
+    ("saved", "size", "expected"),
+    [([True], 1, True), ([False], 1, False), ([False, True], 2, False), ([False, True], 3, True)],
+)
+def test_a_wish_to_stop_survives_a_pause(
+    tmp_path: Path, saved: list[bool], size: int, expected: bool
+) -> None:
+    parts = build(1)
+    parts.context.set_stop_requested(saved[0])
+    save(parts, tmp_path)
+    state = read_state(tmp_path)
+    assert state["stop_requested"] == saved[:1]
+    for name in ("rng_states", "exchanges", "reducers"):
+        state[name] = state[name] * len(saved)
+    state |= {"stop_requested": saved, "size": len(saved)}
+    other = build(2)
+    other.context.distributed.size = size
+    restore_training(other, state, "here")
+    assert other.context.get_stop_requested() is expected
+
+
+def mapped_files() -> str:
+    return Path("/proc/self/maps").read_text()
+
+
+def test_a_state_is_mapped_while_it_is_read_and_training_keeps_nothing_of_it(
+    tmp_path: Path,
+) -> None:
+    remembered = {"tensor": torch.ones(2), "array": numpy.ones(3)}
+    parts, resumed = build(1, remembered=remembered), build(2)
+    train(parts, 2)
+    parts.context.models[0](torch.ones(4, 3)).sum().backward()
+    save(parts, tmp_path, in_window=True)
+    file = tmp_path / STATE_FILE
+    state = read_state(tmp_path)
+    assert str(file) in mapped_files()
+    file.unlink()  # what is mapped stays
+    restore_models(resumed.context, state, "here")
+    restore_training(resumed, state, "here")
+    restore_generators(resumed.context, state, 1)
+    del state
+    gc.collect()
+    assert str(file) not in mapped_files()
+    (tmp_path / "again").mkdir()
+    (tmp_path / "first").mkdir()
+    save(parts, tmp_path / "first", in_window=True)
+    save(resumed, tmp_path / "again", in_window=True)
+    assert [d.name for d in compare(tmp_path / "first", tmp_path / "again")] == []
+
+
+def test_tensors_that_an_optimizer_shares_between_parameters_stay_shared(tmp_path: Path) -> None:
+    parts, resumed = build(1), build(2)
+    train(parts, 1)
+    first, second = list(parts.context.models[0].parameters())[:2]
+    shared = torch.ones(3)
+    for parameter in (first, second):
+        parts.context.optimizers[0].state[parameter]["shared"] = shared
+        parts.context.optimizers[0].state[parameter]["nested"] = [torch.zeros(1)]
+    save(parts, tmp_path)
+    restore(resumed, tmp_path)
+    one, two = list(resumed.context.models[0].parameters())[:2]
+    values = resumed.context.optimizers[0].state
+    assert values[one]["shared"] is values[two]["shared"]
+    assert values[one]["nested"] is not values[two]["nested"]

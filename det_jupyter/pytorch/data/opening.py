@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.loader import DataLoader
 from det_jupyter.pytorch.data.plain import PlainStream
 from det_jupyter.pytorch.data.streams import BatchStream, RecipeStream
+from det_jupyter.pytorch.own_frames import warn_user
 
 _TRAINING = "build_training_data_loader"
 _VALIDATION = "build_validation_data_loader"
@@ -160,7 +160,10 @@ def _agree(
     if not problems and not isinstance(loader, Iterable):
         problems = [f"{where}: got {loader!r}, expected a det_jupyter.pytorch.DataLoader"]
     if not problems and not is_ours and where == _TRAINING:
-        problems = _problems_of_lengths([fact.length for fact in facts])
+        lengths = [fact.length for fact in facts]
+        problems = _problems_of_lengths(lengths)
+        if not problems and distributed.rank == 0:
+            _warn_of_lengths(lengths)
     if problems:
         raise ConfigError(problems)
     return facts
@@ -172,21 +175,21 @@ def _odd(values: Sequence[object]) -> int | None:
 
 
 def _problems_of_lengths(lengths: Sequence[int | None]) -> list[str]:
-    """Return what forbids training with loaders of these lengths; warn of what does not."""
-    empty = [rank for rank, length in enumerate(lengths) if length == 0]
-    if empty:
-        return [
-            f"{_TRAINING}: the loader of rank {rank} has no batches, expected at least one"
-            for rank in empty
-        ]
+    """Return what forbids training with loaders of these lengths."""
+    return [
+        f"{_TRAINING}: the loader of rank {rank} has no batches, expected at least one"
+        for rank, length in enumerate(lengths)
+        if length == 0
+    ]
+
+
+def _warn_of_lengths(lengths: Sequence[int | None]) -> None:
     if len(set(lengths)) > 1:
         named = ", ".join(f"rank {rank} has {length}" for rank, length in enumerate(lengths))
-        warnings.warn(
+        warn_user(
             f"{_TRAINING}: the ranks' loaders differ in length: {named}; every pass ends with the "
-            "shortest, and what the others have beyond it is not trained",
-            stacklevel=4,
+            "shortest, and what the others have beyond it is not trained"
         )
-    return []
 
 
 def _shortest(facts: Sequence[_Facts]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -10,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.own_frames import warn_user
 from det_jupyter.pytorch.parallel.compiling import compile_in_place
 from det_jupyter.pytorch.parallel.options import ParallelOptions
 from det_jupyter.pytorch.parallel.replicas import DistributedModel
@@ -42,10 +42,9 @@ def parallelize(
     shards = options.sharding is not None and distributed.size > 1
     is_trained = any(parameter.requires_grad for parameter in model.parameters())
     if options.sharding and not shards:
-        warnings.warn(
+        warn_user(
             f"optimizations.sharding: {options.sharding} is ignored with one rank, which holds "
-            "everything itself",
-            stacklevel=2,
+            "everything itself"
         )
     if options.compile:
         parts = blocks(model) if shards and is_trained else []
