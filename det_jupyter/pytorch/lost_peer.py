@@ -42,7 +42,7 @@ def is_lost_peer(error: BaseException) -> bool:
 
 
 @contextmanager
-def telling_lost_peers(core: Context) -> Iterator[None]:
+def telling_lost_peers(core: Context | None) -> Iterator[None]:
     """Tell, in a script, that it was another rank that ended; an experiment sorts it out itself.
 
     Raises:
@@ -51,12 +51,12 @@ def telling_lost_peers(core: Context) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if core.info is not None or isinstance(error, PeerFailed) or not is_lost_peer(error):
+        is_script = core is not None and core.info is None
+        if not is_script or isinstance(error, PeerFailed) or not is_lost_peer(error):
             raise
         said = _PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
         raise PeerLost(
-            f"rank {core.distributed.rank} stops: another rank has ended, and its own error tells "
-            f"why (here it only shows as: {said})"
+            f"another rank has ended, and its own error tells why (here it only shows as: {said})"
         ) from None
 
 

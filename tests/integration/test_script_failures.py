@@ -95,8 +95,8 @@ def test_the_echo_of_another_ranks_end_is_told_as_what_it_is(tmp_path: Path) -> 
     with pytest.raises(PeerLost) as caught, telling_lost_peers(context_of(tmp_path)):
         raises["all_reduce"]()
     assert str(caught.value) == (
-        "rank 0 stops: another rank has ended, and its own error tells why (here it only shows "
-        "as: Connection closed by peer [127.0.0.1]:1)"
+        "another rank has ended, and its own error tells why (here it only shows as: "
+        "Connection closed by peer [127.0.0.1]:1)"
     )
     with pytest.raises(ZeroDivisionError), telling_lost_peers(context_of(tmp_path)):
         1 / 0  # noqa: B018  # it is the error that matters
