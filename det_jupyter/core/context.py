@@ -106,10 +106,12 @@ def init(
     distributed = distributed or DistributedContext()
     sink = sink or RecordList()
     root = default_root(str(checkpoint_storage) if checkpoint_storage else None, data_dir())
+    storage = LocalStorage(root)
+    storage.check_writable()
     return Context(
         distributed=distributed,
         train=TrainContext(sink, distributed),
-        checkpoint=CheckpointContext(LocalStorage(root), sink, distributed, {}),
+        checkpoint=CheckpointContext(storage, sink, distributed, {}),
         preempt=PreemptContext(None, distributed),
         searcher=SearcherContext(
             length or _ANY_LENGTH, is_last=True, page=None, distributed=distributed, sink=sink

@@ -24,6 +24,7 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     Raises:
         ConfigError: Everything that is wrong with the configuration or the entrypoint.
     """
+    __tracebackhide__ = True  # IPython: the cell, and then the user's own code
     draft = read_draft(cell, options)
     problems: list[str] = []
     config: ExperimentConfig | None = None

@@ -30,6 +30,7 @@ class DetMagics(Magics):
 
         `%det_experiment --help` and, as a cell magic, `%%det_experiment --help` list the options.
         """
+        __tracebackhide__ = True  # `--local` runs the user's code
         try:
             if cell is None or line.split()[:1] in _VERBS_WITH_A_CELL:
                 return self._run_line(line, cell)
@@ -55,6 +56,7 @@ class DetMagics(Magics):
             return verbs.run(options, cell)
 
     def _submit(self, line: str, cell: str) -> Any:
+        __tracebackhide__ = True
         options = parse(cell_parser(), line)
         if not options.var.isidentifier() or keyword.iskeyword(options.var):
             raise UsageError(f"%%det_experiment: --var: got {options.var!r}, expected a name")

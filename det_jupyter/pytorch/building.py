@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, DataLoader, smallest_share
+from det_jupyter.pytorch.own_frames import warn_user
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial import PyTorchTrial, check_searcher_metric, check_trial_class
 
@@ -97,10 +97,9 @@ def warn_of_lonely_records(context: PyTorchTrialContext, stream: BatchStream) ->
         if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))
     ]
     if layers:
-        warnings.warn(
+        warn_user(
             "build_training_data_loader: the last batch of each pass is a short one, of which a "
             f"rank gets 1 record: too few for {layers[0]} to normalize, which fails ('Expected "
             "more than 1 value per channel') or learns statistics of a single record; pass "
-            "drop_last=True to the DataLoader, or choose another global_batch_size",
-            stacklevel=2,
+            "drop_last=True to the DataLoader, or choose another global_batch_size"
         )

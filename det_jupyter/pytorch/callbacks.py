@@ -172,6 +172,11 @@ class Callbacks:
     def __bool__(self) -> bool:
         return bool(self.by_name)
 
+    @property
+    def keep_state(self) -> bool:
+        """Whether any of them has a state to be saved."""
+        return any(_overrides(callback, "state_dict") for callback in self.by_name.values())
+
     def overrides(self, hook: str) -> bool:
         """Return whether a callback overrides the hook, so that its arguments are worth making."""
         return bool(self._calls[hook])

@@ -399,7 +399,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         """
         position = self._position
         position.batch_idx = batch_idx
-        self._weight = share.records * self.distributed.size / share.total
+        self._weight = share.records * self.distributed.size / max(share.total, 1)
         if position.aggregation_frequency > 1:
             for model in self.models:
                 set_gradient_sync(model, position.is_step)

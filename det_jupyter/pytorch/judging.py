@@ -14,7 +14,7 @@ from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, open_validation
 from det_jupyter.pytorch.rules import Rules
 from det_jupyter.pytorch.trial import PyTorchTrial, describe_missing_metric, overrides
-from det_jupyter.pytorch.validation import validate
+from det_jupyter.pytorch.validation import check_validation, validate
 from det_jupyter.records import to_finite
 
 
@@ -50,6 +50,7 @@ class Validations:
 
     def open(self, loader: Any) -> None:
         """Take the validation data, whose workers stay from one validation to the next."""
+        check_validation(self._trial, loader)
         self._loader = loader
 
     def close(self) -> None:

@@ -29,8 +29,10 @@ import torch
 
 from det_jupyter.core import Context
 from det_jupyter.pytorch.agreement import Agreement
-from det_jupyter.pytorch.building import build_loader
+from det_jupyter.pytorch.batch_length import own_lengths
+from det_jupyter.pytorch.building import build_loader, warn_of_lonely_records
 from det_jupyter.pytorch.callbacks import Callbacks
+from det_jupyter.pytorch.consensus import check_agreement
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
 from det_jupyter.pytorch.interruptions import Interruption
@@ -113,6 +115,7 @@ class Loop:
         )
         self._tuner = context.make_tuner()
         self._savepoints = Savepoints(core.checkpoint, self._parts(), origin, start)
+        self._own_length = own_lengths(trial, "training")
         self._trial_batch = trial.train_batch
         self._step_schedulers = self._step_lr_schedulers
         self._after_batch: list[Callable[[Share], None]] = []  # what wants to know of each batch
@@ -135,6 +138,8 @@ class Loop:
             self.context.tensorboard.begin_at(start.steps_completed)
             self._callbacks.on_trial_startup(start.steps_completed, uuid)
             with closing(self._open_data()) as batches, closing(self._validations):
+                check_agreement(self.context)
+                warn_of_lonely_records(self.context, batches)
                 seed_rank(start.seed, self._distributed.rank)
                 # It may have come to its end, or stopped itself, after its checkpoint.
                 reason = self._begin_training() or self._at_target() or self._train(batches)
@@ -182,7 +187,7 @@ class Loop:
             self._validate()
             wishes = self._distributed.allgather(self.context.get_stop_requested())
             if any(wishes) and self.steps_completed < self._schedule.end:
-                return "stopped"
+                return self._leave("stopped")
         elif self._start.checkpoint is None and self._rules.initial_validation:
             self._validate()
         return None
@@ -219,6 +224,9 @@ class Loop:
         self.batch = batch = to_device(host_batch)
         if callbacks:
             callbacks.on_training_batch_start(batch, self._epoch, index)
+        records = share.records
+        if self._own_length is not None:
+            records = self._own_length(host_batch, share, index)
         try:
             if share.records:
                 returned = self._trial_batch(batch, self._epoch, index)
@@ -232,7 +240,7 @@ class Loop:
         self.metrics = _without_graph(metrics)
         if self.position.is_step:
             self._after_step()
-        self._reporter.add(metrics, index, share.records)
+        self._reporter.add(metrics, index, records)
         if callbacks:
             callbacks.on_training_batch_end(metrics, self._epoch, index)
         self.steps_completed = index + 1
@@ -338,10 +346,17 @@ class Loop:
             reason = "preempted"
         if not is_boundary and (reason or verdict.flush):
             self._flush()
+        return self._leave(reason) if reason else None
+
+    def _leave(self, reason: Reason) -> Reason:
+        """Save what whoever goes on from here needs, and return the reason."""
         if reason == "preempted":
             self._callbacks.on_interrupt()
-        if reason:
-            self._savepoints.save(steps, again=reason == "preempted")  # the others do not go on
+        if reason == "stopped":  # a training that is made longer later has not stopped
+            self.context.set_stop_requested(False)
+        self._savepoints.save(
+            self.steps_completed, again=reason == "preempted", anew=reason == "stopped"
+        )
         return reason
 
     def _due(self) -> str:

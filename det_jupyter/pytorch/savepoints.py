@@ -64,7 +64,8 @@ class Savepoints:
         context = self._parts.context
         if checkpoint := self._start.checkpoint:
             where = f"checkpoint {checkpoint.uuid}"
-            self._state = state = read_state(Path(checkpoint.path))
+            is_chief = context.distributed.is_chief
+            self._state = state = read_state(Path(checkpoint.path), is_checked=is_chief)
             self._parts.callbacks.on_checkpoint_load_start(state)
             restore_models(context, state, where)
             restore_training(self._parts, state, where)
@@ -86,15 +87,23 @@ class Savepoints:
         due: str | None = state["validation_due"]
         return due
 
-    def save(self, steps_completed: int, *, due: str | None = None, again: bool = False) -> None:
+    def save(
+        self,
+        steps_completed: int,
+        *,
+        due: str | None = None,
+        again: bool = False,
+        anew: bool = False,
+    ) -> None:
         """Begin a checkpoint, unless this batch has one. Collective.
 
         Args:
             steps_completed: Batches trained.
             due: The validation that follows, as `restore_generators` returns it.
             again: What was saved before this batch's validation is not enough.
+            anew: Whatever was saved at this batch is not enough.
         """
-        is_outdated = again and self._precedes_validation
+        is_outdated = anew or (again and self._precedes_validation)
         if self._saved_at == steps_completed and not is_outdated:
             return
         self._saved_at, self._precedes_validation = steps_completed, due is not None

@@ -17,6 +17,8 @@ kept; but every rank's generators begin anew, from the seed, the rank and the ba
 from __future__ import annotations
 
 import copy
+import hashlib
+import io
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -82,7 +84,7 @@ def collect_state(
     context = parts.context
     models = [parallel.model_state(model) for model in context.models]
     optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
-    gathered = gather_later(context.distributed, lambda: _own_state(context, in_window=in_window))
+    gathered = gather_later(context.distributed, lambda: _own_state(parts, in_window=in_window))
 
     def whole() -> dict[str, Any]:
         ranks = gathered()
@@ -105,15 +107,39 @@ def collect_state(
     return whole
 
 
-def _own_state(context: PyTorchTrialContext, *, in_window: bool) -> dict[str, Any]:
-    """Return what is this rank's own. Collective where sharded."""
+def _own_state(parts: Parts, *, in_window: bool) -> dict[str, Any]:
+    """Return what is this rank's own. Collective."""
+    context = parts.context
     return {
+        "own_callbacks": _own_callbacks(parts),
         "rng_states": get_states(context.device),
         "gradients": [parallel.gradients(m) for m in context.models] if in_window else None,
         "exchanges": parallel.rank_state(context.models),
         "reducers": context.reducers.state(),
         "stop_requested": context.get_stop_requested(),
     }
+
+
+def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
+    """Return the states of this rank's callbacks, None if they are the chief's. Collective.
+
+    Mostly they are, and may be large (averaged weights): so digests are compared.
+    """
+    if not parts.callbacks.keep_state:
+        return None
+    failure: Exception | None = None
+    state, digest = {}, b""
+    try:
+        state = parts.callbacks.state_dict()
+        content = io.BytesIO()
+        torch.save(state, content)
+        digest = hashlib.blake2b(content.getbuffer()).digest()
+    except Exception as error:  # the user's code; raised when the chief has been heard
+        failure = error
+    chiefs = parts.context.distributed.broadcast(digest)
+    if failure is not None:
+        raise failure
+    return None if digest == chiefs else state
 
 
 def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) -> dict[str, Any]:
@@ -237,11 +263,19 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
         item.scheduler.load_state_dict(saved)
     if context.scaler is not None and state["scaler"]:  # one that is switched off has no state
         context.scaler.load_state_dict(state["scaler"])
-    parts.callbacks.load_state_dict(state["callbacks"])
+    parts.callbacks.load_state_dict(_callbacks_of_rank(context, state))
     for name, part in parts.shared.items():
         if name in state["parts"]:
             part.restore(state["parts"][name])
     _restore_rank(context, state)
+
+
+def _callbacks_of_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the states of this rank's callbacks; on other ranks than saved, the chief's."""
+    is_same_size = state["size"] == context.distributed.size
+    own = state["own_callbacks"][context.distributed.rank] if is_same_size else None
+    chiefs: dict[str, Any] = state["callbacks"]
+    return own or chiefs
 
 
 def _restore_rank(context: PyTorchTrialContext, state: dict[str, Any]) -> None:

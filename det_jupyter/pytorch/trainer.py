@@ -31,7 +31,9 @@ from det_jupyter.pytorch.building import check_wrapped
 from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
 from det_jupyter.pytorch.keyboard import leaving_on_interrupt
 from det_jupyter.pytorch.loop import Loop, Reason
+from det_jupyter.pytorch.lost_peer import telling_lost_peers
 from det_jupyter.pytorch.origin import Origin, name_of_class
+from det_jupyter.pytorch.own_frames import without_own_frames
 from det_jupyter.pytorch.printing import PrintedRecords
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.rules import Policy, Rules, Start
@@ -126,15 +128,18 @@ class Trainer:
         is_given = max_length is not None or test_mode
         return self.run(rules, self._start(latest_checkpoint), is_given=is_given)
 
-    def run(self, rules: Rules, start: Start, *, is_given: bool = True) -> Reason:
+    def run(
+        self, rules: Rules, start: Start, *, is_given: bool = True, is_kept: bool = True
+    ) -> Reason:
         """Train by these rules; `fit` in other words. Collective.
 
         Args:
             rules: What happens besides training, and how long it takes.
             start: Where it begins.
             is_given: Their length counts, not what a search wants.
+            is_kept: The checkpoints of the run are there after it.
         """
-        with leaving_on_interrupt(self._core) as wants_to_leave:
+        with leaving_on_interrupt(self._core, is_kept=is_kept) as wants_to_leave:
             loop = Loop(
                 self._trial,
                 self._context,
@@ -252,7 +257,7 @@ def init(
         if enable_tensorboard_logging:
             context.set_enable_tensorboard_logging(True)
         seed_everything(context.get_trial_seed())
-        with closing(context):
+        with closing(context), telling_lost_peers(context.core), without_own_frames():
             yield context
 
 

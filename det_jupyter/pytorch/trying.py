@@ -37,6 +37,7 @@ def try_out(
     Raises:
         ConfigError: The trial or its configuration cannot work.
     """
+    __tracebackhide__ = True  # IPython: the cell, and then the user's own code
     began = time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="det-local-") as folder,
@@ -57,7 +58,7 @@ def try_out(
             validation_batches=batches,
             on_nan_loss=config.on_nan_loss,
         )
-        Trainer(trial, context).run(rules, Start(seed=seed))
+        Trainer(trial, context).run(rules, Start(seed=seed), is_kept=False)
     seconds = time.perf_counter() - began
     sys.stdout.write(
         f"{batches} batches, their validation and a checkpoint worked in {seconds:.1f} s on "

@@ -194,7 +194,7 @@ def test_all_missing_methods_are_named_at_once(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("context.wrap_model(nn.Linear(1, 1))", "nn.Linear(1, 1)", "to call context.wrap_model"),
+        ("context.wrap_model(nn.Linear(1, 1))", "nn.Linear(1, 1)", "wrap the model first"),
         ("context.wrap_optimizer(torch", "(torch", "has to call context.wrap_optimizer"),
         ("DataLoader(data, self", "torch.utils.data.DataLoader(data, self",
          "build_training_data_loader: returned a torch.utils.data.dataloader.DataLoader"),
@@ -204,7 +204,7 @@ def test_all_missing_methods_are_named_at_once(lab: Lab) -> None:
          "batch 3: lacks loss and adds lost"),
         ("return metrics", "return 3", "evaluate_batch returned a int for batch 0 on rank"),
         ("DataLoader(data, 8)", "DataLoader(empty, 8)", "the validation data has no batches"),
-        ("DataLoader(data, self", "DataLoader(empty, self", "TensorDataset has no records, expected"),
+        ("DataLoader(data, self", "DataLoader(empty, self", "TensorDataset has no records"),
         ('return {"loss": loss}', 'return {f"loss{self.context.distributed.rank}": loss}',
          "rank 1 returns loss1, rank 0 loss0; all ranks have to return the same metrics"),
     ],
