@@ -106,7 +106,8 @@ def test_all_problems_are_told_at_once() -> None:
         ({"max_restarts": 1.5}, "max_restarts: got 1.5, expected a whole number"),
         ({"entrypoint": "model:Trial"},
          "entrypoint: got 'model:Trial', expected the name of a class or function of the "
-         "notebook, such as MyTrial; import it in the notebook (from model import Trial) and write Trial"),
+         "notebook, such as MyTrial; import it in the notebook (from model import Trial) and "
+         "write Trial"),
         ({"entrypoint": "python3 train.py"},
          "entrypoint: got 'python3 train.py', expected the name of a class or function of the "
          "notebook, such as MyTrial; commands are not run here: make the script a PyTorchTrial "
