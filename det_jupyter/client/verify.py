@@ -30,8 +30,8 @@ from det_jupyter.errors import (
 )
 from det_jupyter.wire import CheckpointView, CreateExperiment, ExperimentView, State, TrialView
 
-_VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/interruptions.py
-_COMPARE = "det_jupyter.pytorch.compare"
+_VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/training/interruptions.py
+_COMPARE = "det_jupyter.pytorch.checkpoints.compare"
 _END_S = 30.0  # for a killed experiment to end, and for a deletion
 _POLL_S = 0.1
 

@@ -2,6 +2,10 @@
 
 from det_jupyter.pytorch import samplers
 from det_jupyter.pytorch.callbacks import PyTorchCallback
+from det_jupyter.pytorch.checkpoints.load import (
+    CheckpointLoadContext,
+    load_trial_from_checkpoint_path,
+)
 from det_jupyter.pytorch.context import PyTorchExperimentalContext, PyTorchTrialContext
 from det_jupyter.pytorch.data import (
     DataLoader,
@@ -11,14 +15,13 @@ from det_jupyter.pytorch.data import (
     to_device,
 )
 from det_jupyter.pytorch.early_stopping import EarlyStopping
-from det_jupyter.pytorch.load import CheckpointLoadContext, load_trial_from_checkpoint_path
 from det_jupyter.pytorch.lr_scheduler import LRScheduler
-from det_jupyter.pytorch.metric_reducer import MetricReducer
-from det_jupyter.pytorch.planned import PlannedRun
-from det_jupyter.pytorch.reducers import Reducer
-from det_jupyter.pytorch.trainer import Trainer, init
+from det_jupyter.pytorch.metrics.metric_reducer import MetricReducer
+from det_jupyter.pytorch.metrics.reducers import Reducer
+from det_jupyter.pytorch.training.planned import PlannedRun
+from det_jupyter.pytorch.training.trainer import Trainer, init
+from det_jupyter.pytorch.training.trying import try_out
 from det_jupyter.pytorch.trial import PyTorchTrial, check_searcher_metric, check_trial_class
-from det_jupyter.pytorch.trying import try_out
 from det_jupyter.pytorch.units import Batch, Epoch, TrainUnit
 
 __all__ = [

@@ -22,12 +22,12 @@ from torch import nn
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import Context, DistributedContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.custom_reducers import Reducers
 from det_jupyter.pytorch.data import Share, to_device
 from det_jupyter.pytorch.instruments import Instruments
 from det_jupyter.pytorch.large_batch import LargeBatch
 from det_jupyter.pytorch.lr_scheduler import LRScheduler
-from det_jupyter.pytorch.metric_reducer import FunctionReducer, MetricReducer
+from det_jupyter.pytorch.metrics.custom_reducers import Reducers
+from det_jupyter.pytorch.metrics.metric_reducer import FunctionReducer, MetricReducer
 from det_jupyter.pytorch.parallel import (
     BucketTuner,
     ParallelOptions,

@@ -14,7 +14,7 @@ import torch
 from det_jupyter.pytorch.callbacks import PyTorchCallback
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import DataLoader, data_length
-from det_jupyter.pytorch.reducers import Reducer
+from det_jupyter.pytorch.metrics.reducers import Reducer
 
 _REQUIRED = (
     "__init__",

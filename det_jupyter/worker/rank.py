@@ -35,8 +35,8 @@ from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP
-from det_jupyter.pytorch.lost_peer import is_lost_peer
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.training.lost_peer import is_lost_peer
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.rundir import RunDir
 from det_jupyter.storage import LocalStorage, default_root

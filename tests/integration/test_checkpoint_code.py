@@ -25,9 +25,9 @@ from det_jupyter.pytorch import (
     load_trial_from_checkpoint_path,
 )
 from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.origin import LOAD_DATA_FILE, Origin, name_of_class
-from det_jupyter.pytorch.saving import Saver
-from det_jupyter.pytorch.state import Parts
+from det_jupyter.pytorch.checkpoints.origin import LOAD_DATA_FILE, Origin, name_of_class
+from det_jupyter.pytorch.checkpoints.saving import Saver
+from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import LocalStorage
 from det_jupyter.wire import Capsule

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.state import STATE_FILE, read_state
+from det_jupyter.pytorch.checkpoints.state import STATE_FILE, read_state
 from det_jupyter.storage import LocalStorage
 
 # Saves one checkpoint in peace, begins another, tells when it is at the moment, and waits.
@@ -22,8 +22,8 @@ from torch import nn
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext, saving
 from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.origin import Origin
-from det_jupyter.pytorch.state import STATE_FILE, Parts
+from det_jupyter.pytorch.checkpoints.origin import Origin
+from det_jupyter.pytorch.checkpoints.state import STATE_FILE, Parts
 from det_jupyter.storage import LocalStorage, local
 
 root, moment = Path(sys.argv[1]), sys.argv[2]

@@ -20,11 +20,11 @@ from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.compare import compare
-from det_jupyter.pytorch.origin import Origin
-from det_jupyter.pytorch.saving import Saver
+from det_jupyter.pytorch.checkpoints.compare import compare
+from det_jupyter.pytorch.checkpoints.origin import Origin
+from det_jupyter.pytorch.checkpoints.saving import Saver
+from det_jupyter.pytorch.checkpoints.state import Parts, read_state
 from det_jupyter.pytorch.settling import PeerFailed
-from det_jupyter.pytorch.state import Parts, read_state
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import Draft, LocalStorage
 from tests.unit.thread_ranks import ThreadRank
@@ -342,10 +342,10 @@ from torch import nn
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.callbacks import Callbacks, PyTorchCallback
-from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.rng import seed_everything
-from det_jupyter.pytorch.saving import Saver
-from det_jupyter.pytorch.state import (
+from det_jupyter.pytorch.checkpoints.saving import Saver
+from det_jupyter.pytorch.checkpoints.state import (
     Parts, read_state, restore_generators, restore_models, restore_training
 )
 from det_jupyter.storage import LocalStorage

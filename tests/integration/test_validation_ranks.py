@@ -14,13 +14,13 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.custom_reducers import Reducers
-from det_jupyter.pytorch.loss_watch import LossWatch
-from det_jupyter.pytorch.metric_reducer import MetricReducer
+from det_jupyter.pytorch.metrics.custom_reducers import Reducers
+from det_jupyter.pytorch.metrics.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics.metric_reducer import MetricReducer
+from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
+from det_jupyter.pytorch.metrics.validation import validate
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.settling import PeerFailed
-from det_jupyter.pytorch.training_metrics import TrainingMetrics
-from det_jupyter.pytorch.validation import validate
 from tests.integration.parallel_ranks import RankRunner, rank_runner
 
 X = torch.randn(23, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))

@@ -24,9 +24,9 @@ from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, Reduc
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import open_validation
+from det_jupyter.pytorch.metrics.validation import validate
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.settling import PeerFailed
-from det_jupyter.pytorch.validation import validate
 from tests.unit.thread_ranks import ThreadRank, results, run_ranks
 
 ALL = torch.randn(64, dtype=torch.float64, generator=torch.Generator().manual_seed(5))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from det_jupyter.pytorch import PyTorchTrial
-from det_jupyter.pytorch.batch_length import own_lengths
 from det_jupyter.pytorch.data import Share
+from det_jupyter.pytorch.metrics.batch_length import own_lengths
 from det_jupyter.pytorch.mistakes import TrialMistake
 
 

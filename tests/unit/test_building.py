@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from det_jupyter.pytorch.building import warn_of_lonely_records
 from det_jupyter.pytorch.data import DataLoader
+from det_jupyter.pytorch.training.building import warn_of_lonely_records
 from tests.unit.data_support import numbers, training
 
 

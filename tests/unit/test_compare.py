@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.pytorch.compare import Difference, compare, contents, main
-from det_jupyter.pytorch.state import FORMAT, STATE_FILE
+from det_jupyter.pytorch.checkpoints.compare import Difference, compare, contents, main
+from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE
 
 NAN = math.nan
 

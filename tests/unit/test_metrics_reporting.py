@@ -11,10 +11,10 @@ import pytest
 from det_jupyter.core import Context, DistributedContext, RecordList, TrainContext
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback
 from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.custom_reducers import Reducers
-from det_jupyter.pytorch.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics.custom_reducers import Reducers
+from det_jupyter.pytorch.metrics.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.reporting import Reporter
 from det_jupyter.records import BatchMetrics, MetricsReported, Progress, Record
 from tests.unit.thread_ranks import ThreadRank, results
 

@@ -16,11 +16,17 @@ from det_jupyter.config import ExperimentConfig, Length, TrainingUnits, parse_co
 from det_jupyter.core import DistributedContext, PreemptContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import Batch, Epoch, LRScheduler, TrainUnit
-from det_jupyter.pytorch.agreement import Agreement, Verdict
 from det_jupyter.pytorch.position import Position
 from det_jupyter.pytorch.rng import get_states, seed_everything, set_states
-from det_jupyter.pytorch.rules import Rules
-from det_jupyter.pytorch.schedule import Schedule, as_period, is_due, next_due, training_units
+from det_jupyter.pytorch.training.agreement import Agreement, Verdict
+from det_jupyter.pytorch.training.rules import Rules
+from det_jupyter.pytorch.training.schedule import (
+    Schedule,
+    as_period,
+    is_due,
+    next_due,
+    training_units,
+)
 
 Mode = LRScheduler.StepMode
 

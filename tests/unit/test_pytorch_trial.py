@@ -19,8 +19,8 @@ from det_jupyter.pytorch import (
     check_searcher_metric,
     check_trial_class,
 )
+from det_jupyter.pytorch.checkpoints.load import _code_key
 from det_jupyter.pytorch.data import Share
-from det_jupyter.pytorch.load import _code_key
 from det_jupyter.pytorch.position import Position
 from det_jupyter.wire import Capsule
 

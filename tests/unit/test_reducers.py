@@ -18,16 +18,16 @@ from sklearn.metrics import f1_score
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError, InvalidHP
-from det_jupyter.pytorch.custom_reducers import Reducers
-from det_jupyter.pytorch.metric_reducer import FunctionReducer, MetricReducer
-from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.reducers import (
+from det_jupyter.pytorch.metrics.custom_reducers import Reducers
+from det_jupyter.pytorch.metrics.metric_reducer import FunctionReducer, MetricReducer
+from det_jupyter.pytorch.metrics.reducers import (
     Reducer,
     reduce_batches,
     reduce_ranks,
     reducers_by_name,
     weighted_mean,
 )
+from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.settling import PeerFailed
 from tests.unit.thread_ranks import ThreadRank, results, run_ranks
 

@@ -19,9 +19,9 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import LRScheduler, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.compare import compare
-from det_jupyter.pytorch.snapshot import Snapshot, SnapshotMemory, revive_arrays
-from det_jupyter.pytorch.state import (
+from det_jupyter.pytorch.checkpoints.compare import compare
+from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, revive_arrays
+from det_jupyter.pytorch.checkpoints.state import (
     STATE_FILE,
     Parts,
     collect_state,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.state import FORMAT, STATE_FILE, read_state, write_state
+from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, read_state, write_state
 from det_jupyter.storage import LocalStorage
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.interruptions import Interruption
+from det_jupyter.pytorch.training.interruptions import Interruption
 
 PLAN = {"DET_JUPYTER_INTERRUPT": "pause@7 kill@15"}
 
@@ -42,7 +42,7 @@ def test_a_pause_is_told_and_left_to_the_loop(capsys: pytest.CaptureFixture[str]
 
 def test_a_kill_ends_the_process_at_once() -> None:
     script = (
-        "from det_jupyter.pytorch.interruptions import Interruption\n"
+        "from det_jupyter.pytorch.training.interruptions import Interruption\n"
         "try:\n    Interruption('kill', 3).carry_out(is_chief=True)\n"
         "finally:\n    print('still there')\n"
     )

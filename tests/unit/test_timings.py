@@ -10,7 +10,7 @@ import torch
 
 from det_jupyter.client.timings import to_columns
 from det_jupyter.config.sections import Profiling
-from det_jupyter.pytorch.timings import Timings
+from det_jupyter.pytorch.training.timings import Timings
 from det_jupyter.records import BatchTimings, parse_line, to_line
 from det_jupyter.wire import TimingsView
 

@@ -13,8 +13,8 @@ import torch
 from det_jupyter import core
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader
-from det_jupyter.pytorch.lost_peer import is_lost_peer
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.training.lost_peer import is_lost_peer
 from det_jupyter.worker.tracebacks import CodeNames, Explanation
 
 CELL = """

@@ -25,7 +25,6 @@ import torch
 from det_jupyter import core
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.agreement import Agreement
 from det_jupyter.pytorch.experimental.outputs import (
     METADATA,
     REDUCERS,
@@ -51,6 +50,7 @@ from det_jupyter.pytorch.experimental.starting import (
 )
 from det_jupyter.pytorch.experimental.tallies import Tallies
 from det_jupyter.pytorch.settling import run_on_chief, settle
+from det_jupyter.pytorch.training.agreement import Agreement
 
 _METADATA_VERSION = 1
 

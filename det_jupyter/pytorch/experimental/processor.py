@@ -14,7 +14,7 @@ from det_jupyter import core
 from det_jupyter.pytorch.context import tensorboard_folder
 from det_jupyter.pytorch.data import to_device
 from det_jupyter.pytorch.experimental.tallies import Tallies
-from det_jupyter.pytorch.metric_reducer import MetricReducer
+from det_jupyter.pytorch.metrics.metric_reducer import MetricReducer
 from det_jupyter.pytorch.tensorboard import TensorBoard
 
 Model = TypeVar("Model", bound=nn.Module)

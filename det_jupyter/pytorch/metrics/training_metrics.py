@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.loss_watch import LossWatch
-from det_jupyter.pytorch.metrics import MetricSeries, Window, check_same_names
-from det_jupyter.pytorch.reducers import weighted_mean
-from det_jupyter.pytorch.timings import Timings
+from det_jupyter.pytorch.metrics.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics.reducers import weighted_mean
+from det_jupyter.pytorch.metrics.series import MetricSeries, Window, check_same_names
+from det_jupyter.pytorch.training.timings import Timings
 
 _EMPTY_NB = torch.empty(0, 0, dtype=torch.float64)
 

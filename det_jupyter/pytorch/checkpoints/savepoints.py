@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.core import CheckpointContext
-from det_jupyter.pytorch.origin import Origin
-from det_jupyter.pytorch.rules import Start
-from det_jupyter.pytorch.saving import Saver
-from det_jupyter.pytorch.state import (
+from det_jupyter.pytorch.checkpoints.origin import Origin
+from det_jupyter.pytorch.checkpoints.saving import Saver
+from det_jupyter.pytorch.checkpoints.state import (
     Parts,
     read_state,
     restore_generators,
     restore_models,
     restore_training,
 )
+from det_jupyter.pytorch.training.rules import Start
 from det_jupyter.wire import CheckpointRef
 
 

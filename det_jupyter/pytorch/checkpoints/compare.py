@@ -1,4 +1,4 @@
-"""Two checkpoints, bit by bit: `python -m det_jupyter.pytorch.compare A B`.
+"""Two checkpoints, bit by bit: `python -m det_jupyter.pytorch.checkpoints.compare A B`.
 
 Everything of the state is compared, under a dotted name such as `models.0.fc.weight`: tensors by
 their bits (so NaN equals NaN, and -0.0 is not 0.0), a list of numbers as if it were a tensor,
@@ -23,7 +23,7 @@ import numpy
 import torch
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.state import read_state
+from det_jupyter.pytorch.checkpoints.state import read_state
 
 _NOTES = ("arrays",)  # of the state, about the rest of it
 
@@ -192,7 +192,7 @@ def _shown(index: tuple[int, ...]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Compare two checkpoints as the arguments say, print the result, return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m det_jupyter.pytorch.compare",
+        prog="python -m det_jupyter.pytorch.checkpoints.compare",
         description="Compare the training state in two checkpoints, bit by bit.",
     )
     parser.add_argument("a", type=Path, help="folder of a checkpoint")

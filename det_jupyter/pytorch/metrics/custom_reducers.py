@@ -16,15 +16,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar, overload
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.metric_reducer import (
+from det_jupyter.pytorch.metrics.metric_reducer import (
     FunctionReducer,
     MetricReducer,
     keeps_state,
     merged,
     unchanged,
 )
+from det_jupyter.pytorch.metrics.wrapped_reducer import WrappedReducer, mistake
 from det_jupyter.pytorch.settling import settle
-from det_jupyter.pytorch.wrapped_reducer import WrappedReducer, mistake
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 

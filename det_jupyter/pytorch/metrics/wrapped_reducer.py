@@ -11,7 +11,12 @@ import cloudpickle
 
 from det_jupyter.core.train import to_json_value
 from det_jupyter.errors import InvalidHP
-from det_jupyter.pytorch.metric_reducer import NOTHING, FunctionReducer, MetricReducer, on_cpu
+from det_jupyter.pytorch.metrics.metric_reducer import (
+    NOTHING,
+    FunctionReducer,
+    MetricReducer,
+    on_cpu,
+)
 from det_jupyter.pytorch.mistakes import TrialMistake
 
 WHERE = "wrap_reducer"

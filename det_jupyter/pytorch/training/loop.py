@@ -11,10 +11,10 @@ for the device, no write. Leaving always saves, after what a boundary at this ba
 whoever goes on begins with the next batch.
 
 A checkpoint is begun by a snapshot of the state; while it is written the training goes on, and it
-is finished at the first exchange after that (saving.py), or before a validation.
+is finished at the first exchange after that (checkpoints/saving.py), or before a validation.
 
 A validation that fails must not cost the training before it. So what is due anyway is saved first,
-and a run that leaves at such a batch to be continued saves once more after it (savepoints.py).
+and a run that leaves at such a batch to be continued saves once more after it (checkpoints/savepoints.py).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from typing import Any, Literal
 import torch
 
 from det_jupyter.core import Context
-from det_jupyter.pytorch.agreement import Agreement
-from det_jupyter.pytorch.batch_length import own_lengths
-from det_jupyter.pytorch.building import build_loader, warn_of_lonely_records
 from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.consensus import check_agreement
+from det_jupyter.pytorch.checkpoints.origin import Origin
+from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
+from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
-from det_jupyter.pytorch.interruptions import Interruption
-from det_jupyter.pytorch.judging import Validations
-from det_jupyter.pytorch.loss_watch import LossWatch
-from det_jupyter.pytorch.metrics import as_metrics
-from det_jupyter.pytorch.origin import Origin
-from det_jupyter.pytorch.reporting import Reporter
+from det_jupyter.pytorch.metrics.batch_length import own_lengths
+from det_jupyter.pytorch.metrics.judging import Validations
+from det_jupyter.pytorch.metrics.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics.reporting import Reporter
+from det_jupyter.pytorch.metrics.series import as_metrics
+from det_jupyter.pytorch.metrics.validation import set_training
 from det_jupyter.pytorch.rng import seed_rank
-from det_jupyter.pytorch.rules import Rules, Start
-from det_jupyter.pytorch.savepoints import Savepoints
-from det_jupyter.pytorch.schedule import Schedule, training_units
-from det_jupyter.pytorch.state import Parts
-from det_jupyter.pytorch.timings import Timings
+from det_jupyter.pytorch.training.agreement import Agreement
+from det_jupyter.pytorch.training.building import build_loader, warn_of_lonely_records
+from det_jupyter.pytorch.training.consensus import check_agreement
+from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.rules import Rules, Start
+from det_jupyter.pytorch.training.schedule import Schedule, training_units
+from det_jupyter.pytorch.training.timings import Timings
 from det_jupyter.pytorch.trial import PyTorchTrial
-from det_jupyter.pytorch.validation import set_training
 from det_jupyter.records import FirstStep
 from det_jupyter.wire import CheckpointRef
 

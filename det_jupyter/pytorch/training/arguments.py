@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.rules import Policy
+from det_jupyter.pytorch.training.rules import Policy
 from det_jupyter.pytorch.units import Batch, Epoch, TrainUnit
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from det_jupyter.config import Length, TrainingUnits
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.rules import Period, Rules
+from det_jupyter.pytorch.training.rules import Period, Rules
 from det_jupyter.pytorch.units import Epoch, TrainUnit
 
 

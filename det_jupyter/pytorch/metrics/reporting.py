@@ -7,10 +7,10 @@ from typing import Any
 
 from det_jupyter.core import Context
 from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.custom_reducers import Reducers
-from det_jupyter.pytorch.loss_watch import LossWatch
-from det_jupyter.pytorch.timings import Timings
-from det_jupyter.pytorch.training_metrics import TrainingMetrics
+from det_jupyter.pytorch.metrics.custom_reducers import Reducers
+from det_jupyter.pytorch.metrics.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
+from det_jupyter.pytorch.training.timings import Timings
 from det_jupyter.records import BatchMetrics
 
 

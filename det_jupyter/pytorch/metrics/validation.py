@@ -26,19 +26,24 @@ import torch
 from torch import nn
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.batch_length import own_lengths
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.custom_reducers import Reducers
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share, open_validation
-from det_jupyter.pytorch.metrics import (
+from det_jupyter.pytorch.metrics.batch_length import own_lengths
+from det_jupyter.pytorch.metrics.custom_reducers import Reducers
+from det_jupyter.pytorch.metrics.reducers import (
+    Part,
+    reduce_batches,
+    reduce_ranks,
+    reducers_by_name,
+)
+from det_jupyter.pytorch.metrics.series import (
     MetricSeries,
     as_json_metrics,
     as_metrics,
     check_same_names,
 )
 from det_jupyter.pytorch.parallel import share_buffers, whole
-from det_jupyter.pytorch.reducers import Part, reduce_batches, reduce_ranks, reducers_by_name
 from det_jupyter.pytorch.settling import run_on_chief, settle
 from det_jupyter.pytorch.trial import PyTorchTrial, overrides
 

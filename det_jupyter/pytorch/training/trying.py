@@ -10,9 +10,9 @@ from typing import Any
 
 from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, Length
-from det_jupyter.pytorch.building import build_trial
-from det_jupyter.pytorch.rules import Rules, Start
-from det_jupyter.pytorch.trainer import Trainer, init
+from det_jupyter.pytorch.training.building import build_trial
+from det_jupyter.pytorch.training.rules import Rules, Start
+from det_jupyter.pytorch.training.trainer import Trainer, init
 from det_jupyter.pytorch.trial import PyTorchTrial
 
 

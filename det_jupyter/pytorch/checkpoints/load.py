@@ -20,9 +20,9 @@ from det_jupyter.capsule import load_capsule
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
 from det_jupyter.paths import data_dir as default_data_dir
+from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
+from det_jupyter.pytorch.checkpoints.state import read_state, restore_models
 from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.origin import Origin, import_class
-from det_jupyter.pytorch.state import read_state, restore_models
 from det_jupyter.pytorch.trial import PyTorchTrial
 from det_jupyter.wire import Capsule
 

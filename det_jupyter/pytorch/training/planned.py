@@ -15,13 +15,13 @@ import torch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import Context
-from det_jupyter.pytorch.building import build_trial
+from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
-from det_jupyter.pytorch.interruptions import Interruption
-from det_jupyter.pytorch.loop import Loop, Reason
-from det_jupyter.pytorch.origin import Origin
 from det_jupyter.pytorch.position import Position
-from det_jupyter.pytorch.rules import Rules, Start
+from det_jupyter.pytorch.training.building import build_trial
+from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.loop import Loop, Reason
+from det_jupyter.pytorch.training.rules import Rules, Start
 from det_jupyter.pytorch.trial import PyTorchTrial
 from det_jupyter.wire import GangPlan
 

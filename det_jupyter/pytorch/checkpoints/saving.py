@@ -22,10 +22,10 @@ from typing import Any
 from det_jupyter.core import CheckpointContext
 from det_jupyter.core.checkpoint import CheckpointDraft
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.origin import Origin
+from det_jupyter.pytorch.checkpoints.origin import Origin
+from det_jupyter.pytorch.checkpoints.snapshot import SnapshotMemory
+from det_jupyter.pytorch.checkpoints.state import Parts, collect_state, snapshot_state, write_state
 from det_jupyter.pytorch.settling import run_on_chief, settle
-from det_jupyter.pytorch.snapshot import SnapshotMemory
-from det_jupyter.pytorch.state import Parts, collect_state, snapshot_state, write_state
 
 
 class _Write:

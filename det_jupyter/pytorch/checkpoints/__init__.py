@@ -1,0 +1,1 @@
+"""Checkpoints of a trial: what is in them, writing and reading them."""

@@ -1,0 +1,1 @@
+"""Metrics: of batches, of validations, and of the trial's own reducers."""

@@ -1,0 +1,1 @@
+"""Training a trial: the loop, and those who set it going."""
