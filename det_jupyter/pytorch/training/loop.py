@@ -11,10 +11,11 @@ for the device, no write. Leaving always saves, after what a boundary at this ba
 whoever goes on begins with the next batch.
 
 A checkpoint is begun by a snapshot of the state; while it is written the training goes on, and it
-is finished at the first exchange after that (checkpoints/saving.py), or before a validation.
+is finished at the first exchange after that, or before a validation (checkpoints/saving.py).
 
 A validation that fails must not cost the training before it. So what is due anyway is saved first,
-and a run that leaves at such a batch to be continued saves once more after it (checkpoints/savepoints.py).
+and a run that leaves at such a batch to be continued saves once more after it
+(checkpoints/savepoints.py).
 """
 
 from __future__ import annotations
