@@ -1,12 +1,6 @@
 """What a trial is given: the wrapping of what it trains, its device, and the steps of a batch.
 
 Knows nothing of the loop that runs the trial; the two share a Position.
-
-A batch, as the trial has it           what happens
-`backward(loss)`                       the loss is scaled (fp16) and weighed by the rank's records;
-                                       DDP averages gradients over the ranks, once per window
-`step_optimizer(optimizer, ...)`       at the last batch of a window: divide by the window's
-                                       batches, unscale (fp16), clip, step, zero
 """
 
 from __future__ import annotations
@@ -36,6 +30,7 @@ from det_jupyter.pytorch.parallel import (
 )
 from det_jupyter.pytorch.position import Position
 from det_jupyter.pytorch.precision import Precision
+from det_jupyter.pytorch.stepping import Stepping, parameters_of
 from det_jupyter.pytorch.trial_facts import TrialFacts
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
@@ -100,10 +95,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         self.has_searcher = True  # the configuration says what validations are judged by
         self._claimed_by: object = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
-        self._precision = Precision(device, None)
-        self._averages: dict[int, bool] = {}  # by id of the optimizer: whether to average windows
-        self._weight = 1.0  # of this rank's gradients
-        self._has_stepped = False  # an optimizer, in this batch
+        self._stepping = Stepping(self._position, Precision(device, None))
         self._unmovable: set[type] = set()
         self._large_batch: LargeBatch | None = None
         if config is not None:
@@ -128,7 +120,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             raise TypeError(f"wrap_model: got {type(model).__name__}, expected a torch.nn.Module")
         model = model.to(self.device)
         model = parallelize(
-            self._precision.wrap_forward(model),
+            self._stepping.precision.wrap_forward(model),
             self.device,
             self.distributed,
             self._parallel,
@@ -157,7 +149,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
                 f"wrap_optimizer: got {type(optimizer).__name__}, expected a torch.optim.Optimizer"
             )
         trained = {id(parameter) for model in self.models for parameter in model.parameters()}
-        if not all(id(parameter) in trained for parameter in _parameters(optimizer)):
+        if not all(id(parameter) in trained for parameter in parameters_of(optimizer)):
             raise ConfigError(
                 [
                     "wrap_optimizer: it has parameters of no wrapped model, expected those of "
@@ -181,7 +173,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             average_aggregated_gradients = (
                 self._config is None or self._config.optimizations.average_aggregated_gradients
             )
-        self._averages[id(optimizer)] = average_aggregated_gradients
+        self._stepping.add(optimizer, averages=average_aggregated_gradients)
         if self._large_batch is not None:
             self._large_batch.attach(
                 optimizer, self._position, averages=average_aggregated_gradients
@@ -261,7 +253,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
 
     def autocast_forward_pass(self, module: nn.Module) -> nn.Module:
         """Let the module compute in 16 bits where that is safe, and return it."""
-        return self._precision.wrap_forward(module)
+        return self._stepping.precision.wrap_forward(module)
 
     def configure_apex_amp(
         self,
@@ -283,10 +275,10 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             "set optimizations.mixed_precision: fp16 instead",
             stacklevel=2,
         )
-        if self._precision.dtype is None:
+        if self._stepping.precision.dtype is None:
             self._set_precision(Precision(self.device, torch.float16))
         for model in models if isinstance(models, list) else [models]:
-            self._precision.wrap_forward(model)
+            self._stepping.precision.wrap_forward(model)
         return models, optimizers
 
     def _set_precision(self, precision: Precision) -> None:
@@ -299,7 +291,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             )
         if precision.notice and self.distributed.is_chief:
             warnings.warn(precision.notice, stacklevel=2)
-        self._precision = precision
+        self._stepping.precision = precision
         self.scaler = precision.scaler
 
     def backward(
@@ -315,10 +307,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             loss: A mean over this rank's records, as torch's losses are by default.
             gradient, retain_graph, create_graph: As in `torch.Tensor.backward`.
         """
-        loss = self._precision.scale(loss)
-        if self._weight != 1.0:  # a factor on the gradient leaves the graph as it is
-            gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
-        loss.backward(gradient, retain_graph, create_graph)
+        self._stepping.backward(loss, gradient, retain_graph, create_graph)
 
     def step_optimizer(
         self,
@@ -336,45 +325,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             auto_zero_grads: Zero the gradients after the step.
             scaler: Steps the optimizer instead of itself.
         """
-        position = self._position
-        if id(optimizer) not in self._averages:
-            raise ConfigError(
-                [
-                    f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
-                    "state would not be saved; pass what context.wrap_optimizer returned"
-                ]
-            )
-        if position.aggregation_frequency > 1 and not auto_zero_grads:
-            raise ConfigError(
-                [
-                    "step_optimizer: auto_zero_grads=False does not go with "
-                    f"optimizations.aggregation_frequency {position.aggregation_frequency}; "
-                    "gradients are summed between the steps as it is"
-                ]
-            )
-        if not position.is_step:
-            return
-        if position.aggregation_frequency > 1 and self._averages.get(id(optimizer), True):
-            _divide_gradients(optimizer, len(position.window))
-        if clip_grads is not None:
-            self._clip(optimizer, clip_grads)
-        if scaler is not None:
-            scaler.step(optimizer)
-        else:
-            self._precision.step(optimizer)
-            self._has_stepped = True
-        if auto_zero_grads:
-            optimizer.zero_grad()
-
-    def _clip(self, optimizer: torch.optim.Optimizer, clip_grads: Callable[[Any], Any]) -> None:
-        if not callable(clip_grads):
-            raise TypeError(
-                f"step_optimizer: got a {type(clip_grads).__name__} as clip_grads, expected a "
-                "function of the list of parameters, such as "
-                "`lambda params: torch.nn.utils.clip_grad_norm_(params, 1.0)`"
-            )
-        self._precision.unscale(optimizer)
-        clip_grads(_parameters(optimizer))
+        self._stepping.step(optimizer, clip_grads, auto_zero_grads, scaler)
 
     def claim(self, trial: object) -> None:
         """Make this the context of one trial (called by Trainer).
@@ -399,16 +350,14 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         """
         position = self._position
         position.batch_idx = batch_idx
-        self._weight = share.records * self.distributed.size / max(share.total, 1)
+        self._stepping.weigh(share, self.distributed.size)
         if position.aggregation_frequency > 1:
             for model in self.models:
                 set_gradient_sync(model, position.is_step)
 
     def after_step(self) -> None:
         """Finish a step (called by the loop): a scaler is updated once, after all optimizers."""
-        if self._has_stepped:
-            self._precision.update()
-            self._has_stepped = False
+        self._stepping.after_step()
 
     def to_device(self, data: Any) -> Any:
         """Return the data on this rank's device: tensors and arrays in dicts, lists and tuples."""
@@ -437,7 +386,9 @@ class PyTorchExperimentalContext:
         context = self._context
         if context.models:
             raise ConfigError(["use_amp: call it before wrap_model"])
-        if context._precision.dtype is None:  # the configuration may have asked for it as well
+        if (
+            context._stepping.precision.dtype is None
+        ):  # the configuration may have asked for it as well
             context._set_precision(Precision(context.device, torch.float16))
 
     def disable_dataset_reproducibility_checks(self) -> None:
@@ -451,16 +402,6 @@ class PyTorchExperimentalContext:
 
 def _window(config: ExperimentConfig | None) -> int:
     return config.optimizations.aggregation_frequency if config else 1
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _divide_gradients(optimizer: torch.optim.Optimizer, divisor: int) -> None:
-    for parameter in _parameters(optimizer):
-        if parameter.grad is not None:
-            parameter.grad.div_(divisor)
 
 
 def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
