@@ -34,6 +34,17 @@ def folders(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
 
 
+def checkpoints_of_all(client: Client, storage: Path) -> list[str]:
+    """Return the folders of checkpoints, once nothing is being removed any more."""
+
+    def kept() -> list[str]:
+        views = [view for one in client.experiments() for view in client.checkpoints(one.id)]
+        return sorted(view.uuid for view in views if view.state == "COMPLETED")
+
+    wait_until(lambda: folders(storage) == kept(), "earlier experiments have been cleaned up")
+    return kept()
+
+
 def losses(experiment: Experiment) -> list[Any]:
     (found,) = [c for c in experiment.curves() if (c.group, c.name) == ("batches", "loss")]
     assert found.steps == list(range(1, len(found.steps) + 1))
@@ -71,7 +82,7 @@ def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
     home: DetHome, client: Client
 ) -> None:
     storage = home.path / "data" / "checkpoints"
-    before = folders(storage)
+    before = checkpoints_of_all(client, storage)
     experiment = submit(client, small_config(min_checkpoint_period={"batches": 10}, **KEEP_ALL))
     assert experiment.wait(60) == "COMPLETED"
     own = sorted(set(folders(storage)) - set(before))
@@ -88,7 +99,7 @@ def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
 
 def test_a_deleted_experiment_leaves_nothing_on_the_disk(home: DetHome, client: Client) -> None:
     data = home.path / "data"
-    before = folders(data / "checkpoints"), folders(data / "runs")
+    before = checkpoints_of_all(client, data / "checkpoints"), folders(data / "runs")
     experiment = submit(client, small_config())
     assert experiment.wait(60) == "COMPLETED"
     assert (folders(data / "checkpoints"), folders(data / "runs")) != before
