@@ -43,8 +43,9 @@ def no_worker_is_left() -> Iterator[None]:
 
 
 def workers() -> list[psutil.Process]:
+    """Return this process's loader workers; torch names them."""
     children = psutil.Process().children()
-    return [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
+    return [child for child in children if child.name() == "pt_data_worker"]
 
 
 def listed(pairs: Iterable[Any]) -> list[Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from det_jupyter.core import RecordList
-from det_jupyter.records import CheckpointSaved, MetricsReported, Record
+from det_jupyter.records import BatchTimings, CheckpointSaved, MetricsReported, Record
 
 
 class PrintedRecords(RecordList):
@@ -14,10 +16,36 @@ class PrintedRecords(RecordList):
 
     def write(self, record: Record) -> None:
         """See RecordSink."""
-        if line := describe(record):  # the others are many, and nobody asks for them
+        line = describe(record)
+        if line or isinstance(record, BatchTimings):  # the others are many: nobody asks for them
             super().write(record)
+        if line:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
+
+    def print_timings(self) -> None:
+        """Print how long the parts of a batch took, if that was recorded."""
+        timings = [record for record in self.records if isinstance(record, BatchTimings)]
+        for line in summarize(timings):
+            sys.stdout.write(f"{line}\n")
+
+
+def summarize(timings: Sequence[BatchTimings]) -> list[str]:
+    """Return a line for each part of a batch, with its median.
+
+    >>> ns = {"batch": [2_000_000, 4_000_000, 3_000_000]}
+    >>> summarize([BatchTimings(at=0, first=1, records=[8, 8, 8], durations_ns=ns)])
+    ['batch                             3.000 ms']
+    """
+    durations: dict[str, list[int]] = {}
+    for record in timings:
+        for part, values in record.durations_ns.items():
+            durations.setdefault(part, []).extend(value for value in values if value is not None)
+    return [
+        f"{part:<30} {median(values) / 1e6:8.3f} ms"
+        for part, values in durations.items()
+        if values
+    ]
 
 
 def describe(record: Record) -> str | None:

@@ -151,6 +151,8 @@ class Trainer:
             )
             reason = loop.run()
         self._latest = loop.latest_checkpoint or self._latest
+        if isinstance(self._core.sink, PrintedRecords):
+            self._core.sink.print_timings()
         return reason
 
     def _length(self, max_length: TrainUnit | None) -> Length:
