@@ -211,7 +211,7 @@ def assert_same_state(one: Gang, other: Gang) -> None:
         assert same, name
 
 
-@tried(6)
+@tried(5)
 @given(config=configs(is_noisy=False), ranks=st.integers(2, 3))
 def test_many_ranks_train_what_one_rank_trains(
     lab: Lab, config: dict[str, Any], ranks: int
@@ -227,7 +227,7 @@ def test_many_ranks_train_what_one_rank_trains(
         assert after.metrics["error"] == pytest.approx(before.metrics["error"], abs=1e-12)
 
 
-@tried(3)
+@tried(2)
 @given(config=configs(is_noisy=True), ranks=st.integers(1, 2), workers=st.integers(0, 3))
 def test_the_same_seed_gives_the_same_bits_with_any_number_of_workers(
     lab: Lab, config: dict[str, Any], ranks: int, workers: int
@@ -239,7 +239,7 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_workers(
     assert batches(one) == batches(other)
 
 
-@tried(8)
+@tried(6)
 @given(
     config=configs(),
     ranks=st.integers(1, 3),
