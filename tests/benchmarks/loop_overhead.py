@@ -51,7 +51,7 @@ WORDS = {
 
 
 Size = dict[str, tuple[int, int]]  # of each step: how many batches, how often
-FULL: Size = {"tiny": (1000, 15), "5ms": (100, 7)}
+FULL: Size = {"tiny": (500, 9), "5ms": (60, 5)}
 QUICK: Size = {"tiny": (200, 1), "5ms": (100, 1)}
 
 
