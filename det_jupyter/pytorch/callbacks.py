@@ -122,11 +122,6 @@ class PyTorchCallback:
 Given = ParamSpec("Given")
 
 
-def overriding(callbacks: Iterable[PyTorchCallback], hook: str) -> list[PyTorchCallback]:
-    """Return the callbacks that override the hook, in order."""
-    return [callback for callback in callbacks if _overrides(callback, hook)]
-
-
 def _of_all(
     hook: Callable[Concatenate[PyTorchCallback, Given], None],
 ) -> Callable[Concatenate[Callbacks, Given], None]:

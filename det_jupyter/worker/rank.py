@@ -36,6 +36,7 @@ from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.training.loop import Reason
 from det_jupyter.pytorch.training.lost_peer import is_lost_peer
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.rundir import RunDir
@@ -45,7 +46,7 @@ from det_jupyter.worker import lifeline, rendezvous
 from det_jupyter.worker.journal import Journal
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.tracebacks import CodeNames, Explanation
-from det_jupyter.worker.work import FunctionRun, Reason, StepCounter, Work
+from det_jupyter.worker.work import FunctionRun, StepCounter, Work
 
 _KERNEL_AFTER_S = 2.0  # without a first step: whoever is stuck before it can be looked into
 _SECONDARY_DELAY_S = 0.5

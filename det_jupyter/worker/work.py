@@ -14,12 +14,11 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType, FunctionType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from det_jupyter.core import Context, RecordSink
+from det_jupyter.pytorch.training.loop import Reason
 from det_jupyter.records import FirstStep
-
-Reason = Literal["completed", "preempted", "stopped"]
 
 
 class Work(Protocol):

@@ -232,6 +232,28 @@ def test_a_part_of_a_configuration_is_enough(tmp_path: Path) -> None:
         assert steps_of(context.core.sink.records, CheckpointSaved) == [2, 4, 6]
 
 
+def test_batches_stay_where_they_are_if_the_trial_moves_them_itself(tmp_path: Path) -> None:
+    kinds: list[str] = []
+
+    class Moving(Tiny):
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            super().__init__(context)
+            context.experimental.disable_auto_to_device()
+
+        def build_training_data_loader(self) -> pytorch.DataLoader:
+            def as_arrays(rows: list[Any]) -> list[Any]:
+                return [torch.stack(column).numpy() for column in zip(*rows, strict=True)]
+
+            return pytorch.DataLoader(data(16), 8, collate_fn=as_arrays)
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+            kinds.append(type(batch[0]).__name__)
+            return super().train_batch(self.context.to_device(batch), epoch_idx, batch_idx)
+
+    fit(tmp_path, Moving, max_length=Batch(2))
+    assert kinds == ["ndarray", "ndarray"]
+
+
 def test_an_optimizer_that_is_not_wrapped_cannot_be_stepped(tmp_path: Path) -> None:
     class Careless(Tiny):
         def __init__(self, context: pytorch.PyTorchTrialContext) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.callbacks import Callbacks, PyTorchCallback, overriding
+from det_jupyter.pytorch.callbacks import Callbacks, PyTorchCallback
 from det_jupyter.pytorch.early_stopping import EarlyStopping
 
 HOOKS: dict[str, tuple[Any, ...]] = {
@@ -96,8 +96,9 @@ def test_only_callbacks_that_override_a_hook_are_found() -> None:
     calls: list[tuple[Any, ...]] = []
     idle, busy, patched = PyTorchCallback(), recorder("on_interrupt", calls=calls), Stateful()
     patched.on_interrupt = lambda: None  # type: ignore[method-assign]  # as people do in notebooks
-    assert overriding([idle, busy, patched], "on_interrupt") == [busy, patched]
-    assert overriding([idle, busy, patched], "on_validation_end") == []
+    named = Callbacks({"idle": idle, "busy": busy, "patched": patched})
+    assert named.overrides("on_interrupt")
+    assert not named.overrides("on_validation_end")
 
 
 def test_an_error_in_a_hook_names_the_callback_and_the_hook() -> None:
