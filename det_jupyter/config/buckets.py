@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.fields import Text
+from det_jupyter.config.fields import Section, Text
 from det_jupyter.config.storages import Directory, SharedFs, Storage
 
 
@@ -17,7 +17,26 @@ def _prefix(value: str) -> str:
     return value
 
 
-class ForeignSharedFs(SharedFs):
+class Foreign(Section):
+    """Base of sections that add ignored keys to a section of ours, which comes second.
+
+    An ignored key that is not given is not in the effective document either: so a document has
+    the same keys whatever else was ignored, and the readers of ours need not know of any.
+    """
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        ours = type(self).__bases__[1]
+        assert issubclass(ours, Section)
+        document: dict[str, Any] = write(self)
+        return {
+            key: value
+            for key, value in document.items()
+            if value is not None or key in ours.model_fields
+        }
+
+
+class ForeignSharedFs(Foreign, SharedFs):
     """A folder that all computers see."""
 
     propagation: Text | None = None

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.buckets import AnyStorage, ForeignSharedFs
+from det_jupyter.config.buckets import AnyStorage, Foreign, ForeignSharedFs
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.fields import (
     AbsolutePath,
@@ -84,7 +84,7 @@ class DeviceMapping(Section):
     """What the container may do with it."""
 
 
-class ForeignResources(Resources):
+class ForeignResources(Foreign, Resources):
     """What a trial needs, and how urgent it is."""
 
     native_parallel: Bool | None = None
@@ -136,7 +136,7 @@ class RegistryAuth(Section):
     """A token of the registry's own."""
 
 
-class ForeignEnvironment(Environment):
+class ForeignEnvironment(Foreign, Environment):
     """What the ranks find around them."""
 
     image: (

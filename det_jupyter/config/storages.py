@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -26,6 +27,11 @@ class Storage(Section):
     save_trial_latest: Count = 1
     """Latest checkpoints of each trial that are kept."""
 
+    @property
+    def folder(self) -> str | None:
+        """The folder that checkpoints go to; None: det_jupyter's own."""
+        return folder_of(self.model_dump(mode="json"))
+
 
 class SharedFs(Storage):
     """A folder that all computers see."""
@@ -36,15 +42,6 @@ class SharedFs(Storage):
     """Folder that checkpoints go to; if not given, det_jupyter's own data folder."""
     storage_path: Annotated[Text, AfterValidator(_storage_path)] | None = None
     """Folder within host_path, relative or absolute."""
-
-    @property
-    def folder(self) -> str | None:
-        """The folder that checkpoints go to; None: det_jupyter's own."""
-        if self.storage_path is None or self.host_path is None:
-            return self.host_path
-        if self.storage_path.startswith("/"):
-            return self.storage_path
-        return f"{self.host_path.rstrip('/')}/{self.storage_path}"
 
 
 class Directory(Storage):
@@ -60,10 +57,23 @@ class Directory(Storage):
         """The folder, by the name that shared_fs has for it."""
         return self.container_path
 
-    @property
-    def folder(self) -> str:
-        """The folder that checkpoints go to."""
-        return self.container_path
-
 
 CheckpointStorage = Annotated[SharedFs | Directory, Field(discriminator="type")]
+
+
+def folder_of(storage: Mapping[str, Any]) -> str | None:
+    """Return the folder of an effective `checkpoint_storage` section; None: det_jupyter's own.
+
+    It reads what a stored experiment says, of whatever version, and so never refuses a section:
+    checkpoints must be found, and deleted, for as long as they are there.
+    """
+    host_path: str | None = storage.get("host_path")
+    if storage.get("type") == "directory":
+        folder: str | None = storage.get("container_path", host_path)  # as it was called at first
+        return folder
+    storage_path: str | None = storage.get("storage_path")
+    if storage_path is None or host_path is None:
+        return host_path
+    if storage_path.startswith("/"):
+        return storage_path
+    return f"{host_path.rstrip('/')}/{storage_path}"

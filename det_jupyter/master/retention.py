@@ -24,17 +24,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from det_jupyter.config.storages import CheckpointStorage
+from det_jupyter.config.storages import folder_of
 from det_jupyter.master.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.roster import Roster
 from det_jupyter.master.state import Experiment, MachineState, Trial
 from det_jupyter.master.turn import Turn
 from det_jupyter.records import to_finite
 from det_jupyter.wire import CheckpointRef, CheckpointView, State
-
-_STORAGE: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +181,7 @@ def _removal(
 
 def storage_folder(experiment: Experiment) -> str | None:
     """Return the folder that an experiment's checkpoints go to; None: our own."""
-    return _STORAGE.validate_python(experiment.config["checkpoint_storage"]).folder
+    return folder_of(experiment.config["checkpoint_storage"])
 
 
 def whole_removal(state: MachineState, experiment: Experiment, cause: int) -> DeleteExperiment:

@@ -10,6 +10,7 @@ import torch
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import DetError, NotFound, RankFailed
+from tests.ignored_keys import IGNORED, with_keys
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
@@ -100,8 +101,13 @@ def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
 def test_a_deleted_experiment_leaves_nothing_on_the_disk(home: DetHome, client: Client) -> None:
     data = home.path / "data"
     before = checkpoints_of_all(client, data / "checkpoints"), folders(data / "runs")
-    experiment = submit(client, small_config())
+    # With all that is accepted and ignored: it must be thinned out and deleted all the same.
+    config = small_config(min_checkpoint_period={"batches": 10})
+    experiment = submit(client, with_keys(config, IGNORED))
     assert experiment.wait(60) == "COMPLETED"
+    assert len(experiment.checkpoints()) == 6
+    kept = checkpoints_of_all(client, data / "checkpoints")  # once it has been thinned out
+    assert len(kept) - len(before[0]) < 6
     assert (folders(data / "checkpoints"), folders(data / "runs")) != before
     experiment.delete()
     wait_until(lambda: _is_gone(client, experiment.id), "the experiment is deleted")
