@@ -14,6 +14,7 @@ from det_jupyter.config.lengths import UNITS, Length, parse_length
 from det_jupyter.config.paths import join, look_up, shown
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
+from det_jupyter.config.steps import find_bare_steps
 
 MAX_GRID = 100_000
 _HALVING = ("async_halving", "adaptive_asha")
@@ -26,7 +27,7 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
         document: The document; nulls are away.
         is_part: It is not whole: what is missing may still come.
     """
-    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs]
+    checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs, find_bare_steps]
     if not is_part:
         checks += [_together, _batch_size, _halving_length, _grid]
     return [problem for check in checks for problem in check(document)]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from det_jupyter.config.seeds import draw_below, draw_between
@@ -53,9 +54,13 @@ def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     required, optional = _KEYS[kind]
     for key in sorted(required - spec.keys()):
         yield f"{path}.{key}: missing; a hyperparameter of type {kind} needs it"
-    for key in sorted(spec.keys() - required - optional - {"type"}, key=str):
-        known = ", ".join(sorted(required | optional))
-        yield f"{path}.{key}: unknown key; type {kind} has {known}"
+    known = sorted(required | optional)
+    for key in sorted(spec.keys() - {*known, "type"}):
+        nearest = get_close_matches(key, known, n=1)
+        remedy = (
+            f"did you mean {nearest[0]}?" if nearest else f"type {kind} has {', '.join(known)}"
+        )
+        yield f"{path}.{key}: unknown key; {remedy}"
     if kind == "categorical" and "vals" in spec and not _is_filled_list(spec["vals"]):
         yield f"{path}.vals: got {spec['vals']!r}, expected a list of at least one value"
     numbers = {key: spec[key] for key in _NUMBERS if key in spec}

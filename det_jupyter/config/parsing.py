@@ -9,6 +9,7 @@ All problems of all stages are told at once, sorted by their paths.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
@@ -43,6 +44,7 @@ FREE_FORM = {
     "searcher.sampler_args",
     "searcher.pruner_args",
 }
+_MEANT = re.compile(r"; (?:did you mean ([\w.]+)\?|write ([\w.]+): )")
 _DIRECTORY_KEYS = {"host_path": "container_path"}
 
 
@@ -121,8 +123,26 @@ def _raise_if_any(strange: list[str], problems: list[str]) -> None:
     """Raise what was found; of a value that is strange nothing more is said."""
     places = {problem.partition(":")[0] for problem in strange}
     others = [problem for problem in problems if problem.partition(":")[0] not in places]
-    if strange or others:
-        raise ConfigError(in_order(strange + others))
+    found = strange + others
+    meant = {path for problem in found if (path := _meant_by(problem))}
+    if found := [problem for problem in found if not _is_missing(problem, meant)]:
+        raise ConfigError(in_order(found))
+
+
+def _meant_by(problem: str) -> str | None:
+    """Return the path that a problem says another key should have."""
+    match = _MEANT.search(problem)
+    if match is None:
+        return None
+    path = problem.partition(":")[0]
+    name = match[1] or match[2]
+    return name if "." in name else f"{path.rpartition('.')[0]}.{name}".lstrip(".")
+
+
+def _is_missing(problem: str, paths: set[str]) -> bool:
+    """Return whether one of the paths is what is missing: it is there, under another name."""
+    path, _, rest = problem.partition(": ")
+    return rest.startswith("missing") and path in paths
 
 
 def _validate(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from det_jupyter.config.lengths import Length, parse_length
-from det_jupyter.config.paths import shown
+from det_jupyter.config.lengths import Length, TrainingUnits, parse_length
+from det_jupyter.config.paths import look_up, shown
 from det_jupyter.config.rungs import divisor_of, most_rungs, whole
+from det_jupyter.config.steps import searcher_in_batches
 
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _SOME_TRIALS = 16
@@ -19,14 +20,18 @@ def find_retired(document: Mapping[str, Any]) -> list[str]:
     name = searcher.get("name") if isinstance(searcher, Mapping) else None
     if not isinstance(searcher, Mapping) or not isinstance(name, str) or name not in _REPLACED:
         return []
-    fields = {"metric": "..."} | {key: searcher[key] for key in _KEPT if key in searcher}
-    replacement = _REPLACED[name](searcher)
+    old = searcher_in_batches(document)
+    fields = {"metric": "..."} | {key: old[key] for key in _KEPT if key in old}
+    units = _units(document)
+    replacement = _REPLACED[name](old, units)
     written = {"name": replacement.pop("name"), **fields, **replacement}
     remark = _REMARKS.get(name, "")
+    if name in _BUDGETED and _num_full_trials(old, units) is None:
+        remark = " (how many trials is yours to say: nothing tells how many the budget paid for)"
     return [f"searcher.name: {name} is no more; write searcher: {_flow(written)}{remark}"]
 
 
-def _adaptive_simple(old: Mapping[str, Any]) -> dict[str, Any]:
+def _adaptive_simple(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, Any]:
     return {
         "name": "adaptive_asha",
         "max_trials": _trials(old),
@@ -35,7 +40,7 @@ def _adaptive_simple(old: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _adaptive(old: Mapping[str, Any]) -> dict[str, Any]:
+def _adaptive(old: Mapping[str, Any], units: TrainingUnits | None) -> dict[str, Any]:
     brackets, divisor = _brackets(old), divisor_of(old) or 4.0
     # The shares of the trials that adaptive_asha gives to its brackets.
     shares = [divisor ** (rungs - 1) / rungs for rungs in brackets]
@@ -43,25 +48,25 @@ def _adaptive(old: Mapping[str, Any]) -> dict[str, Any]:
     cost = sum(s * c for s, c in zip(shares, costs, strict=True)) / sum(shares)
     return {
         "name": "adaptive_asha",
-        "max_trials": max(1, int(_budget(old) / cost)),
+        "max_trials": _affordable(old, units, cost),
         "max_length": _length(old).to_document(),
         **_given(old, "mode", "divisor", "max_rungs", "bracket_rungs"),
     }
 
 
-def _sync_halving(old: Mapping[str, Any]) -> dict[str, Any]:
+def _sync_halving(old: Mapping[str, Any], units: TrainingUnits | None) -> dict[str, Any]:
     rungs = min(max(1, whole(old.get("num_rungs")) or 1), _most_rungs(old))
     return {
         "name": "async_halving",
         "num_rungs": rungs,
-        "max_trials": max(1, int(_budget(old) / _cost_of_trial(old, rungs))),
+        "max_trials": _affordable(old, units, _cost_of_trial(old, rungs)),
         "max_length": _length(old).to_document(),
         **_given(old, "divisor"),
     }
 
 
-def _pbt(old: Mapping[str, Any]) -> dict[str, Any]:
-    step = _length(old, "length_per_round", "steps_per_round")
+def _pbt(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, Any]:
+    step = _length(old, "length_per_round")
     rounds = max(1, whole(old.get("num_rounds")) or 1)
     return {
         "name": "adaptive_asha",
@@ -70,7 +75,7 @@ def _pbt(old: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _custom(old: Mapping[str, Any]) -> dict[str, Any]:
+def _custom(old: Mapping[str, Any], _units: TrainingUnits | None) -> dict[str, Any]:
     unit = old.get("unit")
     length = Length(unit if unit in ("batches", "records", "epochs") else "batches", 100)
     return {
@@ -80,7 +85,7 @@ def _custom(old: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_REPLACED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+_REPLACED: dict[str, Callable[[Mapping[str, Any], TrainingUnits | None], dict[str, Any]]] = {
     "adaptive": _adaptive,
     "adaptive_simple": _adaptive_simple,
     "sync_halving": _sync_halving,
@@ -88,6 +93,7 @@ _REPLACED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "custom": _custom,
 }
 RETIRED = frozenset(_REPLACED)
+_BUDGETED = ("adaptive", "sync_halving")
 _REMARKS = {
     "adaptive": " (about as many trials as the budget paid for)",
     "sync_halving": " (about as many trials as the budget paid for)",
@@ -103,18 +109,47 @@ def _trials(old: Mapping[str, Any], key: str = "max_trials") -> int:
     return max(1, whole(old.get(key)) or _SOME_TRIALS)
 
 
-def _length(old: Mapping[str, Any], *keys: str, default: Length | None = None) -> Length:
-    for key in keys or ("max_length", "target_trial_steps", "max_steps"):
-        try:
-            found = parse_length(old.get(key))
-        except ValueError:
-            continue
-        return Length(found.unit, max(1, found.amount))
-    return default or Length("epochs", 1)
+def _length(
+    old: Mapping[str, Any], key: str = "max_length", default: Length | None = None
+) -> Length:
+    found = _given_length(old, key)
+    return default or Length("epochs", 1) if found is None else found
 
 
-def _budget(old: Mapping[str, Any]) -> float:
-    return float(_length(old, "budget", "step_budget", default=_length(old)).amount)
+def _given_length(old: Mapping[str, Any], key: str) -> Length | None:
+    try:
+        found = parse_length(old.get(key))
+    except ValueError:
+        return None
+    return Length(found.unit, max(1, found.amount))
+
+
+def _units(document: Mapping[str, Any]) -> TrainingUnits | None:
+    size = whole(look_up(document, "hyperparameters.global_batch_size"))
+    records = whole(document.get("records_per_epoch"))
+    if size is None or records is None or min(size, records) < 1:
+        return None
+    return TrainingUnits(
+        global_batch_size=size,
+        batches_per_epoch=max(1, records // size),
+        records_per_epoch=records,
+    )
+
+
+def _affordable(old: Mapping[str, Any], units: TrainingUnits | None, cost: float) -> int:
+    """Return how many trials the budget pays for, at this cost of one in units of `max_length`."""
+    trials = _num_full_trials(old, units)
+    return _SOME_TRIALS if trials is None else max(1, int(trials * _length(old).amount / cost))
+
+
+def _num_full_trials(old: Mapping[str, Any], units: TrainingUnits | None) -> float | None:
+    """Return how often a budget pays for the full length of a trial, None if nothing tells."""
+    budget, length = _given_length(old, "budget"), _given_length(old, "max_length")
+    if budget is None or length is None:
+        return None
+    if budget.unit == length.unit:
+        return budget.amount / length.amount
+    return units.to_batches(budget) / units.to_batches(length) if units is not None else None
 
 
 def _cost_of_trial(old: Mapping[str, Any], rungs: int) -> float:

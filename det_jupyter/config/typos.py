@@ -7,14 +7,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from det_jupyter.config.paths import either, look_up
+from det_jupyter.config.steps import explain_steps
 from det_jupyter.config.tree import TAGS, all_paths, fields_of, kinds, sections_at
 
-_RENAMED = {
-    "batches_per_step": "scheduling_unit",
-    "searcher.max_steps": "searcher.max_length",
-    "searcher.target_trial_steps": "searcher.max_length",
-    "min_validation_period_batches": "min_validation_period",
-}
 _GONE = {
     "template": "a template is named beside the configuration (--template NAME), not in it",
     "resources.slots": "the slots of a trial are resources.slots_per_trial",
@@ -32,8 +27,8 @@ def explain_unknown(parts: Sequence[str], document: Mapping[str, Any]) -> str:
     path = ".".join(parts)
     if path in _GONE:
         return f"unknown key; {_GONE[path]}"
-    if path in _RENAMED:
-        return f"unknown key; it is called {_RENAMED[path]} now"
+    if explained := explain_steps(path, document):
+        return explained
     *above, key = parts
     if (
         len(above) == 1

@@ -80,7 +80,7 @@ def test_a_null_counts_as_absent_except_in_hyperparameters() -> None:
 def test_all_problems_are_told_at_once() -> None:
     problems = problems_of({"searcher": {"name": "single", "metirc": "x"}, "max_restarts": "five"})
     assert [p.split(":")[0] for p in problems] == [
-        "entrypoint", "max_restarts", "searcher.max_length", "searcher.metirc", "searcher.metric",
+        "entrypoint", "max_restarts", "searcher.max_length", "searcher.metirc",
     ]  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_all_problems_are_told_at_once() -> None:
         ({"slots_per_trial": 5},
          "slots_per_trial: unknown key; did you mean resources.slots_per_trial?"),
         ({"batches_per_step": 5},
-         "batches_per_step: unknown key; it is called scheduling_unit now"),
+         "batches_per_step: there are no steps any more; write scheduling_unit: 5"),
         ({"zzz": 5}, "zzz: unknown key; remove it"),
         ({"profiling": {"zzz": 5}},
          "profiling.zzz: unknown key; expected one of begin_on_batch, enabled, end_after_batch, "

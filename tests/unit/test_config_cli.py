@@ -56,7 +56,6 @@ def test_problems_are_told_with_their_lines(
         "entrypoint: missing; name the class of your trial, or a function",
         "line 1: searcher.max_length: missing; say how long to train, such as {epochs: 6}",
         "line 1: searcher.max_trials: missing; say how many trials there shall be",
-        "line 1: searcher.metric: missing; name the validation metric to judge by",
         "line 3: searcher.metirc: unknown key; did you mean metric?",
         "line 4: max_restarts: got 'five', expected a number",
     ]

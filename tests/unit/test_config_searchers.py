@@ -58,11 +58,10 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
          ["searcher.divisor: single does not have it; async_halving, adaptive_asha and optuna "
           "have"]),
         ({"name": "random", "max_length": 5, "max_trails": 3},
-         ["searcher.max_trails: unknown key; did you mean max_trials?",
-          "searcher.max_trials: missing; say how many trials there shall be"]),
+         ["searcher.max_trails: unknown key; did you mean max_trials?"]),
         ({"name": "single", "target_trial_steps": 5},
-         ["searcher.max_length: missing; say how long to train, such as {epochs: 6}",
-          "searcher.target_trial_steps: unknown key; it is called searcher.max_length now"]),
+         ["searcher.target_trial_steps: got 5, in steps of 100 batches (batches_per_step is not "
+          "given); write max_length: {batches: 500}"]),
         ({"name": "singel", "max_length": -1},
          ["searcher.max_length: got -1, expected exactly one of \"batches\", \"records\" or "
           "\"epochs\" with a whole number that is not negative, such as {epochs: 6}",
