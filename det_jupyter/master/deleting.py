@@ -19,6 +19,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
@@ -142,13 +143,20 @@ def _remove_checkpoint(root: Path, uuid: str, path: Path) -> str | None:
     if not uuid or uuid.startswith(".") or "/" in uuid or path != root / uuid:
         return f"left {path} alone: it is not checkpoint {uuid!r} in the storage folder {root}"
     doomed = root / f"{_DOOMED}{uuid}"
-    if os.path.lexists(path):
-        if not _is_checkpoint(path, uuid):
-            return f"left {path} alone: it is not the folder of a checkpoint of this name"
+    if not _is_checkpoint(path, uuid) and os.path.lexists(path):
+        return f"left {path} alone: it is not the folder of a checkpoint of this name"
+    with suppress(FileNotFoundError):  # gone already, or just now
         path.rename(doomed)  # so that a reader never finds half of it
     if doomed.is_dir() and not doomed.is_symlink():
-        shutil.rmtree(doomed)
+        _remove_tree(doomed)
     return None
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder that others may be removing, too: a writer takes `.part-*` for leftovers."""
+    while os.path.lexists(folder):
+        with suppress(FileNotFoundError):  # another was faster, with this file; the rest is next
+            shutil.rmtree(folder)
 
 
 def _is_checkpoint(path: Path, uuid: str) -> bool:
@@ -171,6 +179,6 @@ def _remove_run(folder: Path, removed: Removed) -> None:
     if folder.is_symlink() or not folder.is_dir():
         return
     try:
-        shutil.rmtree(folder)
+        _remove_tree(folder)
     except OSError as error:
         removed.problems.append(f"cannot remove the run {folder}: {error.strerror}")

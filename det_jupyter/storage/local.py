@@ -252,7 +252,8 @@ def _try_lock(path: Path) -> _OpenFolder | None:
 def _make_locked(folder: Path) -> _OpenFolder:
     """Make the folder and return it with its lock held, where there are locks."""
     for _ in range(_ATTEMPTS):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):  # `exist_ok` raises too, where another just removes it
+            folder.mkdir(mode=0o700)
         try:
             lock = _try_lock(folder)
         except OSError as error:

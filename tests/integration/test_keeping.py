@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from det_jupyter.master.events import DeleteRequested
 from det_jupyter.master.retention import pending_deletions
 from det_jupyter.master.service import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record
+from det_jupyter.storage.local import LocalStorage
 from det_jupyter.wire import MasterInfo, State
 from tests.integration.master_support import (
     AGENT,
@@ -66,6 +70,29 @@ def failure(error: str) -> RankFailure:
 # Files
 
 
+@contextmanager
+def busy_writer(root: Path) -> Iterator[None]:
+    """Begin checkpoints without end, as trials that save do: each time leftovers are removed."""
+    is_over = threading.Event()
+
+    def write(name: str) -> None:
+        storage = LocalStorage(root)
+        for number in count():
+            if is_over.is_set():
+                return
+            storage.begin(f"{name}-{number}").discard()
+
+    writers = [threading.Thread(target=write, args=[name]) for name in ("one", "other")]
+    for writer in writers:
+        writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for writer in writers:
+            writer.join()
+
+
 def checkpoints_of(folder: Path | None, **places: Path) -> DeleteCheckpoints:
     return DeleteCheckpoints(
         experiment_id=1,
@@ -73,6 +100,17 @@ def checkpoints_of(folder: Path | None, **places: Path) -> DeleteCheckpoints:
         paths={uuid: str(path) for uuid, path in places.items()},
         cause=1,
     )
+
+
+def test_checkpoints_are_removed_beside_trials_that_save(tmp_path: Path) -> None:
+    places = {f"old{i}": make_checkpoint(tmp_path, f"old{i}") for i in range(10)}
+    for folder in places.values():
+        for number in range(40):
+            (folder / "deep" / f"{number}.pt").touch()
+    with busy_writer(tmp_path):
+        removed = remove_files(checkpoints_of(tmp_path, **places), tmp_path / "home")
+    assert removed == Removed(uuids=list(places))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checkpoint_is_removed_and_one_that_is_gone_is_gone(tmp_path: Path) -> None:
