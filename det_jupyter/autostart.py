@@ -81,7 +81,7 @@ def ensure_master(timeout_s: float = 30.0) -> MasterInfo:
 
 
 def _log_tail(num_lines: int = 15) -> str:
-    log = paths.log_dir() / "master.out"
+    log = paths.master_output()
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     return "\n".join([f"Last lines of {log}:", *lines[-num_lines:]])
 

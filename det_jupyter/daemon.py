@@ -12,7 +12,7 @@ from det_jupyter import paths
 
 def spawn_master() -> subprocess.Popen[bytes]:
     """Start a master and return at once, before it is ready; if one runs, the new one leaves."""
-    log = paths.log_dir() / "master.out"
+    log = paths.master_output()
     with open(os.devnull, "rb") as nothing, open(log, "ab", opener=paths.private_opener) as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "det_jupyter.master", "serve"],

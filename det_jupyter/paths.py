@@ -54,6 +54,16 @@ def log_dir() -> Path:
     return _private(data_dir() / "logs")
 
 
+def master_output() -> Path:
+    """Return the file of what the master prints, beside its log."""
+    return log_dir() / "master.out"
+
+
+def agent_log() -> Path:
+    """Return the file of what the agent logs and prints."""
+    return log_dir() / "agent.log"
+
+
 def master_file() -> Path:
     """Return the 0600 file that holds the master's address and token."""
     return runtime_dir() / "master.json"

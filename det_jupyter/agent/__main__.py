@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import resource
 import sys
 
 from det_jupyter import paths
 from det_jupyter.agent.zygote_process import RANK_TARGET, ZygoteProcess, start_zygote
+from det_jupyter.programs import keep_trimmed, raise_file_limit
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,9 @@ def main() -> int:
     lock = paths.take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
     if lock is None:
         return 0
-    _raise_file_limit()
+    most_files, problem = raise_file_limit()  # each mapped blob keeps one open
+    if problem:
+        logger.warning("at most %d files can be open at a time: %s", most_files, problem)
     # Held by us alone: it closes when we die, however we die. Ranks wait for that.
     lifeline_fd, _ = os.pipe()
     first = start_zygote(sys.executable, lifeline_fd=lifeline_fd, target=options.target)
@@ -53,15 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--leave-after-s", type=float, default=60.0, help="when not needed")
     return parser
-
-
-def _raise_file_limit() -> None:
-    """Let us and all below us open as many files as we may: each mapped blob keeps one open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:  # macOS says "unlimited" and does not mean it
-        logger.warning("at most %d files can be open at a time: %s", soft, error)
 
 
 async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Namespace) -> None:
@@ -101,7 +94,8 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, runner.leave_ordered.set)
         session = uuid.uuid4().hex
-        services, watches = [], []
+        services = []
+        watches = [loop.create_task(keep_trimmed(paths.agent_log().name, "zygote-*.out"))]
         for offer in offers:
             outlook = outlook_of(offer, os.environ, is_first=offer is offers[0])
             service = Service(

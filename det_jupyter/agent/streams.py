@@ -3,13 +3,15 @@
 The master says how many bytes of each file it has; the agent goes on from there and from nowhere
 else, so whoever is killed in between, each byte arrives exactly once.
 
-    journal    whole records only: the torn last line of a dead rank is never sent
+    journal    whole records only: the torn last line of a dead rank is never sent, and of a record
+               that is too long for a request of ours, nothing that could be read as one
     output     whole lines too, except for a line longer than a chunk, and for a last line without
                an end: these are sent as lines of their own
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +20,10 @@ from pathlib import Path
 from det_jupyter.rundir import RunDir
 from det_jupyter.wire import Chunk
 
+logger = logging.getLogger(__name__)
+
 CHUNK_BYTES = 256 * 1024
+MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may be eight times as large (master/door.py)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +84,9 @@ class Stream:
                 return end, text if text.endswith("\n") else text + "\n"
             if not is_full:
                 return None
+            if limit >= MAX_RECORD_BYTES:
+                logger.error("%s: a record of over %d bytes is skipped", self.path, limit)
+                return limit, "\n"  # its rest follows as a line that is no record
             limit *= 2  # a record longer than a chunk travels whole
 
 

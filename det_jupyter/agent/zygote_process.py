@@ -49,7 +49,8 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
     log = paths.log_dir() / f"zygote-{hashlib.sha256(python.encode()).hexdigest()[:8]}.out"
     # -P: the folder it is started in must not shadow modules
     argv = [python, "-P", "-m", "det_jupyter.worker.zygote"]
-    with open(log, "wb", opener=paths.private_opener) as out:
+    with open(log, "ab", opener=paths.private_opener) as out:  # programs.py may trim it
+        out.truncate(0)
         ours, theirs = socket.socketpair()
         try:
             process = subprocess.Popen(

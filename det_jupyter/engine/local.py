@@ -25,7 +25,7 @@ def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     options = [word for agent in agents for word in ("--agent", agent)]
-    log = os.open(paths.log_dir() / "agent.log", flags, 0o600)
+    log = os.open(paths.agent_log(), flags, 0o600)
     try:
         return subprocess.Popen(
             [sys.executable, "-m", "det_jupyter.agent", *options],

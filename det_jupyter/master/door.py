@@ -1,7 +1,8 @@
 """Who may come in, and how answers leave: the parts of HTTP that all routes share.
 
 Every request needs the token. It must also name us as the loopback, or a web page could reach us
-by a DNS name of its own that it lets point here.
+by a DNS name of its own that it lets point here. A connection that is refused here is closed, and
+the body of its request is not read; other bodies are read up to a size, and not for ever.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 
 from fastapi import FastAPI, Request
@@ -18,7 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from det_jupyter.errors import (
     CaptureError,
@@ -32,6 +33,9 @@ from det_jupyter.wire import Refusal
 
 logger = logging.getLogger(__name__)
 
+MOST_BODY_BYTES = 64 * 1024 * 1024
+BODY_S = 30.0  # the longest pause within the body of a request
+_TOO_LARGE = f"the request is too large; expected at most {MOST_BODY_BYTES >> 20} MB"
 _LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 _STATUS: list[tuple[type[DetError], int]] = [
     (NotFound, 404),
@@ -98,6 +102,36 @@ def refusal(status_code: int, error: str, problems: Sequence[str]) -> JsonRespon
     return JsonResponse(Refusal(error=error, problems=list(problems)), status_code)
 
 
+def dismissal(status_code: int, problem: str) -> JsonResponse:
+    """Return a refusal after which we hang up, whatever is still being sent."""
+    response = refusal(status_code, "DetError", [problem])
+    response.headers["connection"] = "close"
+    return response
+
+
+class _Body:
+    """Hands the body of a request on, so much of it and not for ever."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._num_bytes = 0
+        self._is_whole = False
+
+    async def __call__(self) -> Message:
+        if self._is_whole:  # then the only news is that the other side is gone
+            return await self._receive()
+        try:
+            async with asyncio.timeout(BODY_S):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not go on for {BODY_S:g} s") from None
+        self._num_bytes += len(message.get("body", b""))
+        if self._num_bytes > MOST_BODY_BYTES:
+            raise HTTPException(413, _TOO_LARGE, headers={"connection": "close"})
+        self._is_whole = not message.get("more_body", False)
+        return message
+
+
 class Guard:
     """Lets requests with the token through to the app, and notes when people last asked."""
 
@@ -115,10 +149,12 @@ class Guard:
         host = headers.get(b"host", b"").decode("latin-1")
         if host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
             problem = f"Host: got {host[:100]!r}, expected 127.0.0.1 or localhost"
-            await refusal(403, "DetError", [problem])(scope, receive, send)
+            await dismissal(403, problem)(scope, receive, send)
         elif not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
             problem = "Authorization: expected the token that the master's file names"
-            await refusal(401, "DetError", [problem])(scope, receive, send)
+            await dismissal(401, problem)(scope, receive, send)
+        elif _announced_bytes(headers) > MOST_BODY_BYTES:
+            await dismissal(413, _TOO_LARGE)(scope, receive, send)
         elif "/agents/" in scope["path"]:
             await self._serve(scope, receive, send)
         else:
@@ -134,7 +170,7 @@ class Guard:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, _Body(receive), send)
         except Exception:  # answered already, unless an answer had begun
             logger.exception("%s %s failed", scope["method"], scope["path"])
 
@@ -142,6 +178,11 @@ class Guard:
     def idle_s(self) -> float:
         """For how long nobody has asked anything."""
         return 0.0 if self.num_open else time.monotonic() - self.last_request_at
+
+
+def _announced_bytes(headers: Mapping[bytes, bytes]) -> int:
+    length = headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() else 0  # what is not announced is counted
 
 
 def add_refusals(app: FastAPI) -> None:
@@ -171,7 +212,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     name = "NotFound" if error.status_code == 404 else "DetError"
     problem = f"{request.method} {request.url.path}: {error.detail}"
-    return refusal(error.status_code, name, [problem])
+    response = refusal(error.status_code, name, [problem])
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _on_unexpected(request: Request, error: Exception) -> Response:

@@ -15,8 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
 
 import psutil
 import uvicorn
@@ -26,6 +24,7 @@ from det_jupyter import paths
 from det_jupyter._version import __version__
 from det_jupyter.errors import DetError
 from det_jupyter.master.api import create_app
+from det_jupyter.master.connections import MOST_WAITING, Waiting, bounded
 from det_jupyter.master.consult import consult
 from det_jupyter.master.deleting import delete
 from det_jupyter.master.door import Guard
@@ -36,6 +35,7 @@ from det_jupyter.master.pools_file import read_pools
 from det_jupyter.master.sampling import Samplers
 from det_jupyter.master.service import Service
 from det_jupyter.master.store import Store
+from det_jupyter.programs import LOG_BYTES, PrivateLog, keep_trimmed, raise_file_limit
 from det_jupyter.wire import PROTOCOL, MasterInfo, State
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,9 @@ IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
 _IDLE_HOURS = 12.0
 _LOOK_IDLE_S = 60.0
 _LOOK_FILE_S = 1.0
-_LOG_BYTES = 5_000_000
+_ACCEPTED_AT_ONCE = 128  # connections that are made before the oldest of them can be dropped
+_BACKLOG = 2048  # connections that the system makes for us until we come to them
+_FILES_PER_CONNECTION = 2  # so many we may open, at least, for each connection that we take
 
 
 def serve(
@@ -123,6 +125,7 @@ class _Program:
             asyncio.create_task(self._keeper.run()),
             asyncio.create_task(self._leave_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
+            asyncio.create_task(keep_trimmed(paths.master_output().name)),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
         ]
@@ -191,20 +194,26 @@ class _Server(uvicorn.Server):
     def __init__(self, app: Guard, *, on_started: Callable[[], None]) -> None:
         # Chosen by hand: uvicorn would try more parsers than the two that we test.
         parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
-        super().__init__(
-            uvicorn.Config(
-                app,
-                loop="asyncio",
-                http=parser,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=75,  # longer than our clients keep a connection
-                timeout_graceful_shutdown=3,
-            )
+        most_files, _ = raise_file_limit()
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http=parser,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_ACCEPTED_AT_ONCE,
+            limit_concurrency=most_files // _FILES_PER_CONNECTION,
+            timeout_keep_alive=75,  # longer than our clients keep a connection
+            timeout_graceful_shutdown=3,
         )
+        config.load()
+        waiting = Waiting(most=min(MOST_WAITING, most_files // 4))
+        config.http_protocol_class = bounded(config.http_protocol_class, waiting)  # type: ignore[assignment]  # uvicorn only calls it
+        super().__init__(config)
         self._on_started = on_started
 
     @contextmanager
@@ -213,6 +222,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)  # uvicorn has but one number for both
         self._on_started()
 
 
@@ -241,20 +252,14 @@ def _forget(info: MasterInfo) -> None:
         return
 
 
-class PrivateLog(RotatingFileHandler):
-    """A log whose every file, the one after each rotation too, is the user's alone."""
-
-    def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=paths.private_opener)
-
-
 def _write_log() -> None:
-    """Write into our log file what we and uvicorn have to say."""
+    """Write into our log file what we, uvicorn and asyncio have to say."""
     path = paths.log_dir() / "master.log"
-    handler = PrivateLog(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
+    handler = PrivateLog(path, maxBytes=LOG_BYTES, backupCount=2, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for name, level in (("det_jupyter", logging.INFO), ("uvicorn", logging.WARNING)):
+    logging.captureWarnings(True)
+    for name in ("det_jupyter", "uvicorn", "asyncio", "py.warnings"):
         log = logging.getLogger(name)
         log.addHandler(handler)
-        log.setLevel(level)
+        log.setLevel(logging.INFO if name == "det_jupyter" else logging.WARNING)
         log.propagate = False

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.master.serve import PrivateLog, idle_hours
+from det_jupyter.master.serve import idle_hours
+from det_jupyter.programs import PrivateLog
 from det_jupyter.records import Record
 from det_jupyter.wire import MasterInfo, RunReport
 from tests.integration.master_support import (

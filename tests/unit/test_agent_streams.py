@@ -63,6 +63,15 @@ def test_record_longer_than_a_chunk_travels_whole(tmp_path: Path) -> None:
     ]
 
 
+def test_record_that_no_request_could_carry_is_passed_over(tmp_path: Path) -> None:
+    long = streams.MAX_RECORD_BYTES + 10
+    stream = make_stream(tmp_path / "journal", b"x" * long + b"\n{}\n", is_journal=True)
+    assert sent(stream, is_final=False) == [
+        (0, streams.MAX_RECORD_BYTES, "\n"),
+        (streams.MAX_RECORD_BYTES, 14, "x" * 10 + "\n{}\n"),
+    ]
+
+
 def test_bytes_that_are_not_text_count_as_they_lie_in_the_file(tmp_path: Path) -> None:
     stream = make_stream(tmp_path / "output", b"\xff\xfe\nok\n")
     assert sent(stream, is_final=False) == [(0, 6, "\ufffd\ufffd\nok\n")]

@@ -1,0 +1,142 @@
+"""Bounds connections before they have said what they want. Knows bytes and time, nothing of HTTP.
+
+uvicorn's `timeout_keep_alive` ends connections that rest between two requests; it has no limit for
+those on which a request never comes whole. Without one any user of this computer can open more of
+them than we may have files. So a connection *waits* until the head of a request is there:
+
+    made ──► waits ──► head complete: the door (door.py) looks for the token, and hangs up without
+              ▲                          │
+              └── next request begins ◄──┘ answered
+
+Waiting has a limit in time, in bytes, and in number: if one too many waits, the oldest is dropped.
+A program of ours sends its request at once after it has connected, so it is never the oldest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+logger = logging.getLogger(__name__)
+
+MOST_WAITING = 256
+HEAD_S = 10.0
+HEAD_BYTES = 64 * 1024
+_COMPLAIN_S = 60.0
+
+
+class Waiting:
+    """The connections that wait, oldest first."""
+
+    def __init__(self, *, most: int = MOST_WAITING, head_s: float = HEAD_S) -> None:
+        self._most = most
+        self._head_s = head_s
+        self._timers: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+        self._num_dropped = 0
+        self._complained_at = -_COMPLAIN_S
+
+    @property
+    def num_waiting(self) -> int:
+        """How many wait."""
+        return len(self._timers)
+
+    def add(self, transport: asyncio.Transport) -> None:
+        """Have a connection wait; it may wait already."""
+        if transport in self._timers:
+            return
+        if len(self._timers) >= self._most:
+            self.drop(next(iter(self._timers)))
+        loop = asyncio.get_running_loop()
+        self._timers[transport] = loop.call_later(self._head_s, self.drop, transport)
+
+    def remove(self, transport: asyncio.Transport) -> None:
+        """Have a connection wait no more, if it does."""
+        if timer := self._timers.pop(transport, None):
+            timer.cancel()
+
+    def drop(self, transport: asyncio.Transport) -> None:
+        """Hang up."""
+        self.remove(transport)
+        transport.abort()
+        self._num_dropped += 1
+        if (now := time.monotonic()) - self._complained_at >= _COMPLAIN_S:
+            self._complained_at = now
+            logger.warning(
+                "%d connections so far were closed because no whole request came",
+                self._num_dropped,
+            )
+
+
+class _Cycle(Protocol):
+    response_complete: bool
+
+
+class _Parser(Protocol):
+    """What uvicorn's protocols for h11 and httptools have in common."""
+
+    cycle: _Cycle | None
+
+    def connection_made(self, transport: asyncio.Transport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+def bounded(make_parser: Callable[..., Any], waiting: Waiting) -> Callable[..., asyncio.Protocol]:
+    """Return what makes a connection's protocol: uvicorn's, with limits around it."""
+
+    def make(**arguments: Any) -> asyncio.Protocol:
+        return _Connection(make_parser(**arguments), waiting)
+
+    return make
+
+
+class _Connection(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, parser: _Parser, waiting: Waiting) -> None:
+        self._parser = parser
+        self._waiting = waiting
+        self._head_bytes = 0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._waiting.add(transport)
+        self._parser.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.data_received(data)
+        assert self._transport is not None
+        if self._is_being_answered:
+            self._waiting.remove(self._transport)
+            self._head_bytes = 0
+            return
+        self._waiting.add(self._transport)
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self._waiting.drop(self._transport)
+
+    @property
+    def _is_being_answered(self) -> bool:
+        return self._parser.cycle is not None and not self._parser.cycle.response_complete
+
+    def eof_received(self) -> bool | None:
+        return self._parser.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._waiting.remove(self._transport)
+        self._parser.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._parser.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._parser.resume_writing()

@@ -1,0 +1,192 @@
+"""What one user of the computer can do to another's master without, and with, its token."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from det_jupyter.master.connections import HEAD_BYTES, Waiting, bounded
+from det_jupyter.master.door import MOST_BODY_BYTES
+from det_jupyter.wire import MasterInfo
+from tests.integration.master_support import make_client, master_process
+from tests.processes import wait_until
+
+HEAD = b"POST /api/v1/preview HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+MB = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def info(home: Path) -> Iterator[MasterInfo]:
+    """Return where a real master is that may open 600 files."""
+    with master_process(home) as master:
+        info = master.start()
+        resource.prlimit(info.pid, resource.RLIMIT_NOFILE, (600, 600))
+        yield info
+
+
+def connect(info: MasterInfo) -> socket.socket:
+    host, _, port = info.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def test_a_thousand_half_open_connections_do_not_stop_the_master(
+    info: MasterInfo, home: Path
+) -> None:
+    crowd = []
+    try:
+        with make_client(info) as http:
+            for number in range(1000):
+                crowd.append(connect(info))
+                crowd[-1].send(HEAD[: number % len(HEAD)])
+                if number % 200 == 199:
+                    assert http.get("/master").status_code == 200
+        with make_client(info) as newcomer:
+            assert newcomer.get("/master").status_code == 200
+        assert psutil.Process(info.pid).num_fds() < 600
+        assert (home / "data/logs/master.log").read_text().count("WARNING") == 1
+        assert "Traceback" not in (home / "data/logs/master.log").read_text()
+    finally:
+        for one in crowd:
+            one.close()
+
+
+def send_without_end(one: socket.socket, most_bytes: int) -> int:
+    """Send until the other side hangs up; return how much it took."""
+    sent = 0
+    try:
+        while sent < most_bytes:
+            sent += one.send(bytes(65536))
+    except OSError:
+        pass
+    return sent
+
+
+def test_a_body_without_the_token_is_not_read(info: MasterInfo) -> None:
+    with closing(connect(info)) as one:
+        one.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n")
+        assert one.recv(12) == b"HTTP/1.1 401"
+        assert send_without_end(one, 1000 * MB) < 20 * MB
+
+
+def test_a_body_that_is_announced_too_large_is_not_read(info: MasterInfo) -> None:
+    with make_client(info) as http:
+        answer = http.post("/preview", content=bytes(MOST_BODY_BYTES + 1))
+    assert answer.status_code == 413
+    assert answer.json()["problems"] == ["the request is too large; expected at most 64 MB"]
+
+
+def test_a_body_that_turns_out_too_large_is_not_kept(info: MasterInfo) -> None:
+    master = psutil.Process(info.pid)
+    before = master.memory_info().rss
+    with make_client(info) as http:
+        answer = http.post("/preview", content=(bytes(MB) for _ in range(150)))
+    assert answer.status_code == 413
+    assert "expected at most 64 MB" in answer.json()["problems"][0]
+    assert master.memory_info().rss - before < 2.5 * MOST_BODY_BYTES
+
+
+# ---- the limits themselves, made short ----
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer as slowly as a follower is answered."""
+    await asyncio.sleep(0.3)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"yes"})
+
+
+@asynccontextmanager
+async def served(waiting: Waiting) -> AsyncIterator[int]:
+    """Serve in this loop; give the port."""
+    config = uvicorn.Config(answer, http="h11", ws="none", lifespan="off", log_config=None)
+    config.load()
+    make = bounded(config.http_protocol_class, waiting)
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: make(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def hung_up(port: int, *parts: bytes, pause_s: float = 0.05) -> bool:
+    """Send parts with pauses; return whether the other side hung up without an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
+        async with asyncio.timeout(5):
+            return not await reader.read(1)
+    except ConnectionError:
+        return True
+    finally:
+        writer.close()
+
+
+def test_a_request_has_to_come_in_time_and_its_answer_may_take_longer() -> None:
+    whole = HEAD + b"\r\n"
+
+    async def check() -> None:
+        async with served(Waiting(head_s=0.2)) as port:
+            assert await hung_up(port), "nothing is said"
+            assert await hung_up(port, *(whole[i : i + 1] for i in range(10))), "a byte at a time"
+            assert not await hung_up(port, whole[:20], whole[20:]), "it took 0.3 s to answer"
+
+    asyncio.run(check())
+
+
+def test_a_head_without_end_is_hung_up_on() -> None:
+    async def check() -> None:
+        async with served(Waiting()) as port:
+            header = b"X-Header: " + bytes(1000).replace(b"\0", b"x") + b"\r\n"
+            assert await hung_up(port, HEAD, *([header] * (HEAD_BYTES // 1000)), pause_s=0)
+
+    asyncio.run(check())
+
+
+def test_of_too_many_that_wait_the_oldest_goes() -> None:
+    async def check() -> None:
+        async with served(Waiting(most=2)) as port:
+            tasks = []
+            for _ in range(3):
+                tasks.append(asyncio.create_task(hung_up(port, HEAD)))
+                await asyncio.sleep(0.05)
+            assert await tasks[0]
+            assert not any(task.done() for task in tasks[1:])
+            async with httpx.AsyncClient(trust_env=False) as http:
+                assert (await http.get(f"http://127.0.0.1:{port}")).text == "yes"
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(check())
+
+
+def test_the_wait_is_over_when_the_other_side_is_gone() -> None:
+    async def check() -> None:
+        waiting = Waiting(most=1)
+        async with served(waiting) as port:
+            for _ in range(3):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                await writer.wait_closed()
+            await asyncio.to_thread(wait_until, lambda: not waiting.num_waiting, "all are gone")
+
+    asyncio.run(check())
