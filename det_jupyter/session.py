@@ -19,6 +19,8 @@ from det_jupyter.wire import MasterInfo
 
 API = "/api/v1"
 _SUCCESSOR_S = 10.0
+# Another one took over the port, or the master is leaving: it has not done what it was asked.
+_ASK_NEXT = (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)
 # The master answers in milliseconds; it may wait some seconds for its first agent at a submission.
 TIMEOUT = httpx.Timeout(30.0, connect=2.0)
 
@@ -112,8 +114,7 @@ class Session:
             if self._locate is None or not (repeatable or _is_unasked(error)):
                 raise self._unreachable(error) from None
             response = self._ask_successor(method, path, repeatable=repeatable, **kwargs)
-        if response.status_code == httpx.codes.UNAUTHORIZED and self._locate is not None:
-            # Another one took over the port; it has not done what it was asked.
+        if response.status_code in _ASK_NEXT and self._locate is not None:
             response = self._ask_successor(method, path, repeatable=repeatable, **kwargs)
         if response.is_error:
             raise _refusal(response)
@@ -127,11 +128,13 @@ class Session:
         while True:
             self.relocate()
             try:
-                return self._http.request(method, path, **kwargs)
+                response = self._http.request(method, path, **kwargs)
+                if response.status_code not in _ASK_NEXT or time.monotonic() > deadline:
+                    return response
             except httpx.TransportError as error:
                 if not (repeatable or _is_unasked(error)) or time.monotonic() > deadline:
                     raise self._unreachable(error) from None
-                time.sleep(0.05)
+            time.sleep(0.05)
 
     def relocate(self) -> None:
         """Look for the master again and talk to the one that is there now."""

@@ -1,13 +1,16 @@
-"""The master's verbs as Python calls; holds a session and no state."""
+"""The master's verbs as Python calls; holds a session, and which submissions had no answer."""
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
 from det_jupyter.client.asking import ask_for
+from det_jupyter.errors import CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch
 from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentStatus,
@@ -41,16 +44,35 @@ from det_jupyter.wire import (
     Wire,
 )
 
+_REFUSALS = (CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch)
+
 
 class Client:
     """What can be asked of the master; a refusal is raised as the DetError that it names."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._unanswered: dict[str, str] = {}  # submission -> key that it was made with
 
     def create(self, request: CreateExperiment) -> ExperimentView:
-        """Submit an experiment."""
-        return self._once("/experiments", request)
+        """Submit an experiment.
+
+        It is taken on once, though the master dies meanwhile and its successor is asked again. If
+        nobody answers at all, the same request, made again, finds what has become of it.
+        """
+        return self._submit("/experiments", request)
+
+    def _submit(self, path: str, request: CreateExperiment | ContinueTrial) -> ExperimentView:
+        submission = f"{path} {request.model_dump_json()}"
+        digest = hashlib.sha256(submission.encode()).hexdigest()
+        key = self._unanswered.pop(digest, None) or uuid.uuid4().hex
+        try:
+            return self._again(path, request.model_copy(update={"key": key}))
+        except _REFUSALS:
+            raise
+        except BaseException:  # an interrupt, too: it may have been taken on
+            self._unanswered[digest] = key
+            raise
 
     def _once(self, path: str, request: Wire | None = None) -> ExperimentView:
         # If the master has died since we last asked, this finds the next one before anything is
@@ -126,7 +148,7 @@ class Client:
 
     def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial on, as an experiment of its own."""
-        return self._once(f"/trials/{trial_id}/continue", request)
+        return self._submit(f"/trials/{trial_id}/continue", request)
 
     def reason(self, trial_id: int) -> Reason:
         """Return why a trial does not run."""

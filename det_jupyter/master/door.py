@@ -26,6 +26,7 @@ from det_jupyter.errors import (
     ConfigError,
     Conflict,
     DetError,
+    MasterUnreachable,
     NotFound,
     ProtocolMismatch,
 )
@@ -43,6 +44,7 @@ _STATUS: list[tuple[type[DetError], int]] = [
     (ProtocolMismatch, 409),
     (ConfigError, 422),
     (CaptureError, 422),
+    (MasterUnreachable, 503),  # it is leaving: the client asks the next one
 ]
 
 

@@ -41,6 +41,7 @@ class ExperimentSubmitted(Wire):
         continues: A trial to go on with: this experiment's one trial begins where that one is.
         queue_anyway: Take it though no pool can run it now.
         parent_id: It is a fork of this experiment.
+        key: By which the client would ask for it again, if it had no answer.
     """
 
     kind: Literal["experiment_submitted"] = "experiment_submitted"
@@ -54,6 +55,7 @@ class ExperimentSubmitted(Wire):
     continues: int | None = None
     queue_anyway: bool = False
     parent_id: int | None = None
+    key: str = ""
 
 
 class PauseRequested(Wire):

@@ -24,7 +24,7 @@ async def leave(service: Service, keeper: Keeper, *, everything: bool) -> None:
         keeper: Does not run any more.
         everything: Also end what runs; else it goes on under its agent.
     """
-    service.is_leaving = True
+    service.begin_to_leave()
     if everything:
         await _end_experiments(service)
     if everything or not service.holds_slots():

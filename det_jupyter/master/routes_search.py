@@ -68,6 +68,8 @@ def search_routes(service: Service) -> APIRouter:
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:
+    if (known := service.submitted(body.key)) is not None:
+        return known
     trial = service.find_trial(trial_id)
     source = service.find_experiment(trial.experiment_id)
     config, origins = continuation(source, trial, body.length)
@@ -81,6 +83,7 @@ def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> Experimen
             notebook=source.notebook,
             template=source.template,
             continues=trial_id,
+            key=body.key,
         )
     )
     return service.experiment(service.machine.state.last_experiment_id)

@@ -20,7 +20,7 @@ import psutil
 from det_jupyter.config import parse_config
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
-from det_jupyter.errors import ConfigError, Conflict, NotFound, ProtocolMismatch
+from det_jupyter.errors import ConfigError, MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.master.cluster import cluster_view, job_entries, pool_statuses, task_entries
 from det_jupyter.master.commands import ConsultSampler, Deletion
 from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
@@ -120,12 +120,14 @@ class Service:
             self.links.send(order.agent_id, order.command)
 
     async def submit(self, request: CreateExperiment) -> ExperimentView:
-        """Take an experiment on.
+        """Take an experiment on; one that was taken on with this key is returned as it is.
 
         Raises:
             ConfigError: Its configuration is wrong, or no agent can ever run it.
-            Conflict: The master is about to leave.
+            MasterUnreachable: The master is about to leave; the next one can be asked.
         """
+        if (known := self.submitted(request.key)) is not None:
+            return known
         config, origins = complete(
             request.config,
             self.find_template(request.template).config if request.template else None,
@@ -137,8 +139,10 @@ class Service:
             # Whether it can ever run is known only when an agent has said what it has.
             async with asyncio.timeout(_FIRST_AGENT_S):
                 await self.links.registered.wait()
+        if (known := self.submitted(request.key)) is not None:  # asked twice, and both waited
+            return known
         if self.is_leaving:
-            raise Conflict("the master is stopping; submit again in a moment")
+            raise MasterUnreachable("the master is stopping; submit again in a moment")
         self.apply(
             ExperimentSubmitted(
                 config=config,
@@ -150,9 +154,18 @@ class Service:
                 notebook=request.notebook,
                 queue_anyway=request.queue_anyway,
                 parent_id=request.parent_id,
+                key=request.key,
             )
         )
         return self.experiment(self.machine.state.last_experiment_id)
+
+    def submitted(self, key: str) -> ExperimentView | None:
+        """Return the experiment that was submitted with this key, if there is one."""
+        if not key:
+            return None
+        experiments = self.machine.state.experiments
+        found = next((i for i in reversed(experiments) if experiments[i].key == key), None)
+        return None if found is None else self.experiment(found)
 
     def _capsule_of(self, request: CreateExperiment) -> Capsule:
         """Return what a request's ranks run: what a fork has of its parent, views only outline."""
@@ -321,6 +334,11 @@ class Service:
         return self.machine.roster.has_holding
 
     # the end
+
+    def begin_to_leave(self) -> None:
+        """Take no more experiments on; who waits to submit one hears so at once."""
+        self.is_leaving = True
+        self.links.registered.set()  # whether or not an agent has
 
     def end_streams(self) -> None:
         """End all streams, so that the server can close its connections."""

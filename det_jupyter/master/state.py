@@ -129,6 +129,7 @@ class Experiment(Part):
     warm_start: CheckpointRef | None = None  # whose weights its trials begin with
     continues: int | None = None  # the trial whose training it goes on with
     parent_id: int | None = None  # the experiment that it is a fork of
+    key: str = ""  # of the client that submitted it
     pool: str = "default"
     priority: int = 42
     weight: float = 1.0

@@ -48,6 +48,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
         warm_start=warm_start,
         continues=event.continues,
         parent_id=event.parent_id,
+        key=event.key,
         pool=pool,
         priority=config.resources.priority or turn.pools.configs[pool].scheduler.default_priority,
         weight=float(config.resources.weight),

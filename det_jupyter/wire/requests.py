@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, StrictInt
 
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import Wire
 
+Key = Annotated[str, Field(max_length=64)]
+
 
 class CreateExperiment(Wire):
-    """A request to run an experiment. `config` is the user's document, not yet completed."""
+    """A request to run an experiment. `config` is the user's document, not yet completed.
+
+    It may be made again with the same key, whatever became of the answer: there is one experiment.
+    """
 
     config: dict[str, Any]
     capsule: Capsule
@@ -21,6 +26,7 @@ class CreateExperiment(Wire):
     template: str | None = None  # name of the template that `config` is laid over
     queue_anyway: bool = False  # though no pool can run it now: slots may come
     parent_id: int | None = None  # it is a fork of this experiment
+    key: Key = ""  # of the client's choice, new for each submission; none: it is not repeatable
 
 
 class Refusal(Wire):
@@ -146,7 +152,8 @@ class ChangeSearch(Wire):
 
 
 class ContinueTrial(Wire):
-    """A request to train a trial on, as an experiment of its own."""
+    """A request to train a trial on, as an experiment of its own. Repeatable by its key, too."""
 
     # Counted from the trial's beginning; None: its search's full length.
     length: dict[str, StrictInt] | StrictInt | None = None
+    key: Key = ""

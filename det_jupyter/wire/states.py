@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 class Wire(BaseModel):

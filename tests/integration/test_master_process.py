@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,21 @@ def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> Non
     assert agent.next_command()["kind"] == "leave"
     stopping.communicate(timeout=30)
     assert master.wait() == 0
+
+
+def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(master: MasterProcess) -> None:
+    info = master.start()
+    with make_client(info) as http, ThreadPoolExecutor() as pool:
+        body = make_request().model_dump(mode="json")
+        waiting = pool.submit(http.post, "/experiments", json=body)  # for the first agent
+        time.sleep(0.3)
+        assert master.end() == 0
+        answer = waiting.result()
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "error": "MasterUnreachable",
+        "problems": ["the master is stopping; submit again in a moment"],
+    }
 
 
 def test_people_can_ask_how_it_is(master: MasterProcess) -> None:

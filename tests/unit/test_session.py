@@ -27,6 +27,20 @@ def session(
     return Session(info(1), locate=locate, transport=httpx.MockTransport(answer))
 
 
+def test_a_master_that_leaves_is_asked_no_more_and_its_successor_is() -> None:
+    asked: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.port or 0)
+        if len(asked) < 3:
+            problems = ["the master is stopping; submit again in a moment"]
+            return httpx.Response(503, json={"error": "MasterUnreachable", "problems": problems})
+        return httpx.Response(200, json="fine")
+
+    assert session(answer, successor=2).post("/experiments", {}) == "fine"
+    assert asked == [1, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("name", "kind"), [("NotFound", NotFound), ("Conflict", Conflict), ("Surprise", DetError)]
 )
