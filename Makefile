@@ -27,8 +27,9 @@ demo: setup
 lab: setup
 	$(BIN)/jupyter lab examples/quickstart.ipynb
 
+# Files side by side: much of the time goes into waiting for processes, and a file shares a master.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 test-long: setup
 	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m exactness --timeout 3600
