@@ -1,18 +1,25 @@
 """The control page: signals from the agent to a running gang, as words in a shared file.
 
-    word    0        1          2
-            magic    preempt    target      little-endian unsigned 64-bit
+    word    0        1          2         8, 9, ...
+            magic    preempt    target    batch of rank 0, of rank 1, ...
+
+Words are little-endian, unsigned, of 64 bits.
 
 Reading a word costs a memory access, so a training loop can afford to look after every batch.
 Only the chief looks; it tells the other ranks, so that all of them leave at the same batch.
 Words only grow during a run; the next run has a page of its own. The target is twice the amount of
 training in the unit of the run's plan, plus one if the trial ends there; 0: as the plan says.
+
+The other way goes only where each rank is: one more than the index of the batch that it has begun.
+The page outlives the rank, so the agent can tell in which batch one was killed.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +27,9 @@ _WORD = struct.Struct("<Q")
 _MAGIC = 0x6465_7463_7472_6C31  # "detctrl1"
 _INDEX = {"preempt": 1}
 _TARGET = 2
+_FIRST_RANK = 8
 PAGE_BYTES = 4096
+_NUM_RANKS = PAGE_BYTES // _WORD.size - _FIRST_RANK  # of whom it is known; others have no word
 
 Signal = Literal["preempt"]
 
@@ -61,6 +70,20 @@ class ControlPage:
         """Return amount and whether it is the last, if a target was set."""
         word = self._word(_TARGET)
         return (word >> 1, bool(word & 1)) if word else None
+
+    def batch_writer(self, rank: int) -> Callable[[int], object]:
+        """Return what notes that this rank has begun so many batches: `writer(index + 1)`.
+
+        It costs a tenth of a microsecond.
+        """
+        if rank >= _NUM_RANKS:
+            return bool
+        return partial(_WORD.pack_into, self._map, (_FIRST_RANK + rank) * _WORD.size)
+
+    def batch_of(self, rank: int) -> int | None:
+        """Return the index of the batch that this rank has begun last; None if none is known."""
+        word = self._word(_FIRST_RANK + rank) if rank < _NUM_RANKS else 0
+        return word - 1 if word else None
 
     def close(self) -> None:
         """Unmap the page."""

@@ -118,7 +118,7 @@ class TargetReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """The chief's last word on a run that ended as it should.
+    """A rank's last word on a run that ended as it should; of several the chief's counts.
 
     completed: trained to its full length. preempted: saved its state and left, as it was asked.
     stopped: user code asked to stop. invalid_hp: the trial raised InvalidHP.
@@ -152,6 +152,16 @@ class RankFailure:
     kind: Literal["failure"] = "failure"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that the user should know, though the run goes on. Any rank may write one."""
+
+    at: float
+    rank: int
+    text: str
+    kind: Literal["notice"] = "notice"
+
+
 Record = Annotated[
     RankStarted
     | FirstStep
@@ -162,7 +172,8 @@ Record = Annotated[
     | CheckpointSaved
     | TargetReached
     | RunEnded
-    | RankFailure,
+    | RankFailure
+    | Notice,
     Field(discriminator="kind"),
 ]
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
@@ -234,6 +245,7 @@ __all__ = [
     "FirstStep",
     "Metrics",
     "MetricsReported",
+    "Notice",
     "Progress",
     "RankFailure",
     "RankStarted",

@@ -13,7 +13,8 @@ Rules:
  1. Whole or not at all: a gang whose ranks could not all be started has none.
  2. The first rank that fails on its own ends the gang, and is the one that is named. Ranks that
     fail because their gang was killed are named by nobody.
- 3. A rank that exits with 0 leaves the others running: they may still have work to do.
+ 3. A rank that exits with 0 leaves the others running: they may still have work to do. It is
+    noted as the first that ended: if none of them says that the run is over, it was too early.
  4. The first cause stays the cause: a kill that comes after a failure is not told. `killed` is an
     order of the master, `lost` the death of a program of ours: of the zygote, or of this agent.
 
@@ -53,6 +54,7 @@ class Gang:
         self.allocation_id = allocation_id
         self.state = GangState.STARTING
         self.first_failed: int | None = None
+        self.first_ended: int | None = None
         self.killed = False
         self.lost = False
         self.error = ""
@@ -106,6 +108,8 @@ class Gang:
         """Take note of the end of one rank."""
         del self._living[rank_exit.rank]
         self.exit_codes[rank_exit.rank] = rank_exit.exit_code
+        if self.first_ended is None and self.state is GangState.RUNNING:
+            self.first_ended = rank_exit.rank
         if rank_exit.exit_code != 0 and self.state is GangState.RUNNING:
             if rank_exit.exit_code is None:
                 self.lost = True
@@ -141,6 +145,7 @@ class Gang:
             at=at,
             exit_codes=self.exit_codes,
             first_failed=self.first_failed,
+            first_ended=self.first_ended,
             killed=self.killed,
             lost=self.lost,
             error=self.error,

@@ -257,7 +257,7 @@ class Runner:
         if carried.deadline is not None:
             carried.deadline.cancel()
         run = carried.run
-        run.note_exited(carried.gang.to_report(time.time()))
+        run.note_exited(run.with_circumstances(carried.gang.to_report(time.time())))
         logger.info("allocation=%s is over: exit codes %s", run.id, carried.gang.exit_codes)
         self._carried.pop(run.id, None)
         self.news.set()

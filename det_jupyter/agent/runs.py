@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from det_jupyter import control, paths
+from det_jupyter.agent.last_words import last_words
 from det_jupyter.agent.places import rank_places
 from det_jupyter.agent.processes import end_survivors
 from det_jupyter.agent.streams import Stream, streams_of
+from det_jupyter.blobs import BlobStore
+from det_jupyter.capsule import cell_labels
+from det_jupyter.errors import NotFound
 from det_jupyter.rundir import RunDir, run_dir, runs_root
 from det_jupyter.wire import (
     GangExited,
@@ -127,6 +132,27 @@ class Run:
             logger.warning(
                 "allocation=%s: %s cannot be written: %s", self.id, self.dir.exit, error
             )
+
+    def with_circumstances(self, exited: GangExited) -> GangExited:
+        """Add where the rank was that ended first, and what it had said; the page still knows."""
+        rank = exited.first_ended
+        if rank is None or exited.killed or exited.lost:
+            return exited
+        try:
+            page = control.ControlPage(self.dir.control)
+            batch = page.batch_of(rank)
+            page.close()
+        except (OSError, ValueError):  # user code may have removed the folder
+            batch = None
+        output = self.dir.output(rank)
+        words = last_words(output, self._labels(), self.plan.cwd)
+        return exited.model_copy(update={"batch": batch, "last_words": words})
+
+    def _labels(self) -> Mapping[str, str]:
+        try:
+            return cell_labels(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
+        except (NotFound, ValueError):  # then files have the names that Python gives them
+            return {}
 
     def raise_signal(self, signal: control.Signal) -> None:
         """Raise a word of the control page."""

@@ -6,6 +6,7 @@ A rank of an experiment has one before the user's code runs: `init()` returns it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -35,6 +36,7 @@ class Context:
         preempt: Being asked to leave.
         searcher: How far to train.
         sink: Where the records of all of them go.
+        note_batch: Told how many batches this rank has begun, before each: a write to memory.
         info: The trial that this process is a rank of; None in a plain script or notebook.
     """
 
@@ -44,6 +46,7 @@ class Context:
     preempt: PreemptContext
     searcher: SearcherContext
     sink: RecordSink
+    note_batch: Callable[[int], object] = bool
     info: TrialInfo | None = None
     # The contexts around its `with` blocks.
     _outer: list[Context | None] = field(

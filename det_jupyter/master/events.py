@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from det_jupyter.records import (
     CheckpointSaved,
     FirstStep,
+    Notice,
     RankFailure,
     RankStarted,
     RunEnded,
@@ -270,7 +271,13 @@ class RecordArrived(Wire):
     allocation_id: str
     rank: int
     record: Annotated[
-        RankStarted | FirstStep | CheckpointSaved | TargetReached | RunEnded | RankFailure,
+        RankStarted
+        | FirstStep
+        | CheckpointSaved
+        | TargetReached
+        | RunEnded
+        | RankFailure
+        | Notice,
         Field(discriminator="kind"),
     ]
 

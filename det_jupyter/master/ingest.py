@@ -36,6 +36,7 @@ from det_jupyter.records import (
     CheckpointSaved,
     FirstStep,
     MetricsReported,
+    Notice,
     Progress,
     RankFailure,
     RankStarted,
@@ -206,7 +207,7 @@ class _Intake:
             case FirstStep() | CheckpointSaved() | TargetReached() | RunEnded():
                 self._work.note_progress(source.trial_id, record.steps_completed)
                 self._handle(_arrival(source, record))
-            case RankStarted() | RankFailure():
+            case RankStarted() | RankFailure() | Notice():
                 self._handle(_arrival(source, record))
             case _:
                 assert_never(record)
@@ -263,7 +264,13 @@ def _match(source: _Source, policy: Policy, line: str) -> LogMatched:
 
 def _arrival(
     source: _Source,
-    record: RankStarted | FirstStep | CheckpointSaved | TargetReached | RunEnded | RankFailure,
+    record: RankStarted
+    | FirstStep
+    | CheckpointSaved
+    | TargetReached
+    | RunEnded
+    | RankFailure
+    | Notice,
 ) -> RecordArrived:
     return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)
 

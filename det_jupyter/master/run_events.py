@@ -5,6 +5,7 @@ ValidationReported              the trial's metric; the search may stop the tria
 CheckpointSaved                 where the next run will start from
 TargetReached                   the search says whether the trial goes on, rests or ends
 RunEnded, RankFailure           noted: they count when the gang has exited
+Notice                          shown with the trial
 GangExited                      ENDED; verdict.py says what it means for the trial
 """
 
@@ -23,12 +24,15 @@ from det_jupyter.master.verdict import (
     MAX_LOSSES,
     Verdict,
     find_failure,
+    in_the_same_way,
+    is_hopeless,
     judge,
     lost_too_often,
 )
 from det_jupyter.records import (
     CheckpointSaved,
     FirstStep,
+    Notice,
     RankFailure,
     RankStarted,
     RunEnded,
@@ -40,13 +44,13 @@ from det_jupyter.wire import (
     CheckpointRef,
     CheckpointView,
     CloseRun,
-    FailureView,
     GangExited,
     GangStarted,
     RankView,
     State,
 )
 
+_MAX_NOTICES = 10  # of a trial; the first ones tell most
 _RUNS_AGAIN = (Verdict.PREEMPTED, Verdict.LOST, Verdict.FAILED)  # or may
 
 
@@ -101,9 +105,13 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
-            allocation.run_end = allocation.run_end or record
+            if allocation.run_end is None or event.rank == 0:  # the chief's word counts
+                allocation.run_end = record
         case RankFailure():
             allocation.failures.append(record)
+        case Notice():
+            if record.text not in trial.notices and len(trial.notices) < _MAX_NOTICES:
+                trial.notices = [*trial.notices, record.text]
         case _:
             assert_never(record)
     turn.touch(trial)
@@ -215,15 +223,18 @@ def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
 
 def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
     previous = trial.failure
-    trial.failure, is_final = find_failure(allocation, event)
+    failure, is_final = find_failure(allocation, event)
+    saved = allocation.starts_from != trial.latest_checkpoint
+    trial.failure = in_the_same_way(failure, previous, since_checkpoint=saved)
     if is_stopping(trial.state):
         _give_up(turn, trial, f"failed when it was canceled: {trial.failure.error}")
         return
     if allocation.is_hopeless:  # the trial's message says why
         _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
         return
-    if not is_final and _is_repeated(trial, allocation, previous):
-        _give_up(turn, trial, f"{trial.failure.error} (twice, in the same way)")
+    if not is_final and is_hopeless(trial.failure):
+        times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
+        _give_up(turn, trial, f"{trial.failure.error} ({times}, in the same way)")
         return
     max_restarts = turn.experiment(trial.experiment_id).config["max_restarts"]
     if not is_final and trial.restarts < max_restarts:
@@ -231,15 +242,6 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         _queue_if_active(turn, trial)
         return
     _give_up(turn, trial, trial.failure.error)
-
-
-def _is_repeated(trial: Trial, allocation: Allocation, previous: FailureView | None) -> bool:
-    """Whether user code failed as it did before, and came no checkpoint further in between."""
-    now = trial.failure
-    if previous is None or now is None or not now.where:
-        return False
-    same = (previous.error, previous.where) == (now.error, now.where)
-    return same and allocation.starts_from == trial.latest_checkpoint
 
 
 def _give_up(turn: Turn, trial: Trial, error: str) -> None:

@@ -99,6 +99,7 @@ class Trial(Part):
     metrics_by_step: dict[int, float] = {}  # of the searcher's metric
     failure: FailureView | None = None
     message: str = ""
+    notices: list[str] = []  # what its ranks want to be known
     waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
     avoids: list[str] = []  # agents that it shall not run on
     created_at: float

@@ -25,8 +25,10 @@ from signal import Signals
 
 from det_jupyter.master.lifecycle import is_stopping
 from det_jupyter.master.state import Allocation, Trial
-from det_jupyter.wire import FailureView, GangExited, State
+from det_jupyter.wire import FailureView, GangExited, LastWords, State
 
+_TIMES = 2  # in the same way: the next one would be no other
+_FROM_OUTSIDE = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT)
 MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
 
 
@@ -69,15 +71,15 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
     """Return the first cause of a failed run, and whether trying again cannot help.
 
     Ranks that lose a peer fail too, a moment later and with errors that explain nothing; so a rank
-    that was killed by a signal comes first, then the earliest failure that a rank has journaled.
+    that ended first without a record comes first, then the earliest failure that was journaled.
     """
-    rank = exited.first_failed
+    rank = exited.first_failed if exited.first_ended is None else exited.first_ended
     code = exited.exit_codes.get(rank) if rank is not None else None
     own = [f for f in allocation.failures if f.rank == rank]
     if exited.error:
         return _view(None, None, exited.error, exited.at), exited.error_is_final
-    if rank is not None and code is not None and code < 0 and not own:
-        return _view(rank, code, f"rank {rank} was killed by {_signal(code)}", exited.at), False
+    if rank is not None and code is not None and not own:
+        return _died(rank, code, exited), False
     if allocation.failures:
         first = min(allocation.failures, key=lambda f: f.at)
         return (
@@ -91,10 +93,61 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
             ),
             first.final,
         )
-    if rank is not None:
-        error = f"rank {rank} ended with exit status {code}; its output may tell why"
-        return _view(rank, code, error, exited.at), False
     return _view(None, None, "the ranks ended without saying why", exited.at), False
+
+
+def _died(rank: int, code: int, exited: GangExited) -> FailureView:
+    """Return the failure of a rank that ended without a record: its output may have more."""
+    words = exited.last_words or LastWords()
+    where = f" in batch {exited.batch}" if exited.batch is not None else ""
+    if code < 0:
+        error = f"rank {rank} was killed by {_signal(code)}{where}"
+    elif code == 0:
+        error = (
+            f"rank {rank} ended with exit code 0{where}, before the trial was over: its code, or "
+            "a library, called os._exit or became another program (exec)"
+        )
+    else:
+        error = f"rank {rank} ended with exit status {code}{where}; its output may tell why"
+    if words.error:
+        error += f": {words.error}"
+    return FailureView(
+        rank=rank,
+        exit_code=code,
+        error=error,
+        where=words.where,
+        traceback=words.traceback,
+        at=exited.at,
+    )
+
+
+def in_the_same_way(
+    now: FailureView, previous: FailureView | None, *, since_checkpoint: bool
+) -> FailureView:
+    """Return the failure with how often it came in a row.
+
+    Args:
+        now: It.
+        previous: The one before it.
+        since_checkpoint: Whether a checkpoint was saved in between.
+    """
+    if previous is None or since_checkpoint:
+        return now
+    if (previous.error, previous.where) != (now.error, now.where):
+        return now
+    return now.model_copy(update={"times": previous.times + 1})
+
+
+def is_hopeless(failure: FailureView) -> bool:
+    """Return whether it came in the same way so often that it will again.
+
+    An error of the user's code is told by its message and line, a crash by its batch and stack.
+    Somebody may kill a rank, so a signal from outside has to come once more to be no accident.
+    """
+    if failure.exit_code is not None and -failure.exit_code in _FROM_OUTSIDE:
+        return " in batch " in failure.error and failure.times > _TIMES
+    has_crashed = failure.exit_code not in (None, 1)
+    return (has_crashed or bool(failure.where)) and failure.times >= _TIMES
 
 
 def lost_too_often(at: float) -> FailureView:

@@ -105,6 +105,7 @@ def trial_view(trial: Trial, progress: Progress, reasons: Reasons) -> TrialView:
         allocation=_allocation_view(trial.allocation),
         waiting_for=reasons.sentence(trial),
         failure=trial.failure,
+        notices=trial.notices,
         created_at=trial.created_at,
         ended_at=trial.ended_at,
         index=trial.index,

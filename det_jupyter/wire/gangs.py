@@ -161,6 +161,20 @@ class GangStarted(Wire):
     note: str = ""
 
 
+class LastWords(Wire):
+    """What a rank that died without a record had printed before: of a crash, where it was.
+
+    Args:
+        error: Why, in a line, where the output says so; or "".
+        where: The innermost frame of the user's code: `Cell In[5], line 12, in train_batch`.
+        traceback: The stack of the crash, or the last lines of the output.
+    """
+
+    error: str = ""
+    where: str = ""
+    traceback: str = ""
+
+
 class GangExited(Wire):
     """The gang is gone: every rank's process has ended (or none could be started).
 
@@ -169,6 +183,9 @@ class GangExited(Wire):
     Args:
         exit_codes: By rank; negative is minus the signal; None when unknown.
         first_failed: The rank whose failure ended the gang.
+        first_ended: The rank that ended first, well or not, while the others lived.
+        batch: Index of the batch that this one had begun.
+        last_words: What this one had printed.
         killed: The agent ended it on the master's order (or at the preemption deadline).
         lost: The ranks died with their agent or fork server: not the trial's fault.
         error: Why it could not be started at all.
@@ -180,6 +197,9 @@ class GangExited(Wire):
     at: float
     exit_codes: dict[int, int | None]
     first_failed: int | None = None
+    first_ended: int | None = None
+    batch: int | None = None
+    last_words: LastWords | None = None
     killed: bool = False
     lost: bool = False
     error: str = ""

@@ -56,6 +56,7 @@ class FailureView(Wire):
     where: str = ""
     traceback: str = ""
     at: float
+    times: int = 1  # that it came in the same way, one after the other, from the same checkpoint
 
 
 class CheckpointView(Wire):
@@ -94,6 +95,7 @@ class TrialView(Wire):
     is_resting: bool = False  # reached its target and gave its slots back until it is promoted
     was_stopped: bool = False  # the search ended it before its full length
     failure: FailureView | None = None  # of the last run that failed
+    notices: list[str] = []  # what its ranks want to be known
     created_at: float
     ended_at: float | None = None
 

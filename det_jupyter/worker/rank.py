@@ -1,11 +1,13 @@
 """The life of a rank, from a process that was made for it to its exit. One place for every end.
 
     end                                        journal                      exit code
-    trained to its length, paused, stopped,    RunEnded (the chief)         0, all ranks together
+    trained to its length, paused, stopped,    RunEnded (every rank)        0, all ranks together
       a function returned
     the trial raised InvalidHP                 RunEnded (any rank)          1: it may be alone
     any other exception                        RankFailure                  1
     its agent died                             nothing                      killed (lifeline.py)
+    killed, crashed, os._exit, exec            nothing: the agent tells     any
+                                               what it printed at last
 
 A rank that fails leaves at once, by os._exit: destroying a process group, or joining a thread that
 waits in a collective, could hang for as long as the peers live. Its peers then fail too
@@ -21,6 +23,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,7 +41,7 @@ from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.training.loop import Reason
 from det_jupyter.pytorch.training.lost_peer import is_lost_peer
-from det_jupyter.records import RankFailure, RankStarted, RunEnded
+from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
 from det_jupyter.rundir import RunDir
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.wire import RankSpec
@@ -50,6 +53,7 @@ from det_jupyter.worker.work import FunctionRun, StepCounter, Work
 
 _KERNEL_AFTER_S = 2.0  # without a first step: whoever is stuck before it can be looked into
 _SECONDARY_DELAY_S = 0.5
+_MAX_NOTICES = 20  # of a rank: threads may fail again and again
 
 
 def run_rank(spec: RankSpec) -> NoReturn:
@@ -83,6 +87,7 @@ class Rank:
         self.names = CodeNames({}, [self.code_dir, Path(spec.plan.cwd)])
         self.device = rendezvous.choose_device(spec.plan, spec.place)
         self.work: Work | None = None
+        self._num_notices = 0
 
     def live(self) -> int:
         """Train, or call the function, and return the exit code."""
@@ -94,6 +99,7 @@ class Rank:
             f"{self.spec.socket_dir}/{place.rank}",
             self._namespace,
         )
+        threading.excepthook = self._tell_of_thread
         lifeline.watch(place.lifeline_fd, after_s=_KERNEL_AFTER_S, then=kernel.start)
         rendezvous.limit_threads(place)
         backend = rendezvous.choose_backend(plan)
@@ -109,7 +115,7 @@ class Rank:
         distributed = rendezvous.join(place, backend, self.device)
         do = self._train if isinstance(entrypoint, type) else self._call
         reason = do(entrypoint, config, distributed, kernel.start_soon)
-        if distributed.is_chief and self.work is not None:
+        if self.work is not None:  # every rank: one that ends without a word ended too early
             steps = self.work.steps_completed
             self.journal.write(RunEnded(at=time.time(), reason=reason, steps_completed=steps))
         return 0
@@ -144,12 +150,13 @@ class Rank:
     ) -> Reason:
         """Call the function, and return why that has ended."""
         checkpoint = self.spec.plan.checkpoint
+        context = self._context(config, distributed, lambda steps: counter.note(steps))
         counter = StepCounter(
             checkpoint.steps_completed if checkpoint else 0,
             self.journal if distributed.is_chief else None,
             on_first_step,
+            context.note_batch,
         )
-        context = self._context(config, distributed, counter.note)
         core.set_current(context)
         self.work = run = FunctionRun(function, context, counter)
         return run.run()
@@ -187,6 +194,25 @@ class Rank:
         self.journal.write(failure)
         return 1
 
+    def _tell_of_thread(self, ended: threading.ExceptHookArgs) -> None:
+        """Print and journal what a thread of the user's ended with; its rank trains on."""
+        error = ended.exc_value
+        if error is None or isinstance(error, SystemExit):
+            return
+        explanation = _explain(self.names, error, None)
+        with suppress(Exception):  # the user's code may have closed or replaced the stream
+            sys.stderr.write(explanation.traceback)
+        place = f" ({explanation.where})" if explanation.where else ""
+        name = ended.thread.name if ended.thread is not None else "a thread"
+        rank = self.spec.place.rank
+        text = (
+            f"rank {rank}: the thread {name!r} ended with {explanation.error}{place}; the "
+            "training goes on without it, and the log has the traceback"
+        )
+        if self._num_notices < _MAX_NOTICES:
+            self._num_notices += 1
+            self.journal.write(Notice(at=time.time(), rank=rank, text=text))
+
     def _load_entrypoint(self) -> Any:
         capsule = self.spec.plan.capsule
         self.names = CodeNames(
@@ -202,7 +228,8 @@ class Rank:
     ) -> core.Context:
         plan, data_dir = self.spec.plan, Path(self.spec.data_dir)
         root = default_root(config.checkpoint_storage.folder, data_dir)
-        page = ControlPage(self.folder.control) if distributed.is_chief else None
+        own_page = ControlPage(self.folder.control)
+        page = own_page if distributed.is_chief else None
         ids = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
         return core.Context(
             distributed=distributed,
@@ -217,6 +244,7 @@ class Rank:
                 sink=self.journal,
             ),
             sink=self.journal,
+            note_batch=own_page.batch_writer(distributed.rank),
             info=core.TrialInfo(plan=plan, config=config, device=self.device, data_dir=data_dir),
         )
 

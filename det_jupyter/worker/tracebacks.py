@@ -130,7 +130,9 @@ class CodeNames:
     def _is_the_users(self, filename: str) -> bool:
         if filename in self._labels:
             return True
-        return filename.startswith(self._folders) and "site-packages" not in Path(filename).parts
+        if not filename.startswith(self._folders) or filename.startswith(_OURS):
+            return False
+        return "site-packages" not in Path(filename).parts
 
     def _with_labels(self, text: str) -> str:
         for filename, label in self._labels.items():

@@ -47,11 +47,17 @@ class StepCounter:
         first: Where it goes on from.
         journal: The chief's; None on the other ranks.
         on_first_step: Called when it comes further for the first time.
+        note_batch: Told how many batches have been begun, as far as that is known.
     """
 
     def __init__(
-        self, first: int, journal: RecordSink | None, on_first_step: Callable[[], None]
+        self,
+        first: int,
+        journal: RecordSink | None,
+        on_first_step: Callable[[], None],
+        note_batch: Callable[[int], object] = bool,
     ) -> None:
+        self._note_batch = note_batch
         self.first = first
         self.steps_completed = first
         self._journal = journal
@@ -61,6 +67,7 @@ class StepCounter:
     def note(self, steps_completed: int) -> None:
         """Note how far this rank is now."""
         self.steps_completed = steps_completed
+        self._note_batch(steps_completed + 1)
         if self._has_stepped or steps_completed <= self.first:
             return
         self._has_stepped = True

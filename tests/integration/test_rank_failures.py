@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.records import BatchMetrics, CheckpointSaved, RankFailure, RunEnded
+from det_jupyter.records import (
+    BatchMetrics,
+    CheckpointSaved,
+    Notice,
+    Progress,
+    RankFailure,
+    RunEnded,
+)
 from tests.integration.rank_support import Lab, running_zygote
 
 # `act(context)` runs where `place` says, on the rank that `on_rank` says (or on all).
@@ -241,6 +248,68 @@ def test_what_a_notebook_displays_is_printed_by_its_ranks(lab: Lab) -> None:
     gang = lab.start(FRAIL, frail("display([1], 'two')", "train_batch", on_ranks=(0,)), ranks=1)
     gang.ended()
     assert "[1]\n'two'\n" in gang.output()
+
+
+def test_a_thread_that_fails_is_told_while_the_training_goes_on(lab: Lab) -> None:
+    act = """
+import threading
+def work():
+    raise ValueError('no queue')
+thread = threading.Thread(target=work, name='feeder')
+thread.start()
+thread.join()
+"""
+    gang = lab.start(FRAIL, frail(act, "train_batch", batch_idx=3))
+    assert gang.ended().reason == "completed"
+    (notice,) = gang.of(Notice, rank=1)
+    assert notice.text.startswith("rank 1: the thread 'feeder' ended with ValueError: no queue")
+    assert "ValueError: no queue" in gang.folder.output(1).read_text()
+    assert not gang.failures()
+
+
+def test_the_last_batches_before_an_error_are_on_the_curve_of_a_single_rank(lab: Lab) -> None:
+    gang = lab.start(
+        FRAIL, frail("raise KeyError('lost')", "train_batch", on_ranks=(0,), batch_idx=9), ranks=1
+    )
+    gang.wait()
+    assert gang.steps_completed() == 9
+    steps = [
+        step
+        for record in gang.of(BatchMetrics)
+        for step in range(record.first, record.first + len(record.values["loss"]))
+    ]
+    assert steps == list(range(1, 10))
+    last = gang.of(Progress)[-1]
+    assert (last.steps_completed, last.fraction) == (9, 0.75)
+
+
+def test_of_several_ranks_the_error_tells_what_is_no_average(lab: Lab) -> None:
+    gang = lab.start(FRAIL, frail("raise KeyError('lost')", "train_batch", batch_idx=9))
+    gang.wait()
+    (failure,) = gang.of(RankFailure, rank=1)
+    told = re.search(r"^Of rank 1 alone, and not on the curves: (.*)$", failure.traceback, re.M)
+    assert told is not None
+    assert re.fullmatch(r"(batch \d: loss [\d.]+; ){4}batch 8: loss [\d.]+\.", told[1])
+    assert gang.of(Progress, rank=1)[-1].steps_completed == 9
+    assert not gang.of(BatchMetrics, rank=1)
+
+
+def test_a_loss_that_ends_the_trial_is_on_the_curve(lab: Lab) -> None:
+    source = FRAIL.replace('{"loss": loss}', '{"loss": loss / (batch_idx != 5)}')
+    assert source != FRAIL
+    gang = lab.start(source, frail("", "") | {"on_nan_loss": "stop"})
+    gang.wait()
+    values = [value for record in gang.of(BatchMetrics) for value in record.values["loss"]]
+    assert "Infinity" in values
+    assert "on_nan_loss is stop" in gang.failures()[0].error
+
+
+def test_the_page_tells_in_which_batch_a_rank_was_killed(lab: Lab) -> None:
+    gang = lab.start(
+        FRAIL, frail("import os; os.kill(os.getpid(), 9)", "train_batch", batch_idx=6)
+    )
+    gang.wait()
+    assert gang.page.batch_of(1) == 6
 
 
 def test_a_missing_folder_is_a_failure_that_can_be_read(lab: Lab) -> None:

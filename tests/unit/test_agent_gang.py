@@ -33,6 +33,7 @@ def test_ranks_that_exit_with_0_leave_the_others_running() -> None:
     assert gang.state is GangState.OVER
     report = gang.to_report(at=5.0)
     assert report.exit_codes == {0: 0, 1: 0}
+    assert report.first_ended == 1
     assert (report.first_failed, report.killed, report.lost) == (None, False, False)
 
 

@@ -68,3 +68,17 @@ def test_a_run_leaves_when_it_is_asked_to_or_nobody_could_answer(page: ControlPa
     page.raise_signal("preempt")
     assert not searcher(page, RecordList()).await_next()
     assert not searcher(None, RecordList()).await_next()
+
+
+def test_the_page_tells_which_batch_each_rank_has_begun(page: ControlPage, tmp_path: Path) -> None:
+    assert page.batch_of(1) is None
+    other = ControlPage(tmp_path / "control")
+    other.batch_writer(1)(8)  # the first eight: it is in the one of index 7
+    assert (page.batch_of(0), page.batch_of(1)) == (None, 7)
+    assert (page.is_raised("preempt"), page.target()) == (False, None)
+    other.close()
+
+
+def test_a_rank_that_the_page_has_no_word_for_is_nowhere(page: ControlPage) -> None:
+    page.batch_writer(5000)(8)
+    assert page.batch_of(5000) is None

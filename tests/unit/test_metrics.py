@@ -332,8 +332,10 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
 ) -> None:
     metrics = watched("warn", 1.0, 2.0, INF, NAN)
     metrics.flush(first_step=11)
+    metrics.look()
     metrics.add({"accuracy": 1.0, "loss": NAN}, 4, 1)
     metrics.flush(first_step=15)
+    metrics.look()
     told = capsys.readouterr().err
     assert told.startswith(
         "train_batch: rank 0, batch 12: loss is inf, the first that is not finite "
@@ -347,13 +349,16 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
 
 @pytest.mark.parametrize("name", ["loss", "d_loss", "Loss"])
 def test_on_request_such_a_loss_ends_the_trial(name: str) -> None:
+    metrics = watched("stop", 1.0, NAN, name=name)
+    assert metrics.flush()[name][0] == 1.0  # what is told of these batches comes first
     with pytest.raises(TrialMistake, match=f"rank 0, batch 1: {name} is nan, .*on_nan_loss is"):
-        watched("stop", 1.0, NAN, name=name).flush()
+        metrics.look()
 
 
 def test_other_metrics_may_be_anything(capsys: pytest.CaptureFixture[str]) -> None:
-    watched("stop", 1.0, 2.0).flush()
-    watched("stop", NAN, name="lossless").flush()
+    for metrics in (watched("stop", 1.0, 2.0), watched("stop", NAN, name="lossless")):
+        metrics.flush()
+        metrics.look()
     assert capsys.readouterr().err == ""
 
 
@@ -364,6 +369,7 @@ def test_what_a_stand_in_comes_to_ends_no_trial(average: bool) -> None:
         is_stand_in = rank.rank == 1
         metrics.add({"loss": NAN if is_stand_in else 1.0}, 0, 0 if is_stand_in else 2)
         metrics.flush(first_step=1)
+        metrics.look()
 
     assert run_ranks(2, train) == [None, None]
 
@@ -375,6 +381,7 @@ def test_a_rank_whose_loss_ends_the_trial_ends_it_everywhere(average: bool) -> N
         metrics.add({"loss": 1.0}, 0, 1)
         metrics.add({"loss": NAN if rank.rank == 1 else 1.0}, 1, 1)
         metrics.flush(first_step=1)
+        metrics.look()
 
     for outcome in run_ranks(3, train):
         assert isinstance(outcome, TrialMistake)
@@ -389,6 +396,7 @@ def test_one_rank_tells_of_another_ones_loss(
         metrics = TrainingMetrics(rank, average=average, watch=LossWatch("warn", rank))
         metrics.add({"loss": NAN if rank.rank == 1 else 1.0}, 0, 1)
         metrics.flush(first_step=1)
+        metrics.look()
 
     results(2, train)
     told = capsys.readouterr().err

@@ -7,9 +7,15 @@ from typing import Any, Literal
 import pytest
 
 from det_jupyter.master.state import Allocation, Trial
-from det_jupyter.master.verdict import Verdict, find_failure, judge
+from det_jupyter.master.verdict import (
+    Verdict,
+    find_failure,
+    in_the_same_way,
+    is_hopeless,
+    judge,
+)
 from det_jupyter.records import RankFailure, RunEnded
-from det_jupyter.wire import FailureView, GangExited, State
+from det_jupyter.wire import FailureView, GangExited, LastWords, State
 
 Reason = Literal["completed", "preempted", "stopped", "invalid_hp"]
 
@@ -141,6 +147,75 @@ def test_a_rank_that_died_without_a_word_is_told_by_its_exit_status(code: int, e
     view, is_final = find_failure(make_allocation(), exited(codes, first_failed=1))
     assert view == FailureView(rank=1, exit_code=code, error=error, at=9.0)
     assert not is_final
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (-11, "rank 0 was killed by SIGSEGV in batch 7: a cause"),
+        (
+            0,
+            "rank 0 ended with exit code 0 in batch 7, before the trial was over: its code, or a "
+            "library, called os._exit or became another program (exec): a cause",
+        ),
+        (3, "rank 0 ended with exit status 3 in batch 7; its output may tell why: a cause"),
+    ],
+)
+def test_the_first_rank_that_ended_is_told_with_what_it_printed(code: int, error: str) -> None:
+    echo = failure(1, at=5.0)
+    words = LastWords(error="a cause", where="Cell In[5], line 2, in f", traceback="The stack\n")
+    codes: dict[int, int | None] = {0: code, 1: 1}
+    told = exited(codes, first_ended=0, first_failed=1, batch=7, last_words=words)
+    view, is_final = find_failure(make_allocation(None, echo), told)
+    assert view == FailureView(
+        rank=0,
+        exit_code=code,
+        error=error,
+        where="Cell In[5], line 2, in f",
+        traceback="The stack\n",
+        at=9.0,
+    )
+    assert not is_final
+
+
+def crash(code: int, *, batch: int | None, where: str = "") -> FailureView:
+    words = LastWords(where=where)
+    codes: dict[int, int | None] = {0: code}
+    facts = exited(codes, first_ended=0, batch=batch, last_words=words)
+    return find_failure(make_allocation(), facts)[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "batches", "hopeless"),
+    [
+        (-11, [7], False),
+        (-11, [7, 7], True),
+        (-11, [7, 9], False),
+        (-11, [None, None], True),  # before the first batch, and no stranger does that
+        (-6, [7, 7], True),
+        (3, [7, 7], True),
+        (0, [7, 7], True),
+        (-9, [7, 7], False),  # somebody may have killed it twice
+        (-9, [7, 7, 7], True),
+        (-9, [7, 8, 8], False),
+        (-9, [None, None, None], False),
+        (-15, [7, 7, 7], True),
+    ],
+)
+def test_a_crash_that_repeats_at_the_same_batch_is_not_tried_again(
+    code: int, batches: list[int | None], hopeless: bool
+) -> None:
+    told: FailureView | None = None
+    for batch in batches:
+        told = in_the_same_way(crash(code, batch=batch), told, since_checkpoint=False)
+    assert told is not None
+    assert is_hopeless(told) is hopeless
+
+
+def test_a_crash_with_a_checkpoint_in_between_is_another_one() -> None:
+    first = crash(-11, batch=7)
+    assert in_the_same_way(crash(-11, batch=7), first, since_checkpoint=False).times == 2
+    assert in_the_same_way(crash(-11, batch=7), first, since_checkpoint=True).times == 1
 
 
 def test_a_killed_rank_comes_before_the_failures_of_the_ranks_that_lost_it() -> None:

@@ -53,6 +53,7 @@ from det_jupyter.wire import (
 
 MAX_CAPTURED = 100
 MAX_HPARAMS = 200
+MAX_NOTICES = 10  # of trials
 MAX_TRACEBACK = 20_000
 _NO_REASONS: Mapping[int, Reason] = {}
 _PURPOSE: dict[Verb, str] = {
@@ -115,8 +116,14 @@ def build_view_state(
         checkpoints=_checkpoints(experiment, checkpoints),
         captured=[_captured(name) for name in captured[:MAX_CAPTURED]],
         num_captured=len(captured),
-        notices=list(experiment.capsule.notices),
+        notices=[*experiment.capsule.notices, *_trial_notices(experiment)],
     )
+
+
+def _trial_notices(experiment: ExperimentView) -> list[str]:
+    told = [f"Trial {trial.id}: {text}" for trial in experiment.trials for text in trial.notices]
+    more = len(told) - MAX_NOTICES
+    return [*told[:MAX_NOTICES], *([f"… and {more} more of trials"] if more > 0 else [])]
 
 
 def _status_word(experiment: ExperimentView, status: Status) -> str:

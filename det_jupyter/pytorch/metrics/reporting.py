@@ -9,9 +9,12 @@ from det_jupyter.core import Context
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.metrics.custom_reducers import Reducers
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
+from det_jupyter.pytorch.metrics.series import Window
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
 from det_jupyter.pytorch.training.timings import Timings
-from det_jupyter.records import BatchMetrics
+from det_jupyter.records import BatchMetrics, Progress
+
+_BATCHES_NOTED = 5
 
 
 class Reporter:
@@ -64,6 +67,7 @@ class Reporter:
             self._core.sink.write(record)
             self._core.train.report_progress(steps / end, steps)
         self._flushed_at = steps
+        self._metrics.look()
 
     def report(self, steps: int, end: int, callbacks: Callbacks) -> dict[str, Any]:
         """Journal the averages over the batches since the last report, and return them.
@@ -82,6 +86,30 @@ class Reporter:
             callbacks.on_training_workload_end(averages, by_batch)
         return averages
 
+    def tell_last(self, end: int, error: BaseException) -> None:
+        """Tell of the batches since the last flush, as the training ends with an error.
+
+        Not collective: the peers may be gone. So values that would be averaged over the ranks are
+        not journaled, for this rank's own are something else: the error tells them.
+
+        Args:
+            end: Batches of the whole training.
+            error: Gets a note.
+        """
+        window, first = self._metrics.take_own(), self._flushed_at + 1
+        num_batches = window.values_NB.shape[1]
+        if num_batches == 0:
+            return
+        self._flushed_at += num_batches
+        if self._metrics.are_shared:
+            error.add_note(_own_values(window, first, self._core.distributed.rank))
+        elif self._core.distributed.is_chief:
+            values = dict(zip(window.names, window.values_NB.tolist(), strict=True))
+            self._core.sink.write(BatchMetrics(at=time.time(), first=first, values=values))
+        steps = self._flushed_at
+        progress = Progress(at=time.time(), steps_completed=steps, fraction=min(1.0, steps / end))
+        self._core.sink.write(progress)
+
     def state(self) -> dict[str, Any]:
         """Return the batches flushed since the last report, for a checkpoint; flush before it."""
         return self._metrics.state()
@@ -99,3 +127,14 @@ class Reporter:
         )
         self._reducers.reset(for_training=True)
         return {**means, **custom}
+
+
+def _own_values(window: Window, first: int, rank: int) -> str:
+    """Return a line with the last values of a window that begins at step `first`."""
+    rows = list(enumerate(window.values_NB.T.tolist(), start=first - 1))[-_BATCHES_NOTED:]
+    told = [
+        f"batch {index}: "
+        + ", ".join(f"{name} {value:.6g}" for name, value in zip(window.names, row, strict=True))
+        for index, row in rows
+    ]
+    return f"Of rank {rank} alone, and not on the curves: {'; '.join(told)}."

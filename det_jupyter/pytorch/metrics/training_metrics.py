@@ -10,6 +10,8 @@ stand-in (see data/) has 0 records, and whatever it computes, NaN too, counts fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -52,6 +54,7 @@ class TrainingMetrics:
         self._exchanges = self._average or stops
         self._series = MetricSeries("train_batch", distributed.rank)
         self._names_agreed = False
+        self._look: Callable[[], None] | None = None
         self._flushed: list[Window] = []  # since the last report
         self.add = self._series.add
         self._take, self._by_rank = self._series.take, self._exchange
@@ -72,12 +75,33 @@ class TrainingMetrics:
         # The sum of all is finite only if each of them is, and adding is quicker than looking.
         if self._watch is not None and not isfinite(values_RNB.sum().item()):
             ranks = range(len(values_RNB)) if self._exchanges else [self._distributed.rank]
-            self._watch.look(window.names, values_RNB, records_RB, ranks, first_step)
+            self._look = partial(
+                self._watch.look, window.names, values_RNB, records_RB, ranks, first_step
+            )
         if self._average:
             means_NB = _mean_of_ranks(values_RNB, records_RB)
             window = Window(window.names, means_NB, records_RB.sum(dim=0))
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
+
+    def look(self) -> None:
+        """Look at what was flushed last, once it is told: a loss may end the training.
+
+        Raises:
+            TrialMistake: It does.
+        """
+        look, self._look = self._look, None
+        if look is not None:
+            look()
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether a batch's values are averages over several ranks."""
+        return self._average
+
+    def take_own(self) -> Window:
+        """Return this rank's values of the batches since the last flush. Not collective."""
+        return self._series.take()
 
     def report(self) -> tuple[dict[str, float], torch.Tensor]:
         """Return the averages over all batches flushed since the last report, and all values.

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -92,6 +92,7 @@ class Loop:
         self.metrics: dict[str, Any] = {}
         self._core = core
         self._distributed = core.distributed
+        self._note_batch = core.note_batch
         self._rules = rules
         self._start = start
         self._interruption = interruption
@@ -143,7 +144,8 @@ class Loop:
                 warn_of_lonely_records(self.context, batches)
                 seed_rank(start.seed, self._distributed.rank)
                 # It may have come to its end, or stopped itself, after its checkpoint.
-                reason = self._begin_training() or self._at_target() or self._train(batches)
+                with self._telling_last_batches():
+                    reason = self._begin_training() or self._at_target() or self._train(batches)
             self._savepoints.finish()
         if reason == "preempted":
             self._core.preempt.acknowledge_preemption_signal()
@@ -219,6 +221,7 @@ class Loop:
 
     def _train_batch(self, host_batch: Any, share: Share, to_device: Callable[[Any], Any]) -> None:
         context, callbacks, index = self.context, self._callbacks, self.steps_completed
+        self._note_batch(index + 1)
         context.begin_batch(index, share)
         if index == self._epoch_start:
             callbacks.on_training_epoch_start(self._epoch)
@@ -382,6 +385,18 @@ class Loop:
             self._schedule.aim_at(searcher.target)
         self.position.end = self._schedule.end
         return None
+
+    @contextmanager
+    def _telling_last_batches(self) -> Iterator[None]:
+        """When the training fails, tell of the batches that nobody has heard of yet."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            try:
+                self._reporter.tell_last(self._schedule.end, error)
+            except Exception as unreadable:  # a device that has failed, say
+                error.add_note(f"The metrics of the last batches cannot be read: {unreadable}")
+            raise
 
     def _flush(self) -> None:
         self._reporter.flush(self.steps_completed, self._schedule.end)

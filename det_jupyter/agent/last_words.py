@@ -1,0 +1,114 @@
+"""What a rank that died without a record had printed: the stack of its crash, or its last lines.
+
+Python's faulthandler writes the stacks of all threads, the innermost frame first, after what C++
+has said of an exception that nothing caught:
+
+    terminate called after throwing an instance of 'gloo::EnforceNotMet'
+      what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1000 vs 4
+    Fatal Python error: Aborted
+
+    Thread 0x00007f99ed7d5b80 (most recent call first):
+      File "<cell 5>", line 12 in train_batch
+
+The user reads it as any other traceback: their cells by name, the innermost frame last, and
+without our own frames.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from det_jupyter.wire import LastWords
+
+_TAIL_BYTES = 64 * 1024
+_LINES = 20  # of output, where there is no stack
+_LINES_BEFORE = 5  # a fatal error, which may tell of its cause
+_FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.MULTILINE)
+_FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
+_WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
+_SIZES_DIFFER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+_OURS = str(Path(__file__).parents[1]) + os.sep
+_COLLECTIVES_DIFFER = (
+    "the ranks were in different collectives, or in one with tensors of different sizes"
+)
+
+
+class _Frame(NamedTuple):
+    file: str
+    line: str
+    name: str
+
+
+def last_words(output: Path, labels: Mapping[str, str], cwd: str) -> LastWords | None:
+    """Return what a rank's output says of its end; None if it says nothing.
+
+    Args:
+        output: The rank's stdout and stderr.
+        labels: Names of the captured code's files.
+        cwd: Where the user's own modules lie.
+    """
+    try:
+        with output.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    return parse_last_words(text, labels, cwd)
+
+
+def parse_last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWords | None:
+    """Return what the end of an output says; see `last_words`."""
+    fatal = next(reversed(list(_FATAL.finditer(text))), None)
+    if fatal is None:
+        lines = text.split("\n")[-_LINES - 1 :]
+        tail = "\n".join(line[:1000] for line in lines).strip("\n")
+        return LastWords(traceback=f"It printed at last:\n{tail}\n") if tail else None
+    before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
+    stack = _users_stack(text[fatal.end() :], labels, cwd)
+    theirs = [frame for frame in stack if _is_the_users(frame, labels, cwd)]
+    told = [before, fatal[0], "Stack of the crash (most recent call last):"]
+    told += [f"  {_place(frame, labels)}" for frame in stack]
+    return LastWords(
+        error=_cause(before),
+        where=_place(theirs[-1], labels, short=True) if theirs else "",
+        traceback="\n".join(filter(None, told)) + "\n",
+    )
+
+
+def _users_stack(text: str, labels: Mapping[str, str], cwd: str) -> list[_Frame]:
+    """Return the stack of the thread that ran the user's code, innermost last, without ours."""
+    stacks = []
+    for thread in _THREAD.findall(text):
+        frames = [_Frame(m["file"], m["line"], m["name"]) for m in _FRAME.finditer(thread)]
+        end = next((i for i, f in enumerate(frames) if f.file == "<frozen runpy>"), None)
+        stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(_OURS)])
+    # The last one is the thread that crashed, or the main one if that was no thread of Python's.
+    theirs = [s for s in stacks if any(_is_the_users(frame, labels, cwd) for frame in s)]
+    return [*[[]], *stacks, *theirs][-1]
+
+
+def _is_the_users(frame: _Frame, labels: Mapping[str, str], cwd: str) -> bool:
+    if frame.file in labels:
+        return True
+    is_theirs = frame.file.startswith(cwd.rstrip(os.sep) + os.sep)
+    return is_theirs and "site-packages" not in frame.file and not frame.file.startswith(_OURS)
+
+
+def _place(frame: _Frame, labels: Mapping[str, str], *, short: bool = False) -> str:
+    file = Path(frame.file).name if short else f'File "{frame.file}"'
+    return f"{labels.get(frame.file, file)}, line {frame.line}, in {frame.name}"
+
+
+def _cause(before: str) -> str:
+    said = _WHAT.search(before)
+    if said is None:
+        return ""
+    sizes = _SIZES_DIFFER.search(said[1])
+    if sizes is not None:
+        return f"{_COLLECTIVES_DIFFER} (gloo got {sizes[1]} bytes, expected {sizes[2]})"
+    return said[1][:300]

@@ -1,0 +1,80 @@
+"""Ranks that die without a word: what their user is told, and how often it is tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import RankFailed
+from tests.trials import TRIAL_SOURCE, small_config, submit
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 12
+TRAINING = "        time.sleep(self.pause_s)\n"
+
+
+def crashing(act: str) -> str:
+    """Return a trial that does this in batch 7."""
+    source = TRIAL_SOURCE.replace(TRAINING, f"        if batch_idx == 7:\n            {act}\n")
+    assert source != TRIAL_SOURCE
+    return source
+
+
+def crash(client: Client, act: str) -> tuple[Experiment, RankFailed]:
+    length = {"name": "single", "metric": "error", "max_length": {"batches": STEPS}}
+    config = small_config(searcher=length, min_validation_period={"batches": STEPS})
+    experiment = submit(client, config, crashing(act))
+    with pytest.raises(RankFailed) as caught:
+        experiment.wait(60)
+    return experiment, caught.value
+
+
+def rank_is(rank: int) -> str:
+    return f"if self.context.distributed.rank == {rank}: "
+
+
+def test_a_crash_shows_its_stack_and_is_tried_twice(client: Client) -> None:
+    experiment, error = crash(client, rank_is(1) + "import ctypes; ctypes.string_at(0)")
+    trial = experiment.view.trials[0]
+    assert "rank 1 was killed by SIGSEGV in batch 7 (twice, in the same way)" in str(error)
+    assert "Fatal Python error: Segmentation fault" in str(error)
+    assert "in train_batch" in error.remote_traceback
+    assert "det_jupyter/pytorch" not in error.remote_traceback
+    assert trial.restarts == 1
+
+
+@pytest.mark.parametrize("act", ["os._exit(0)", "os.execv('/bin/true', ['true'])"])
+def test_a_rank_that_leaves_without_a_word_is_the_one_that_is_blamed(
+    client: Client, act: str
+) -> None:
+    experiment, error = crash(client, rank_is(0) + f"import os; {act}")
+    assert "rank 0 ended with exit code 0 in batch 7, before the trial was over" in str(error)
+    assert error.rank == 0
+    assert experiment.view.trials[0].restarts == 1
+
+
+def test_ranks_in_different_collectives_are_told_so(client: Client) -> None:
+    size = "self.context.distributed.rank or 1000"
+    act = f"torch.distributed.all_reduce(torch.zeros({size}))"
+    _, error = crash(client, act)
+    told = "was killed by SIGABRT in batch 7: the ranks were in different collectives"
+    assert told in str(error)
+    assert "in all_reduce" in error.remote_traceback
+
+
+def test_a_rank_that_is_killed_at_the_same_batch_again_and_again_is_given_up(
+    client: Client,
+) -> None:
+    experiment, error = crash(client, rank_is(1) + "import os; os.kill(os.getpid(), 9)")
+    assert "in batch 7 (3 times, in the same way)" in str(error)
+    assert experiment.view.trials[0].restarts == 2
+
+
+def test_a_thread_that_fails_is_a_notice_of_the_trial(client: Client) -> None:
+    act = rank_is(0) + "import threading; t = threading.Thread(target=lambda: 1 / 0); t.start()"
+    length = {"name": "single", "metric": "error", "max_length": {"batches": STEPS}}
+    experiment = submit(client, small_config(searcher=length), crashing(act))
+    experiment.wait(60)
+    (notice,) = experiment.view.trials[0].notices
+    assert "ended with ZeroDivisionError: division by zero" in notice
