@@ -28,7 +28,7 @@ def find_master() -> MasterInfo | None:
         ProtocolMismatch: One runs, of a version that we cannot talk to.
     """
     try:
-        text = paths.master_file().read_text(encoding="utf-8")
+        text = paths.read_private(paths.master_file())
     except FileNotFoundError:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Where our files live. The folders are the user's alone (0700); what holds a secret is 0600.
+"""Where our files live. The folders are the user's alone (0700), files that we make there 0600.
 
     runtime_dir()   master.json                                      gone after a reboot
     data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from det_jupyter.errors import DetError
+from det_jupyter.ownership import make_private, open_own
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
 _LOCK_POLL_S = 0.02
@@ -22,7 +23,7 @@ _LOCK_POLL_S = 0.02
 
 def _private(folder: Path) -> Path:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder, f"set {HOME_VARIABLE} to a folder of your own")
     except OSError as error:
         raise DetError(
             f"cannot use the folder {folder} ({error.strerror}); "
@@ -99,7 +100,7 @@ def take_lock(
     """
     import fcntl  # Windows has none, and the training library alone runs there
 
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -113,14 +114,26 @@ def take_lock(
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file that is the user's alone if it is new; for `open(..., opener=...)`."""
-    return os.open(path, flags, 0o600)
+    """Open a file of the user's, his alone if it is new; for `open(..., opener=...)`."""
+    return open_own(path, flags)
+
+
+def read_private(path: Path) -> str:
+    """Return the text of a file of the user's.
+
+    Raises:
+        DetError: It is a link, or another user's.
+        OSError: It cannot be read; it is not there, say.
+    """
+    with open(path, encoding="utf-8", errors="replace", opener=private_opener) as file:
+        return file.read()
 
 
 def write_private(path: Path, text: str) -> None:
     """Write a 0600 file so that a reader sees the old text or the new one, never a part."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    scratch.unlink(missing_ok=True)  # of a process of this number that was killed
+    descriptor = open_own(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(scratch, path)

@@ -106,7 +106,7 @@ async def open_link(*, agent_id: str, session: str) -> AsyncIterator[Link]:
 
 def _read_master_file() -> MasterInfo:
     try:
-        return MasterInfo.model_validate_json(paths.master_file().read_bytes())
+        return MasterInfo.model_validate_json(paths.read_private(paths.master_file()))
     except FileNotFoundError:
         raise MasterUnreachable(f"there is no {paths.master_file()}") from None
     except ValidationError:

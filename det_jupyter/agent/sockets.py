@@ -32,7 +32,7 @@ def socket_folder() -> Iterator[Path]:
 
 def _remove_noted(note: Path) -> None:
     try:
-        folder = Path(note.read_text(encoding="utf-8"))
+        folder = Path(paths.read_private(note))
     except FileNotFoundError:
         return
     if folder.name.startswith(_PREFIX):

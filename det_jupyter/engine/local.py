@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from det_jupyter import paths
+from det_jupyter.ownership import open_own
 
 
 def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
@@ -23,9 +24,8 @@ def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         agents: Simulated agents that the process is to offer, each as NAME=cpu:N; none: the
             environment variable DET_JUPYTER_AGENTS says so, or it offers what this computer has.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     options = [word for agent in agents for word in ("--agent", agent)]
-    log = os.open(paths.agent_log(), flags, 0o600)
+    log = open_own(paths.agent_log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         return subprocess.Popen(
             [sys.executable, "-m", "det_jupyter.agent", *options],
@@ -47,7 +47,7 @@ def is_agent_running() -> bool:
 def is_locked(path: Path) -> bool:
     """Return whether a process holds this lock file."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = open_own(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:

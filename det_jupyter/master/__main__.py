@@ -12,6 +12,7 @@ import sys
 
 from det_jupyter import paths
 from det_jupyter.engine.local import is_agent_running, start_agent
+from det_jupyter.errors import DetError
 
 _TURN_S = 20.0  # how long a master may take to come up or to leave
 
@@ -20,7 +21,10 @@ def main() -> int:
     """Run one command; return the exit status."""
     options = _parser().parse_args()
     if options.verb == "serve":
-        return _serve(options)
+        try:
+            return _serve(options)
+        except DetError as error:  # of our folders and files: the starter shows what we print
+            sys.exit(str(error))
     from det_jupyter.master.cli import run
 
     return run(options)

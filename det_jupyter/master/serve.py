@@ -246,9 +246,9 @@ def _forget(info: MasterInfo) -> None:
     """Take our file away, unless it is a successor's."""
     path = paths.master_file()
     try:
-        if MasterInfo.model_validate_json(path.read_bytes()).token == info.token:
+        if MasterInfo.model_validate_json(paths.read_private(path)).token == info.token:
             path.unlink()
-    except (FileNotFoundError, ValidationError):
+    except (FileNotFoundError, ValidationError, DetError):
         return
 
 

@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 from det_jupyter.errors import DetError
 from det_jupyter.master.schema import ADDED, SCHEMA, SCHEMA_VERSION
+from det_jupyter.ownership import open_own
 from det_jupyter.wire import FeedItem, LogLine, TemplateView, TimingsView
 
 _KEPT_SNAPSHOTS = 2
@@ -51,7 +52,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(open_own(path, os.O_RDWR | os.O_CREAT))
         self._db = sqlite3.connect(path, isolation_level=None)  # we say BEGIN ourselves
         try:
             self._prepare()

@@ -1,0 +1,144 @@
+"""Whose a folder or a file is: looked at before we use it, made private where it is our own.
+
+What another user can replace is his: a folder that he made for us to find, a link that he put in
+our way, or a name in a folder in which he can rename things. None of that is used.
+
+    above        no folder in which every user may replace what others put there (0777, not 1777);
+                 no link of another user; the folder right above is ours or root's
+    the folder   is ours; what others may do there is taken from them (0700), and if they could
+                 write there, nothing in it is theirs
+    a file       is ours, and no link
+
+Windows has other rules: nothing is looked at there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from det_jupyter.errors import DetError
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_IS_POSIX = os.name == "posix"
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_seen: dict[Path, tuple[int, ...]] = {}  # folders that were found right, to know them again by
+
+
+def make_private(folder: Path, remedy: str) -> None:
+    """Make the folder if it is not there, and see to it that it is the user's alone.
+
+    Args:
+        folder: Its absolute path.
+        remedy: What the user can do if it is not; the end of the message.
+
+    Raises:
+        DetError: It is not, or could be replaced by another user.
+        OSError: It cannot be made.
+    """
+    if folder in _seen and _seen[folder] == _marks(folder):
+        return
+    for path in [*reversed(folder.parents), folder]:
+        if not os.path.lexists(path):
+            _check(path, remedy, _find_problem_above)
+            path.mkdir(mode=0o700, exist_ok=True)
+    _check(folder, remedy, _find_problem_above, _find_problem_of)
+    _seen[folder] = _marks(folder)
+
+
+def _check(folder: Path, remedy: str, *looks: Callable[[Path], str]) -> None:
+    for look in looks if _IS_POSIX else ():
+        if problem := look(folder):
+            raise DetError(f"{problem}; {remedy}")
+
+
+def _marks(folder: Path) -> tuple[int, ...]:
+    try:
+        info = os.stat(folder)
+    except OSError:
+        return ()
+    return info.st_dev, info.st_ino, info.st_mode, info.st_uid
+
+
+def _find_problem_above(folder: Path) -> str:
+    for path in [*folder.parents, folder]:
+        if not os.path.lexists(path):
+            continue  # it is only just being made
+        info = path.lstat()
+        if stat.S_ISLNK(info.st_mode) and not _is_trusted(info):
+            return f"{path} is a link of {_user(info.st_uid)}, who could lead us anywhere"
+    real = folder.resolve()
+    if not _is_trusted(info := real.parent.stat()):
+        return (
+            f"{real.parent} belongs to {_user(info.st_uid)}, who could replace what we put there"
+        )
+    for path in real.parents:
+        mode = path.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return (
+                f"every user of this computer can replace what is in {path} "
+                f"(it is not used until that is changed: chmod o-w {path})"
+            )
+    return ""
+
+
+def _find_problem_of(folder: Path) -> str:
+    info = folder.stat()
+    if not stat.S_ISDIR(info.st_mode):
+        return f"{folder} is no folder"
+    if info.st_uid != os.geteuid():
+        return f"{folder} belongs to {_user(info.st_uid)}, not to {_user(os.geteuid())}"
+    if not info.st_mode & _OTHERS:
+        return ""
+    os.chmod(folder, 0o700)
+    if folder.stat().st_mode & _OTHERS:
+        return f"{folder} cannot be made private: its file system keeps no permissions"
+    return _find_stranger(folder) if info.st_mode & _OTHERS_WRITE else ""
+
+
+def _find_stranger(folder: Path) -> str:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            owner = entry.stat(follow_symlinks=False).st_uid
+            if owner != os.geteuid():
+                return (
+                    f"{folder} could be written by other users, and {entry.name} in it is of "
+                    f"{_user(owner)} (remove it: rm -r {entry.path})"
+                )
+    return ""
+
+
+def open_own(path: str | os.PathLike[str], flags: int) -> int:
+    """Return a descriptor of a file of ours, made 0600 if it is new and the flags say so.
+
+    Raises:
+        DetError: It is a link, or not ours.
+        OSError: It cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | _NO_LINKS, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise DetError(f"{path} is a link; files of det_jupyter are none, remove it") from None
+    if _IS_POSIX and (owner := os.fstat(descriptor).st_uid) != os.geteuid():
+        os.close(descriptor)
+        raise DetError(f"{path} belongs to {_user(owner)}, not to {_user(os.geteuid())}")
+    return descriptor
+
+
+def _is_trusted(info: os.stat_result) -> bool:
+    return info.st_uid in (0, os.geteuid())
+
+
+def _user(uid: int) -> str:
+    import pwd  # Windows has none
+
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
