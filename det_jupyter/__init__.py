@@ -18,6 +18,7 @@ _HOMES = {
     "InvalidHP": "det_jupyter.errors",
     "experiment": "det_jupyter.notebook.handles",
     "experiments": "det_jupyter.notebook.handles",
+    "get_cluster_info": "det_jupyter.core",
     "jobs": "det_jupyter.notebook.cluster",
     "preview": "det_jupyter.notebook.preview",
     "queue": "det_jupyter.notebook.cluster",
@@ -26,12 +27,14 @@ _HOMES = {
     "load_ipython_extension": "det_jupyter.notebook.extension",
     "unload_ipython_extension": "det_jupyter.notebook.extension",
 }
+_LIBRARIES = ("core", "pytorch")  # so that `import det_jupyter as det` is enough for `det.core`
 
 __all__ = [
     "InvalidHP",
     "__version__",
     "experiment",
     "experiments",
+    "get_cluster_info",
     "jobs",
     "preview",
     "queue",
@@ -41,10 +44,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LIBRARIES:
+        return importlib.import_module(f"det_jupyter.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_LIBRARIES})

@@ -33,10 +33,11 @@ class RankStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstStep:
-    """The first optimizer step of this run is done."""
+    """The first optimizer step of this run is done: `fraction` in 0..1 of the trial's length."""
 
     at: float
     steps_completed: int
+    fraction: float | None = None  # not known of a function
     kind: Literal["first_step"] = "first_step"
 
 

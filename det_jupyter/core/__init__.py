@@ -1,7 +1,7 @@
 """The Core API: metrics, checkpoints, preemption and collectives for any training code."""
 
 from det_jupyter.core.checkpoint import CheckpointContext, read_metadata
-from det_jupyter.core.context import Context, current, init, set_current
+from det_jupyter.core.context import Context, current, get_cluster_info, init, set_current
 from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.preempt import PreemptContext
@@ -21,6 +21,7 @@ __all__ = [
     "TrainContext",
     "TrialInfo",
     "current",
+    "get_cluster_info",
     "init",
     "local_chief_first",
     "read_metadata",

@@ -17,6 +17,7 @@ import torch
 
 from det_jupyter._version import __version__
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.preparing import local_chief_first
 from det_jupyter.core.train import RecordSink
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
@@ -154,6 +155,19 @@ class CheckpointContext:
             CheckpointError: There is none of this name.
         """
         yield self._storage.find(uuid)
+
+    def download(self, uuid: str, folder: Path | str) -> None:
+        """Copy a checkpoint into the folder, which is made if need be.
+
+        Collective among the ranks of a computer: the first of them copies for all.
+
+        Raises:
+            CheckpointError: There is none of this name.
+        """
+        path = self._storage.find(uuid)
+        with local_chief_first(self._distributed):
+            if self._distributed.local_rank == 0:
+                shutil.copytree(path, folder, dirs_exist_ok=True)
 
     def get_metadata(self, uuid: str) -> dict[str, Any]:
         """Return the metadata that the checkpoint was stored with."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from det_jupyter.config import Length
 from det_jupyter.core.checkpoint import CheckpointContext
@@ -88,13 +88,15 @@ def init(
     In the latter nobody schedules the work, or asks it to leave. Use it as a `with` block.
 
     Args:
-        distributed: The ranks, if a launcher started several; by default there is one.
+        distributed: The ranks, if a launcher started several; by default there is one. A rank
+            may give it as well, and goes on with its gang's own groups.
         checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
         sink: Gets the records; by default they are kept in `context.sink.records`.
         length: How far `context.searcher` asks to train.
 
     Raises:
-        ConfigError: Arguments were given in a rank, where the experiment's configuration decides.
+        ConfigError: Arguments were given in a rank, where the experiment's configuration decides;
+            only `distributed` may be, if it describes the same place.
     """
     given = {
         "distributed": distributed,
@@ -104,7 +106,7 @@ def init(
     }
     rank_context = current()
     if rank_context is not None and rank_context.info is not None:
-        _refuse_arguments([name for name, value in given.items() if value is not None])
+        _check_arguments(given, rank_context.distributed)
         return rank_context
     distributed = distributed or DistributedContext()
     sink = sink or RecordList()
@@ -123,11 +125,27 @@ def init(
     )
 
 
-def _refuse_arguments(names: list[str]) -> None:
+def get_cluster_info() -> TrialInfo | None:
+    """Return what this process knows of its trial; None if it is no rank of an experiment."""
+    context = current()
+    return context.info if context is not None else None
+
+
+def _check_arguments(given: dict[str, Any], own: DistributedContext) -> None:
+    """Refuse what decides otherwise than the gang. Its own groups are used in any case."""
+    distributed = given.pop("distributed")
+    if distributed is not None and (distributed.rank, distributed.size) != (own.rank, own.size):
+        raise ConfigError(
+            [
+                f"core.init: got distributed of rank {distributed.rank} of {distributed.size}, "
+                f"but this is rank {own.rank} of {own.size} of an experiment; leave it out"
+            ]
+        )
+    names = [name for name, value in given.items() if value is not None]
     if names:
         raise ConfigError(
             [
                 f"core.init: got {', '.join(names)}, but this is a rank of an experiment, whose "
-                "configuration and gang decide that; call core.init() without arguments there"
+                "configuration decides that; call core.init() without arguments there"
             ]
         )

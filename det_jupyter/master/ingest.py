@@ -204,7 +204,10 @@ class _Intake:
                     self._handle(_validation(source, record))
             case Progress():
                 self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
-            case FirstStep() | CheckpointSaved() | TargetReached() | RunEnded():
+            case FirstStep():
+                self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
+                self._handle(_arrival(source, record))
+            case CheckpointSaved() | TargetReached() | RunEnded():
                 self._work.note_progress(source.trial_id, record.steps_completed)
                 self._handle(_arrival(source, record))
             case RankStarted() | RankFailure() | Notice():

@@ -34,8 +34,10 @@ class PyTorchTrial:
     """
 
     def __init__(self, context: PyTorchTrialContext) -> None:
-        """Build and wrap models, optimizers and schedulers."""
-        raise NotImplementedError
+        """Build and wrap models, optimizers and schedulers.
+
+        Define it; `super().__init__(context)` may be called there, and does nothing.
+        """
 
     def train_batch(
         self, batch: Any, epoch_idx: int, batch_idx: int

@@ -19,6 +19,7 @@ from tests.integration.test_rank_kernel import client_of, execute
 
 FUNCTIONS = """
 import time
+import det_jupyter as det
 from det_jupyter import core
 from det_jupyter.errors import InvalidHP
 
@@ -26,23 +27,31 @@ factor = 2
 
 
 def work():
-    with core.init() as context:
+    distributed = det.core.DistributedContext.from_torch_distributed()
+    with det.core.init(distributed=distributed) as context:
         assert core.init() is context
-        ranks = context.distributed.allgather(context.distributed.rank)
-        first = context.info.latest_checkpoint
-        step = first.steps_completed if first else 0
+        info = det.get_cluster_info()
+        ranks = context.distributed.allgather(distributed.rank)
+        step = 0
+        if info.latest_checkpoint is not None:
+            assert isinstance(info.latest_checkpoint, str)
+            with context.checkpoint.restore_path(info.latest_checkpoint) as path:
+                step, trial_id = map(int, (path / "state").read_text().split(","))
+            assert trial_id == info.trial.trial_id
+            metadata = context.checkpoint.get_metadata(info.latest_checkpoint)
+            assert metadata["steps_completed"] == step
         while step < 50:
             step += 1
-            time.sleep(context.info.hparams["pause_s"])
-            if context.distributed.is_chief:
+            time.sleep(info.trial.hparams["pause_s"])
+            if distributed.rank == 0:
                 context.train.report_progress(step / 50, step)
             if context.preempt.should_preempt():
-                if context.distributed.is_chief:
-                    with context.checkpoint.store_path({"steps_completed": step}):
-                        pass
+                if distributed.rank == 0:
+                    with context.checkpoint.store_path({"steps_completed": step}) as (path, uuid):
+                        (path / "state").write_text(f"{step},{info.trial.trial_id}")
                 return
-        if context.distributed.is_chief:
-            metrics = {"ranks": ranks, "value": factor * context.info.trial_seed}
+        if distributed.rank == 0:
+            metrics = {"ranks": ranks, "value": factor * info.trial.trial_seed}
             context.train.report_metrics("results", step, metrics)
 
 
@@ -72,6 +81,10 @@ def invalid():
 
 def given_arguments():
     core.init(checkpoint_storage="/tmp", length=None)
+
+
+def given_another_place():
+    core.init(distributed=core.DistributedContext(rank=1, size=1))
 
 
 def endless():
@@ -158,6 +171,10 @@ def test_a_rank_takes_no_arguments_for_its_context(lab: Lab) -> None:
     gang = start(lab, "given_arguments", ranks=1)
     gang.wait()
     assert "core.init: got checkpoint_storage, but this is a rank" in gang.failures()[0].error
+    gang = start(lab, "given_another_place", ranks=1)
+    gang.wait()
+    expected = "got distributed of rank 1 of 1, but this is rank 0 of 1 of an experiment"
+    assert expected in gang.failures()[0].error
 
 
 def test_the_kernel_of_a_rank_shows_the_functions_variables(lab: Lab) -> None:

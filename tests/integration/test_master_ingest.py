@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,13 @@ def test_an_agent_of_another_version_is_refused(bench: Bench) -> None:
     registration = make_registration("x").model_copy(update={"protocol": 99})
     with pytest.raises(ProtocolMismatch, match="99"):
         bench.service.register(AGENT, registration)
+
+
+def test_progress_is_reckoned_from_the_first_step_on(bench: Bench) -> None:
+    first = replace(first_step(), fraction=0.01)
+    bench.report(make_chunk([started(), first, batches(1, [0.5, 0.4, 0.3])]))
+    trial = bench.service.trial(1)
+    assert (trial.steps_completed, trial.progress) == (3, 0.03)
 
 
 def test_a_new_start_has_everything(bench: Bench) -> None:

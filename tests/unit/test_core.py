@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from det_jupyter import core
+from det_jupyter.errors import CheckpointError
 from det_jupyter.records import BatchMetrics, MetricsReported, Progress, Record
 
 
@@ -98,6 +99,23 @@ def test_alone_every_collective_is_the_value_itself() -> None:
 def test_many_ranks_need_a_group() -> None:
     with pytest.raises(ValueError, match="2 ranks need a process group"):
         core.DistributedContext(rank=0, size=2)
+
+
+def test_a_checkpoint_can_be_copied_elsewhere(context: core.Context, tmp_path: Path) -> None:
+    with context.checkpoint.store_path({"steps_completed": 3}) as (path, uuid):
+        (path / "state").write_text("3")
+    context.checkpoint.download(uuid, tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder" / "state").read_text() == "3"
+    with pytest.raises(CheckpointError, match="unheard"):
+        context.checkpoint.download("unheard-of", tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_the_package_alone_is_enough_for_a_script() -> None:
+    import det_jupyter as det
+
+    assert det.core is core
+    assert det.get_cluster_info() is None
 
 
 def test_nobody_asks_a_script_to_leave(context: core.Context) -> None:

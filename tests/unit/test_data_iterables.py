@@ -144,5 +144,5 @@ def test_a_stream_is_told_which_pass_it_is() -> None:
 def test_a_stream_as_a_torch_loader() -> None:
     loader = DataLoader(SizedCounting(5), 2).get_data_loader()
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]
-    assert len(loader) == 3
+    assert (len(loader), type(loader.dataset)) == (3, SizedCounting)
     assert [b.tolist() for b in DataLoader(Counting(3), 2)] == [[0, 1], [2]]

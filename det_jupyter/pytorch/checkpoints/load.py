@@ -85,6 +85,7 @@ def load_trial_from_checkpoint_path(
     trial_kwargs: Mapping[str, Any] | None = None,
     torch_load_kwargs: Mapping[str, Any] | None = None,
     *,
+    map_location: Any = None,
     data_dir: Path | None = None,
     device: str | torch.device | None = None,
 ) -> PyTorchTrial:
@@ -100,6 +101,8 @@ def load_trial_from_checkpoint_path(
         trial_kwargs: Given to the class's constructor beside the context.
         torch_load_kwargs: Given to `torch.load`, instead of `map_location="cpu"` and
             `weights_only=True`.
+        map_location: The first of these. It says where the file is read to, and does not move the
+            models: that is `device`.
         data_dir: Where local modules that were captured are unpacked; by default in a folder that
             goes with this process.
         device: Where the models go; by default they stay where the trial builds them.
@@ -110,7 +113,10 @@ def load_trial_from_checkpoint_path(
     """
     path = Path(path)
     origin = Origin.read(path)
-    state = read_state(path, **(torch_load_kwargs or {}))
+    options = dict(torch_load_kwargs or {})
+    if map_location is not None:
+        options["map_location"] = map_location
+    state = read_state(path, **options)
     if trial_class is None:
         trial_class = _class_of(origin, path, data_dir)
     context = CheckpointLoadContext(

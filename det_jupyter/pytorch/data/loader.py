@@ -135,11 +135,11 @@ class DataLoader:
         if self.is_iterable:
             division = Division([self.batch_size] * num_replicas, rank)
             reader = self.reader(division, seed=seed, skip=skip, repeat=repeat, deliver=_batch)
-            return self.torch_loader(reader, seed, batch_size=None)
+            return LoaderView(self, self.torch_loader(reader, seed, batch_size=None))
         batches = Dealt(
             self.order, seed=seed, repeat=repeat, skip=skip, num_replicas=num_replicas, rank=rank
         )
-        return self.torch_loader(self.fetch(seed), seed, batch_sampler=batches)
+        return LoaderView(self, self.torch_loader(self.fetch(seed), seed, batch_sampler=batches))
 
     def effective_seed(self, seed: int) -> int:
         """Return what determines the order: the seed, unless a `generator` was given."""
@@ -192,6 +192,37 @@ class DataLoader:
             **self._worker_arguments,
             **batching,
         )
+
+
+class LoaderView(TorchDataLoader[Any]):
+    """A torch loader with the dataset and the arguments that the user has given.
+
+    Args:
+        recipe: Has them.
+        loader: What is iterated in fact: it asks a wrapper of the dataset for whole batches.
+    """
+
+    def __init__(self, recipe: DataLoader, loader: TorchDataLoader[Any]) -> None:
+        order = recipe.order
+        own = {name: getattr(order, name) for name in _OWN if order.batch_sampler is None}
+        super().__init__(
+            recipe.dataset,
+            batch_sampler=order.batch_sampler,
+            collate_fn=recipe.collate_fn,
+            num_workers=recipe.num_workers,
+            pin_memory=recipe.pin_memory,
+            **own,
+        )
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Any:
+        return iter(self._loader)
+
+
+_OWN = ("batch_size", "shuffle", "sampler", "drop_last")
 
 
 def _batch(batch: Any, records: int, total: int) -> Any:

@@ -40,7 +40,7 @@ class Start:
         Raises:
             ConfigError: The checkpoint is of other data, or other batches.
         """
-        known = context.info.latest_checkpoint if context.info else None
+        known = context.info.plan.checkpoint if context.info else None
         path = Path(known.path) if known else Path(given) if given is not None else None
         saved = read_metadata(path).get(METADATA) if path is not None else None
         if saved is None:  # there is none, or the function has saved one of its own before

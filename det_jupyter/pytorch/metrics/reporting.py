@@ -53,19 +53,18 @@ class Reporter:
         )
         self.add = self._metrics.add
 
-    def flush(self, steps: int, end: int) -> None:
-        """Journal the metrics of each batch since the last flush. Waits for the device.
+    def flush(self, steps: int) -> None:
+        """Journal the metrics of each batch up to `steps`, since the last flush.
 
-        Args:
-            steps: Batches trained since the beginning of the trial.
-            end: Batches of the whole training.
+        Waits for the device. Progress is left to the next report: the master reckons it from the
+        batches meanwhile.
         """
         values = self._metrics.flush(first_step=self._flushed_at + 1)
         self._reducers.took_part |= self._metrics.has_records
         if self._core.distributed.is_chief:
             record = BatchMetrics(at=time.time(), first=self._flushed_at + 1, values=values)
             self._core.sink.write(record)
-            self._core.train.report_progress(steps / end, steps)
+            self._core.train.note_steps(steps)
         self._flushed_at = steps
         self._metrics.look()
 
@@ -73,8 +72,15 @@ class Reporter:
         """Journal the averages over the batches since the last report, and return them.
 
         They are the same on all ranks if metrics are averaged, and empty if no batch was trained.
+
+        Args:
+            steps: Batches trained since the beginning of the trial.
+            end: Batches of the whole training.
+            callbacks: Whose hooks are run.
         """
-        self.flush(steps, end)
+        self.flush(steps)
+        if self._core.distributed.is_chief:
+            self._core.train.report_progress(steps / end, steps)
         means, values_NB = self._metrics.report()
         if not values_NB.shape[1]:
             return {}

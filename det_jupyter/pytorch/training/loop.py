@@ -267,7 +267,10 @@ class Loop:
             self._has_stepped = True
             if self._distributed.is_chief:
                 steps = self.position.batch_idx + 1
-                self._core.sink.write(FirstStep(at=time.time(), steps_completed=steps))
+                fraction = steps / self._schedule.end
+                self._core.sink.write(
+                    FirstStep(at=time.time(), steps_completed=steps, fraction=fraction)
+                )
             self._on_first_step()
 
     def _step_lr_schedulers(self) -> None:
@@ -399,7 +402,7 @@ class Loop:
             raise
 
     def _flush(self) -> None:
-        self._reporter.flush(self.steps_completed, self._schedule.end)
+        self._reporter.flush(self.steps_completed)
         self._flush_timings()
 
     def _flush_timings(self) -> None:

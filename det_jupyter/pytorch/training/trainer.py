@@ -180,7 +180,7 @@ class Trainer:
 
     def _start(self, latest_checkpoint: str | Path | None) -> Start:
         info = self._core.info
-        checkpoint = self._latest or (info.latest_checkpoint if info else None)
+        checkpoint = self._latest or (info.plan.checkpoint if info else None)
         if latest_checkpoint is not None:
             checkpoint = self._find(latest_checkpoint)
         return Start(
