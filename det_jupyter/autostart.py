@@ -6,13 +6,14 @@ lock), so starting two at once is harmless: the second leaves and both starters 
 
 from __future__ import annotations
 
+import sys
 import time
 
-import psutil
 from pydantic import ValidationError
 
 from det_jupyter import paths
 from det_jupyter._version import __version__
+from det_jupyter.births import birth_of
 from det_jupyter.daemon import spawn_master
 from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session
@@ -27,6 +28,22 @@ def find_master() -> MasterInfo | None:
     Raises:
         ProtocolMismatch: One runs, of a version that we cannot talk to.
     """
+    info = announced_master()
+    if info is not None and info.protocol != PROTOCOL:
+        raise ProtocolMismatch(
+            f"the running master (process {info.pid}) is det_jupyter {info.version} (protocol "
+            f"{info.protocol}), this is {__version__} (protocol {PROTOCOL}); stop it: "
+            f"{sys.executable} -m det_jupyter.master stop (what trains goes on until it ends)"
+        )
+    return info
+
+
+def announced_master() -> MasterInfo | None:
+    """Return where the running master is, of whatever version it is; None when there is none.
+
+    Raises:
+        ProtocolMismatch: One runs, and what it says of itself cannot be read.
+    """
     try:
         text = paths.read_private(paths.master_file())
     except FileNotFoundError:
@@ -34,29 +51,20 @@ def find_master() -> MasterInfo | None:
     try:
         info = MasterInfo.model_validate_json(text)
     except ValidationError:
+        if not paths.is_locked(paths.master_lock()):
+            return None
         raise ProtocolMismatch(
             f"{paths.master_file()} was written by another version of det_jupyter than this one "
-            f"({__version__}); stop that master first: python -m det_jupyter.master stop"
+            f"({__version__}); end the process that it names, and try again"
         ) from None
-    if not _is_alive(info):
-        return None
-    if info.protocol != PROTOCOL:
-        raise ProtocolMismatch(
-            f"the running master is det_jupyter {info.version} (protocol {info.protocol}), "
-            f"this is {__version__} (protocol {PROTOCOL}); stop it with "
-            f"{info.python} -m det_jupyter.master stop"
-        )
-    return info
+    return info if _is_alive(info) else None
 
 
 def _is_alive(info: MasterInfo) -> bool:
     """A pid alone may have been reused since; its process's birth tells."""
-    try:
-        process = psutil.Process(info.pid)
-        same = abs(process.create_time() - info.process_created_at) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    if not info.birth:  # of a version that said something else there
+        return paths.is_locked(paths.master_lock())
+    return birth_of(info.pid) == info.birth
 
 
 def ensure_master(timeout_s: float = 30.0) -> MasterInfo:

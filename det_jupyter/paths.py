@@ -113,6 +113,23 @@ def take_lock(
             time.sleep(_LOCK_POLL_S)
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds this lock file."""
+    import fcntl
+
+    try:
+        descriptor = open_own(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)  # and with it the lock, if it was ours just now
+    return False
+
+
 def private_opener(path: str, flags: int) -> int:
     """Open a file of the user's, his alone if it is new; for `open(..., opener=...)`."""
     return open_own(path, flags)

@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "det_jupyter"
 CONTRACT = {
-    "_version", "blobs", "capsule", "control", "daemon", "errors", "ownership", "paths",
-    "pdeathsig", "programs", "records", "rundir", "wire",
+    "_version", "births", "blobs", "capsule", "clock", "control", "daemon", "errors", "ownership",
+    "paths", "pdeathsig", "programs", "records", "rundir", "wire",
 }  # fmt: skip
 
 # part: what it may import, besides itself and the contract

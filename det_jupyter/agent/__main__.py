@@ -73,6 +73,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     from det_jupyter.agent.sockets import socket_folder
     from det_jupyter.agent.spawn import Spawner
     from det_jupyter.agent.zygotes import Zygotes
+    from det_jupyter.clock import ClockWatch
 
     offers = offered_agents(options.agent, os.environ, hostname=socket.gethostname())
     adopted = adopt_runs(now=time.time())
@@ -104,7 +105,11 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
             services.append(service)
             if outlook is not None:
                 look = watch(
-                    outlook, clock=time.time, held=runner.held_slots, tell=service.note_devices
+                    outlook,
+                    clock=time.time,
+                    steps=ClockWatch(),
+                    held=runner.held_slots,
+                    tell=service.note_devices,
                 )
                 watches.append(loop.create_task(look))
         try:

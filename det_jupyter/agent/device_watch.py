@@ -24,6 +24,7 @@ from det_jupyter.agent.nvml import ProcessUse, open_nvml
 from det_jupyter.agent.occupancy import Occupancy, Processes, has_changed
 from det_jupyter.agent.offers import Offer
 from det_jupyter.agent.strangers import identify
+from det_jupyter.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 
 logger = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ async def watch(
     outlook: Outlook,
     *,
     clock: Callable[[], float],
+    steps: ClockWatch | None = None,
     held: Callable[[], Collection[SlotView]],
     tell: Callable[[DevicesSeen], None],
 ) -> None:
@@ -113,6 +115,7 @@ async def watch(
     Args:
         outlook: At what, and how often.
         clock: Says the time, UTC seconds.
+        steps: Says whether it was set: times that were noted before then mean nothing any more.
         held: Says which slots gangs of ours have.
         tell: Takes what there is to tell.
     """
@@ -120,6 +123,8 @@ async def watch(
     told: Processes | None = None
     complaint = ""
     while True:
+        if steps is not None and steps.step_s():
+            source = told = None
         now = clock()
         try:
             if source is None:

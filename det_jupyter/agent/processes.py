@@ -15,6 +15,7 @@ import psutil
 from pydantic import TypeAdapter
 
 from det_jupyter import paths
+from det_jupyter.births import birth_of
 from det_jupyter.rundir import RunDir
 
 logger = logging.getLogger(__name__)
@@ -46,11 +47,11 @@ class RankProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """One line of ranks.json: the time of birth tells a process from a later one of its pid."""
+    """One line of ranks.json: the birth tells a process from a later one of its pid."""
 
     rank: int
     pid: int
-    created_at: float
+    birth: str = ""  # older versions wrote another one, and none of their ranks counts
 
 
 _RECORDS = TypeAdapter(list[ProcessRecord])
@@ -81,9 +82,8 @@ def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:
     """Leave behind which processes a successor of this agent would have to end."""
     records = []
     for rank, pid in enumerate(pids):
-        with suppress(psutil.NoSuchProcess):
-            created_at = psutil.Process(pid).create_time()
-            records.append(ProcessRecord(rank=rank, pid=pid, created_at=created_at))
+        if birth := birth_of(pid):
+            records.append(ProcessRecord(rank=rank, pid=pid, birth=birth))
     paths.write_private(run_dir.ranks, _RECORDS.dump_json(records).decode())
 
 
@@ -103,9 +103,4 @@ def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
 
 
 def _lives(record: ProcessRecord) -> bool:
-    try:
-        process = psutil.Process(record.pid)
-        same = abs(process.create_time() - record.created_at) < 0.1
-        return same and process.status() not in _GONE
-    except psutil.NoSuchProcess:
-        return False
+    return birth_of(record.pid) == record.birth

@@ -6,12 +6,10 @@ takes longest to warm up.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from det_jupyter import paths
 from det_jupyter.ownership import open_own
@@ -41,19 +39,4 @@ def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
 
 def is_agent_running() -> bool:
     """Return whether an agent holds the lock of this computer and user."""
-    return is_locked(paths.agent_lock())
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether a process holds this lock file."""
-    try:
-        descriptor = open_own(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)  # and with it the lock, if it was ours just now
-    return False
+    return paths.is_locked(paths.agent_lock())

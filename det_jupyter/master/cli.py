@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from det_jupyter import paths
-from det_jupyter.autostart import ensure_master, find_master
-from det_jupyter.engine.local import is_agent_running, is_locked
+from det_jupyter.autostart import announced_master, ensure_master, find_master
+from det_jupyter.engine.local import is_agent_running
 from det_jupyter.errors import DetError
 from det_jupyter.session import Session
 
@@ -34,7 +34,7 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    info = find_master()
+    info = announced_master()  # of another version, too: to upgrade, one has to stop it
     if info is None:
         print("No master runs.")
         return 0
@@ -42,7 +42,7 @@ def _stop(options: argparse.Namespace) -> int:
     session.post("/master/stop", {"everything": options.everything})
     session.close()
     deadline = time.monotonic() + _END_S
-    while is_locked(paths.master_lock()):  # its very last act is to die
+    while paths.is_locked(paths.master_lock()):  # its very last act is to die
         if time.monotonic() > deadline:
             print(
                 f"The master (pid {info.pid}) was asked to stop and still runs.", file=sys.stderr

@@ -251,6 +251,13 @@ class AgentLost(Wire):
     agent_id: str
 
 
+class ClockStepped(Wire):
+    """The system clock was set while the master ran: forward, or back (below 0)."""
+
+    kind: Literal["clock_stepped"] = "clock_stepped"
+    by_s: float
+
+
 class ValidationReported(Wire):
     """The searcher's metric of one validation; None when it was no number.
 
@@ -307,6 +314,7 @@ Event = Annotated[
     | AgentRegistered
     | AgentAway
     | AgentLost
+    | ClockStepped
     | GangStarted
     | GangExited
     | ValidationReported

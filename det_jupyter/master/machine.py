@@ -12,6 +12,7 @@ That is what makes a restart safe: snapshot, then the later events again.
              SearchChangeRequested, KillTrialRequested            ──► search_events ─┤
     sampler  HparamsSampled, TrialJudged                          ──► search_events ─┼─► placing
     agent    AgentRegistered, AgentAway, AgentLost                ──► agent_events  ─┤     │
+    clock    ClockStepped                                         ──► clock_events  ─┤     │
     rank     GangStarted, GangExited, RecordArrived,              ──► run_events    ─┘     │
              ValidationReported                                                            ▼
                                   StartGang, ExtendGang, SignalGang, KillGang, CloseRun (agents)
@@ -40,6 +41,7 @@ from typing import assert_never
 from det_jupyter.errors import DetError
 from det_jupyter.master import events
 from det_jupyter.master.agent_events import on_agent_away, on_agent_lost, on_agent_registered
+from det_jupyter.master.clock_events import on_clock_stepped
 from det_jupyter.master.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.events import Event
 from det_jupyter.master.invariants import check
@@ -198,6 +200,8 @@ def _dispatch(turn: Turn, event: Event) -> None:
             on_agent_away(turn, event.agent_id)
         case events.AgentLost():
             on_agent_lost(turn, event.agent_id)
+        case events.ClockStepped():
+            on_clock_stepped(turn, event)
         case GangStarted():
             on_gang_started(turn, event)
         case GangExited():

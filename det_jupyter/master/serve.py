@@ -16,19 +16,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-import psutil
 import uvicorn
 from pydantic import ValidationError
 
 from det_jupyter import paths
 from det_jupyter._version import __version__
+from det_jupyter.births import birth_of
+from det_jupyter.clock import ClockWatch
 from det_jupyter.errors import DetError
 from det_jupyter.master.api import create_app
 from det_jupyter.master.connections import MOST_WAITING, Waiting, bounded
 from det_jupyter.master.consult import consult
 from det_jupyter.master.deleting import delete
 from det_jupyter.master.door import Guard
-from det_jupyter.master.events import AgentAway, PoolsSet
+from det_jupyter.master.events import AgentAway, ClockStepped, PoolsSet
 from det_jupyter.master.keeper import Keeper
 from det_jupyter.master.leaving import leave
 from det_jupyter.master.pools_file import read_pools
@@ -44,6 +45,7 @@ IDLE_VARIABLE = "DET_JUPYTER_IDLE_HOURS"
 _IDLE_HOURS = 12.0
 _LOOK_IDLE_S = 60.0
 _LOOK_FILE_S = 1.0
+_LOOK_CLOCK_S = 1.0
 _ACCEPTED_AT_ONCE = 128  # connections that are made before the oldest of them can be dropped
 _BACKLOG = 2048  # connections that the system makes for us until we come to them
 _FILES_PER_CONNECTION = 2  # so many we may open, at least, for each connection that we take
@@ -125,6 +127,7 @@ class _Program:
             asyncio.create_task(self._keeper.run()),
             asyncio.create_task(self._leave_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
+            asyncio.create_task(self._follow_clock(ClockWatch())),
             asyncio.create_task(keep_trimmed(paths.master_output().name)),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
@@ -156,6 +159,19 @@ class _Program:
             if self._server.started and not paths.master_file().exists():
                 logger.warning("%s was removed: written again", paths.master_file())
                 self._announce()
+
+    async def _follow_clock(self, watch: ClockWatch) -> None:
+        """Tell the machine when the system clock was set: it reckons with times of day."""
+        untold_s = 0.0
+        while True:
+            await asyncio.sleep(_LOOK_CLOCK_S)
+            if untold_s := untold_s + watch.step_s():
+                logger.warning("the system clock was set by %+.1f s", untold_s)
+                try:
+                    self._service.apply(ClockStepped(by_s=untold_s))
+                    untold_s = 0.0
+                except Exception:  # a full disk, say: it is tried again
+                    logger.exception("the step of the clock could not be noted")
 
     async def _leave_when_idle(self, app: Guard) -> None:
         idle_s = 3600 * idle_hours()
@@ -234,7 +250,7 @@ def _describe_us(listener: socket.socket) -> MasterInfo:
         token=secrets.token_urlsafe(32),
         pid=os.getpid(),
         started_at=time.time(),
-        process_created_at=psutil.Process().create_time(),
+        birth=birth_of(os.getpid()) or "",
         version=__version__,
         protocol=PROTOCOL,
         python=sys.executable,

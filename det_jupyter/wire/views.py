@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import ConfigDict
+
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import AllocationState, State, Wire
 
@@ -217,13 +219,18 @@ class AgentView(Wire):
 
 
 class MasterInfo(Wire):
-    """The 0600 file about the running master; GET /api/v1/master says it without the token."""
+    """The 0600 file about the running master; GET /api/v1/master says it without the token.
+
+    Programs of other versions read it as well, to say which it is, or to stop it.
+    """
+
+    model_config = ConfigDict(extra="ignore")
 
     url: str
     token: str = ""
     pid: int
     started_at: float
-    process_created_at: float  # psutil's create_time: tells a reused pid from ours
+    birth: str = ""  # tells a process that was given its pid later from it (births.py)
     version: str
     protocol: int
     python: str

@@ -124,7 +124,6 @@ class FakeMaster:
             token=self._token,
             pid=os.getpid(),
             started_at=time.time(),
-            process_created_at=0,
             version="0",
             protocol=PROTOCOL,
             python=sys.executable,

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from det_jupyter.births import birth_of
 from det_jupyter.wire import KillGang, Leave, StartGang
 from tests.integration.agent_support import (
     AgentProcess,
@@ -251,7 +252,7 @@ def test_survivors_of_a_dead_agent_are_ended_before_the_next_one_registers(
         survivor = psutil.Popen(["sleep", "3600"], start_new_session=True)
         records = json.loads(files_of(home, "1.1.1").ranks.read_text())
         assert [record["pid"] for record in records] == [rank.pid for rank in started.ranks]
-        records[0] |= {"pid": survivor.pid, "created_at": survivor.create_time()}
+        records[0] |= {"pid": survivor.pid, "birth": birth_of(survivor.pid)}
         records[1]["pid"] = os.getpid()  # a pid that has been given to another process since
         files_of(home, "1.1.1").ranks.write_text(json.dumps(records))
         with AgentProcess(home, {}, []):

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from det_jupyter.agent.notebooks import Notebooks
 from det_jupyter.agent.occupancy import Processes
 from det_jupyter.agent.offers import Offer
 from det_jupyter.agent.strangers import identify
+from det_jupyter.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master
 from tests.processes import wait_until
@@ -135,15 +137,19 @@ class Source:
                 return answer
 
 
-def watched(source: Source, *, until: Callable[[list[DevicesSeen]], bool]) -> list[DevicesSeen]:
+def watched(
+    *sources: Source,
+    until: Callable[[list[DevicesSeen]], bool],
+    steps: ClockWatch | None = None,
+) -> list[DevicesSeen]:
     """Watch until there was told what is awaited; return all that was."""
     told: list[DevicesSeen] = []
+    opened = iter(sources)
 
     async def run() -> None:
-        outlook = Outlook(every_s=0.0, open_source=lambda: source)
-        task = asyncio.create_task(
-            watch(outlook, clock=lambda: 1.0, held=lambda: [], tell=told.append)
-        )
+        outlook = Outlook(every_s=0.0, open_source=lambda: next(opened))
+        look = watch(outlook, clock=lambda: 1.0, steps=steps, held=lambda: [], tell=told.append)
+        task = asyncio.create_task(look)
         async with asyncio.timeout(20):
             while not until(told):
                 await asyncio.sleep(0.01)
@@ -162,6 +168,17 @@ def test_first_sight_and_news_are_told(caplog: pytest.LogCaptureFixture) -> None
     assert [seen.processes for seen in told] == [{}, somebody, {}]
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.exc_info is not None
+
+
+def test_what_was_noted_before_the_clock_was_set_is_forgotten() -> None:
+    """A moment until which nothing counts, say, would be hours away after a step back."""
+    somebody = {0: [DeviceProcess.model_validate(ADA)]}
+    walls = chain([1000.0, 1000.0, 1000.0], repeat(1000.0 - 3 * 3600))
+    steps = ClockWatch(lambda: next(walls), lambda: 0.0)
+    told = watched(
+        Source({}, {}), Source(somebody), until=lambda told: len(told) >= 2, steps=steps
+    )
+    assert [seen.processes for seen in told[:2]] == [{}, somebody]
 
 
 def test_driver_that_hangs_keeps_nobody_from_leaving() -> None:

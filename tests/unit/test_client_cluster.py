@@ -36,7 +36,7 @@ class Wired:
         self.answers = answers
         self.asked: list[tuple[str, str, Any]] = []
         info = MasterInfo(
-            url="http://127.0.0.1:1", token="t", pid=1, started_at=0.0, process_created_at=0.0,
+            url="http://127.0.0.1:1", token="t", pid=1, started_at=0.0,
             version="0", protocol=PROTOCOL, python="python", data_dir="/",
         )  # fmt: skip
         transport = httpx.MockTransport(self._answer)

@@ -16,7 +16,7 @@ from det_jupyter.wire import PROTOCOL, MasterInfo
 def info(port: int) -> MasterInfo:
     return MasterInfo(
         url=f"http://127.0.0.1:{port}", token=f"token-{port}", pid=1, started_at=0.0,
-        process_created_at=0.0, version="0", protocol=PROTOCOL, python="python", data_dir="/",
+        version="0", protocol=PROTOCOL, python="python", data_dir="/",
     )  # fmt: skip
 
 
