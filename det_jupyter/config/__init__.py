@@ -3,18 +3,21 @@
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.config.lengths import Length, TrainingUnits
-from det_jupyter.config.merging import merge, origins
+from det_jupyter.config.located import Sources
+from det_jupyter.config.merging import merge, origins, take_template
 from det_jupyter.config.notices import notices
-from det_jupyter.config.parsing import check_sanity, parse_config
+from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
+from det_jupyter.config.reading import Reading, lines_of_paths, parse_yaml, read_yaml
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
 from det_jupyter.config.seeds import trial_seed
-from det_jupyter.config.text import lines_of_paths, parse_yaml
 from det_jupyter.config.writing import to_yaml
 
 __all__ = [
     "ExperimentConfig",
     "FieldHelp",
     "Length",
+    "Reading",
+    "Sources",
     "TrainingUnits",
     "check_sanity",
     "choices",
@@ -25,8 +28,11 @@ __all__ = [
     "notices",
     "origins",
     "parse_config",
+    "parse_part",
     "parse_yaml",
+    "read_yaml",
     "sample_hparams",
+    "take_template",
     "to_yaml",
     "trial_seed",
 ]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 
 from det_jupyter.config.documents import json_schema, markdown
-from det_jupyter.config.merging import merge, origins
+from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.located import Sources
+from det_jupyter.config.merging import merge, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config
-from det_jupyter.config.text import lines_of_paths, parse_yaml, with_lines
+from det_jupyter.config.reading import Reading, read_yaml, with_lines
 from det_jupyter.config.writing import to_yaml
 from det_jupyter.errors import ConfigError
 
@@ -33,20 +36,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(path: str, template_path: str | None) -> int:
-    texts = []
-    for name in (path, template_path):
-        try:
-            texts.append("" if name is None else _read(name))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8"
-            print(f"{reason}: {name}", file=sys.stderr)
-            return _UNREADABLE
     try:
-        print(_checked(*texts), end="")
+        mine = read_yaml(_read(path))
+        theirs = _read_template(path, mine, template_path)
+    except OSError as error:
+        print(f"{error.strerror}: {error.filename}", file=sys.stderr)
+        return _UNREADABLE
+    try:
+        print(_checked(mine, theirs), end="")
     except ConfigError as error:
         print("\n".join(error.problems))
         return _WRONG
     return 0
+
+
+def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
+    """Return the template: the one that is given, or the file of the name that a file gives."""
+    named, problems = take_template(mine.document, given)
+    mine.problems.extend(problems)
+    if named is None:
+        return Reading()
+    beside = path[: path.rfind("/") + 1] + named
+    for file in (f"{beside}.yaml", f"{beside}.yml", beside) if given is None else (given,):
+        with suppress(FileNotFoundError) if given is None else nullcontext():
+            return _parsed_template(_read(file))
+    mine.problems.append(
+        f"template: got {named!r}, but there is no file {beside}.yaml; name it with "
+        "--template FILE"
+    )
+    return Reading(is_document=False)
+
+
+def _parsed_template(text: str) -> Reading:
+    if not text.strip():
+        return Reading()
+    theirs = read_yaml(text)
+    if take_template(theirs.document) != (None, []):
+        theirs.problems.append("template: a template lies over no other; remove it")
+    return theirs
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,7 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("check", help="say what is wrong with a configuration, or ok")
     check.add_argument("file", metavar="FILE", help="the configuration, in YAML; - for stdin")
-    check.add_argument("--template", metavar="FILE", help="what it is laid over, in YAML")
+    check.add_argument(
+        "--template", metavar="FILE", help="what it is laid over, in YAML, unless it names it"
+    )
     commands.add_parser("schema", help="print the JSON Schema of a configuration")
     commands.add_parser("reference", help="print the reference of all keys, in Markdown")
     return parser
@@ -63,55 +92,74 @@ def _parser() -> argparse.ArgumentParser:
 def _read(path: str) -> str:
     if path == "-":
         return sys.stdin.read()
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError:
+        raise OSError(None, "not UTF-8", path) from None
 
 
-def _checked(text: str, template_text: str) -> str:
+def _checked(mine: Reading, theirs: Reading) -> str:
     """Return what there is to say of a configuration that is right.
 
     Raises:
-        ConfigError: It is not; each problem with its line.
+        ConfigError: It is not; all that is wrong with text, template and content, with the lines.
     """
-    template = _parsed_template(template_text)
-    document = parse_yaml(text)
-    try:
-        config = parse_config(document, default_seed=0, template=template)
-    except ConfigError as error:
-        raise ConfigError(_located(error.problems, text, template_text)) from None
+    config, problems = _parsed(mine, theirs)
+    told = [f"template: {problem}" for problem in _of_template(theirs)]
+    if told or problems:
+        raise ConfigError(_located(problems, mine, theirs, told))
+    assert config is not None, "no configuration, and no problem with it"
     effective = config.to_document()
-    merged = merge(template, document)
+    merged = merge(theirs.document, mine.document)
     if "experiment_seed" not in (merged.get("reproducibility") or {}):
         del effective["reproducibility"]  # drawn when it is submitted
     remarks = "".join(f"Note: {notice}\n" for notice in notices(merged))
-    return f"ok\n{to_yaml(effective, origins(document, template, effective))}{remarks}"
+    given = origins(mine.document, theirs.document, effective)
+    return f"ok\n{to_yaml(effective, given)}{remarks}"
 
 
-def _parsed_template(text: str) -> Mapping[str, Any]:
-    if not text.strip():
-        return {}
+def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, list[str]]:
+    """Return the configuration, and all problems of the text and of both together."""
+    if not (mine.is_document and theirs.is_document):  # more may be missing
+        return None, mine.problems + check_sanity(mine.document)
     try:
-        template = parse_yaml(text)
+        return parse_config(mine.document, default_seed=0, template=theirs.document), mine.problems
     except ConfigError as error:
-        raise ConfigError([f"template: {problem}" for problem in error.problems]) from None
-    if problems := check_sanity(template):
-        raise ConfigError([f"template: {problem}" for problem in with_lines(problems, text)])
-    return template
+        return None, mine.problems + error.problems
 
 
-def _located(problems: Sequence[str], text: str, template_text: str) -> list[str]:
-    """Name the line of each problem; those of the template come last."""
-    mine, theirs = lines_of_paths(text), lines_of_paths(template_text)
-    borrowed = [
-        problem
-        for problem in problems
-        if (path := problem.partition(":")[0]) in theirs and path not in mine
-    ]
-    own = [problem for problem in problems if problem not in borrowed]
-    return [
-        *with_lines(own, text),
-        *(f"template: {problem}" for problem in with_lines(borrowed, template_text)),
-    ]
+def _of_template(template: Reading) -> list[str]:
+    return with_lines(template.problems + check_sanity(template.document), template.lines)
+
+
+def _located(
+    problems: Sequence[str], mine: Reading, theirs: Reading, told: Sequence[str]
+) -> list[str]:
+    """Name the line of each problem; those of the template come last.
+
+    Args:
+        problems: Of the two together.
+        mine: The configuration.
+        theirs: The template.
+        told: What is wrong with the template by itself.
+    """
+    sources = Sources(
+        document=mine.document,
+        lines=mine.lines,
+        template=theirs.document,
+        template_lines=theirs.lines,
+    )
+    found = sources.locate(problems)
+    own = [each.with_line() for each in found if not each.is_inherited]
+    inherited = [f"template: {each.with_line()}" for each in found if each.is_inherited]
+    places = {_place(problem) for problem in told}
+    return [*own, *told, *(problem for problem in inherited if _place(problem) not in places)]
+
+
+def _place(problem: str) -> str:
+    """Return the path in a problem that has `template: line 5: ` before it."""
+    return re.sub(r"^template: (line \d+: )?", "", problem).partition(":")[0]
 
 
 if __name__ == "__main__":

@@ -22,15 +22,15 @@ entrypoint: DigitsTrial
 searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
 ```
 
-All that is wrong with a configuration is told at once, each problem with its line, its path, what
-was given and what is needed. A null counts as not given, but for a hyperparameter. Names and
+All that is wrong with a configuration, its text and its template is told at once, each problem with
+its line, its path, what was given and what is needed. A null counts as not given, but for a hyperparameter. Names and
 defaults are those of Determined AI; files written for it are read, and what has no effect here is
 named in a notice.
 
     python -m det_jupyter.config check FILE.yaml [--template FILE.yaml]
 
 prints `ok` and the effective configuration, with who gave each value, or the problems (exit
-status 1). [configuration.schema.json](configuration.schema.json) is the same for editors. This
+status 1). A file may name its template: `template: team` is `team.yaml` beside it. [configuration.schema.json](configuration.schema.json) is the same for editors. This
 page and the schema are made from the classes that check configurations:
 `python -m det_jupyter.config reference` and `... schema` print them.
 """
@@ -64,7 +64,8 @@ Where versions of YAML differ, the field decides: `smaller_is_better: no` is fal
 `description: no` is text. Where nothing decides, as in `hyperparameters`, `yes`, `no`, `on`,
 `off`, `None` and `010` are refused with the line and with what to write. `1e-3` is a number,
 `1:30` and `2024-01-31` are text, keys are always text. A key that is given twice, a tab as
-indentation and an anchor inside its own value are refused.
+indentation and an anchor inside its own value are refused. What is not YAML hides nothing else: the
+smallest entry with a mistake is left out, and the rest is looked at.
 """
 _HALVING = """\
 `max_length` is required, but for ASHA with a `time_metric`. ASHA measures training by
@@ -171,6 +172,10 @@ def json_schema() -> dict[str, Any]:
             field.pop("title", None)
             field["description"] = describe_field(name, key)
     schema["required"] = ["entrypoint", "searcher"]
+    schema["properties"]["template"] = {
+        "type": "string",
+        "description": "Name of the template that the configuration is laid over.",
+    }
     schema["title"] = "Configuration of a det_jupyter experiment"
     schema["properties"]["hyperparameters"] |= {"additionalProperties": _ref("Hyperparameter")}
     _allow_short_forms(schema["$defs"])

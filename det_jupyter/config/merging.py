@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from det_jupyter.config.paths import join
+from det_jupyter.config.paths import join, shown
+from det_jupyter.config.values import Unread
 
 Origin = Literal["you", "template", "default"]
 _LENGTHS = {
@@ -49,6 +50,25 @@ def merge(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, A
     {'labels': ['a', 'b'], 'max_restarts': 1}
     """
     return _merge_sections(template, config, "")
+
+
+def take_template(
+    document: dict[str, Any], given: str | None = None
+) -> tuple[str | None, list[str]]:
+    """Take the name of a template out of a document; return it, and what is wrong with it.
+
+    Args:
+        document: What somebody wrote; the key `template` is gone from it afterwards.
+        given: The template that is named beside the document.
+    """
+    named = document.pop("template", None)
+    if named is None or isinstance(named, Unread):
+        return given, []
+    if not isinstance(named, str):
+        return given, [f"template: got {shown(named)}, expected the name of a template"]
+    if given is not None:
+        return given, [f"template: got {named!r}, and --template {given}; give one of them"]
+    return named, []
 
 
 def _merge_sections(

@@ -23,6 +23,7 @@ from det_jupyter.config.hyperparameters import find_problems
 from det_jupyter.config.merging import merge
 from det_jupyter.config.paths import in_order, look_up
 from det_jupyter.config.problems import describe
+from det_jupyter.config.reading import read_yaml, with_lines
 from det_jupyter.config.retired import find_retired
 from det_jupyter.config.rungs import default_num_rungs, lowest_rung
 from det_jupyter.config.searchers import SEARCHERS
@@ -90,6 +91,18 @@ def check_sanity(document: Mapping[str, Any]) -> list[str]:
     except ConfigError as error:
         return error.problems
     return []
+
+
+def parse_part(text: str) -> dict[str, Any]:
+    """Return the document of a part of a configuration.
+
+    Raises:
+        ConfigError: All that is wrong with the text and with what it says, each with its line.
+    """
+    reading = read_yaml(text)
+    if problems := reading.problems + check_sanity(reading.document):
+        raise ConfigError(with_lines(problems, reading.lines))
+    return reading.document
 
 
 def without_nulls(document: Mapping[str, Any], path: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""YAML in, with line numbers, so that a problem can be shown where it was written.
+"""What YAML's plain words and numbers mean, and what no configuration can be.
 
 Plain words and numbers are read as YAML 1.2 reads them: 1e-3 and 0o17 are numbers; 1:30 and
 2024-01-31 are text; keys are always text. Where YAML's versions differ and both readings make
@@ -9,16 +9,17 @@ to write. Where the field is of a known kind, that decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from det_jupyter.config.paths import join
-from det_jupyter.config.values import MAX_VALUES
+from det_jupyter.config.values import MAX_VALUES, Unread
 from det_jupyter.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
+UNREAD_TAG = "!det_jupyter.unread"  # of a node with the number of a problem found before
 _SCALARS = {
     "null": re.compile(r"~|null|Null|NULL|"),
     "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
@@ -36,18 +37,16 @@ _SWITCHES = {"yes": True, "on": True, "no": False, "off": False}
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's plain scalars, which refuses what no configuration can be."""
+class Loader(yaml.SafeLoader):
+    """SafeLoader with YAML 1.2's plain scalars, and an Unread for each value with a problem."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
+    problems: Mapping[int, str] = {}  # by the id of the node
 
-    def get_single_node(self) -> yaml.Node | None:
-        node: yaml.Node | None = super().get_single_node()
-        reader = _Reader()
-        reader.visit(node, "", ())
-        if reader.problems:
-            raise ConfigError(reader.problems)
-        return node
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node."""
+        problem = self.problems.get(id(node))
+        return Unread(problem) if problem else super().construct_object(node, deep)
 
 
 def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
@@ -60,44 +59,65 @@ def _install_scalars() -> None:
         # An empty scalar has no first letter: PyYAML asks for "".
         initials = ["" if letter == "\0" else letter for letter in first]
         pattern = re.compile(f"^(?:{_SCALARS[name].pattern})$")
-        _Loader.add_implicit_resolver(f"{_TAG}{name}", pattern, initials)
-    _Loader.add_implicit_resolver(f"{_TAG}merge", re.compile("^<<$"), ["<"])
-    _Loader.add_constructor(f"{_TAG}int", _construct_int)
+        Loader.add_implicit_resolver(f"{_TAG}{name}", pattern, initials)
+    Loader.add_implicit_resolver(f"{_TAG}merge", re.compile("^<<$"), ["<"])
+    Loader.add_constructor(f"{_TAG}int", _construct_int)
 
 
 _install_scalars()
 
 
-class _Reader:
-    """Looks at every node of a document before values are made of them."""
+class Reader:
+    """Looks at every node of a document before values are made of them.
 
-    def __init__(self) -> None:
-        self.problems: list[str] = []
+    Args:
+        found: Line and problem of each value that could not even be parsed.
+    """
+
+    def __init__(self, found: Sequence[tuple[int, str]] = ()) -> None:
+        self.problems: list[str] = []  # each with its line before it
+        self.unread: dict[int, str] = {}  # what is wrong with a value, by the id of its node
+        self.lines: dict[str, int] = {}  # of problems that are not in the line of their key
+        self._found = found
         self._sizes: dict[int, int] = {}  # of nodes that were visited, with all that they hold
         self._parents: list[yaml.Node] = []
 
     def visit(self, node: yaml.Node | None, path: str, keys: Sequence[str]) -> int:
-        """Note the problems of a node and all below it; return how many values it holds."""
+        """Note the problems of a node and all below it; return how many values it holds.
+
+        Raises:
+            ConfigError: No values can be made of the document.
+        """
         if node is None or id(node) in self._sizes:
             return self._sizes.get(id(node), 0)
         if any(node is parent for parent in self._parents):
+            line = line_of_node(node)
             raise ConfigError(
-                [f"line {_line(node)}: the value that begins here refers to itself (*anchor)"]
+                [f"line {line}: the value that begins here refers to itself (*anchor)"]
             )
+        size = 1
         if node.tag.removeprefix(_TAG) not in {*_SCALARS, "str", "map", "seq", "merge"}:
-            raise ConfigError([f"line {_line(node)}: {path}: the tag {node.tag} is not allowed"])
-        if isinstance(node, yaml.ScalarNode):
+            self._visit_strange(node, path)
+        elif isinstance(node, yaml.ScalarNode):
             self._visit_scalar(node, path, keys)
-        self._parents.append(node)
-        size = 1 + sum(self._visit_items(node, path, keys))
-        self._parents.pop()
+        else:
+            self._parents.append(node)
+            size += sum(self._visit_items(node, path, keys))
+            self._parents.pop()
         if size > MAX_VALUES:
-            line = _line(node)
+            line = line_of_node(node)
             raise ConfigError(
                 [f"line {line}: the value that begins here is too large, with all its *anchors"]
             )
         self._sizes[id(node)] = size
         return size
+
+    def _visit_strange(self, node: yaml.Node, path: str) -> None:
+        if node.tag == UNREAD_TAG and int(node.value) < len(self._found):
+            self.lines[path], problem = self._found[int(node.value)]
+            self._tell(node, path, problem, self.lines[path])
+        else:
+            self._tell(node, path, f"the tag {node.tag} is not allowed")
 
     def _visit_items(self, node: yaml.Node, path: str, keys: Sequence[str]) -> list[int]:
         if isinstance(node, yaml.SequenceNode):
@@ -110,16 +130,21 @@ class _Reader:
 
     def _check_keys(self, node: yaml.MappingNode, path: str) -> None:
         seen: dict[tuple[str, str], int] = {}
-        for key, _ in node.value:
-            line = _line(key)
-            if not isinstance(key, yaml.ScalarNode) or not key.value:
-                raise ConfigError([f"line {line}: a key has to be a name, got {_kind(key)}"])
+        names = [pair for pair in node.value if _is_name(pair[0])]
+        for key, _ in node.value if len(names) < len(node.value) else ():
+            if not _is_name(key):
+                line = line_of_node(key)
+                self.problems.append(f"line {line}: a key has to be a name, got {_kind(key)}")
+        node.value = names
+        for key, _ in names:
+            line = line_of_node(key)
             if key.tag != f"{_TAG}merge":
                 key.tag = f"{_TAG}str"
             name = (key.tag, key.value)
             if first := seen.get(name):
                 here = join(path, key.value)
-                self.problems.append(f"{here}: given twice, in lines {first} and {line}")
+                problem = f"given twice, in lines {first} and {line}"
+                self.problems.append(f"line {line}: {here}: {problem}")
             seen[name] = line
 
     def _visit_scalar(self, node: yaml.ScalarNode, path: str, keys: Sequence[str]) -> None:
@@ -147,8 +172,9 @@ class _Reader:
         elif not types & {str, bool}:
             self._tell(node, path, _remedy(word, switch))
 
-    def _tell(self, node: yaml.Node, path: str, problem: str) -> None:
-        self.problems.append(f"line {_line(node)}: {path}: {problem}")
+    def _tell(self, node: yaml.Node, path: str, problem: str, line: int = 0) -> None:
+        self.unread[id(node)] = problem
+        self.problems.append(f"line {line or line_of_node(node)}: {path}: {problem}")
 
 
 def _remedy(word: str, switch: bool | None) -> str:
@@ -169,8 +195,13 @@ def _remedy(word: str, switch: bool | None) -> str:
     )
 
 
-def _line(node: yaml.Node) -> int:
+def line_of_node(node: yaml.Node) -> int:
+    """Return the line (from 1) that a node begins in."""
     return int(node.start_mark.line) + 1
+
+
+def _is_name(key: yaml.Node) -> bool:
+    return isinstance(key, yaml.ScalarNode) and bool(key.value)
 
 
 def _kind(node: yaml.Node) -> str:
@@ -182,78 +213,3 @@ def _kind(node: yaml.Node) -> str:
 def _below(path: str, keys: Sequence[str], key: str) -> tuple[str, Sequence[str]]:
     """Return path and keys of what is below a key; a merge (<<) adds nothing to them."""
     return (path, keys) if key == "<<" else (join(path, key), (*keys, key))
-
-
-def parse_yaml(text: str) -> dict[str, Any]:
-    """Return the document of a configuration.
-
-    Raises:
-        ConfigError: It is not YAML, or not a mapping; the message names the line.
-    """
-    try:
-        document = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}: " if mark else ""
-        problem = error.problem or error.context or ""
-        remedy = "; indent with spaces, not tabs" if r"character '\t'" in problem else ""
-        raise ConfigError([f"{where}this is not YAML: {problem}{remedy}"]) from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        what = f"the character #x{error.character:04x} is not allowed"
-        raise ConfigError([f"line {line}: this is not YAML: {what}"]) from None
-    except RecursionError:
-        raise ConfigError(["the configuration is nested too deeply"]) from None
-    if document is None:
-        raise ConfigError(
-            ["the configuration is empty; it needs at least entrypoint and searcher"]
-        )
-    if not isinstance(document, dict):
-        raise ConfigError([f"got {type(document).__name__}, expected `key: value` lines"])
-    return document
-
-
-def lines_of_paths(text: str) -> dict[str, int]:
-    """Return the line (from 1) of every key, by its dotted path; empty when `text` is not YAML."""
-    try:
-        root = yaml.compose(text, Loader=_Loader)
-    except (yaml.YAMLError, ConfigError, RecursionError):
-        return {}
-    lines: dict[str, int] = {}
-    _collect_lines(root, "", lines)
-    return lines
-
-
-def _collect_lines(node: yaml.Node | None, path: str, lines: dict[str, int]) -> None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = join(path, str(key.value))
-            lines[here] = _line(key)
-            _collect_lines(value, here, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            here = join(path, index)
-            lines[here] = _line(value)
-            _collect_lines(value, here, lines)
-
-
-def line_of(problem: str, lines: Mapping[str, int]) -> int:
-    """Return the line that a problem's path is in, 0 if it is about the whole.
-
-    What is missing is in the line of the section that it is missing from.
-    """
-    path = problem.partition(":")[0]
-    while path and path not in lines:
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return lines.get(path, 0)
-
-
-def with_lines(problems: Iterable[str], text: str) -> list[str]:
-    """Return the problems with the lines of `text` that they are about, in their order."""
-    lines = lines_of_paths(text)
-    placed = sorted(((line_of(problem, lines), problem) for problem in problems), key=_first)
-    return [f"line {line}: {problem}" if line else problem for line, problem in placed]
-
-
-def _first(placed: tuple[int, str]) -> int:
-    return placed[0]

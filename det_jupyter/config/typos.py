@@ -11,7 +11,7 @@ from det_jupyter.config.steps import explain_steps
 from det_jupyter.config.tree import TAGS, all_paths, fields_of, kinds, sections_at
 
 _GONE = {
-    "template": "a template is named beside the configuration (--template NAME), not in it",
+    "template": "it is named in a cell or file only, or with --template NAME; a template has none",
     "resources.slots": "the slots of a trial are resources.slots_per_trial",
     "searcher.budget": "training is limited by max_trials and max_length",
     "searcher.step_budget": "training is limited by max_trials and max_length",

@@ -17,6 +17,13 @@ MAX_VALUES = 100_000
 MAX_INT = 2**63 - 1
 
 
+class Unread:
+    """Stands where something was written that could not be read; says what is wrong with it."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
 def find_bounds_problem(document: Any) -> str | None:
     """Return a problem if the document is nested too deeply, is too large, or is no mapping."""
     if not isinstance(document, Mapping):
@@ -79,6 +86,8 @@ def _collect(value: Any, path: str, problems: list[str]) -> None:
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _collect(item, join(path, index), problems)
+    elif isinstance(value, Unread):
+        problems.append(f"{path}: {value.problem}")
     elif problem := _find_problem(value):
         problems.append(f"{path}: got {shown(value)}, {problem}")
 

@@ -12,7 +12,7 @@ import yaml
 
 from det_jupyter import paths
 from det_jupyter.config.pools import PoolsFile, parse_pools
-from det_jupyter.config.text import parse_yaml
+from det_jupyter.config.reading import parse_yaml
 from det_jupyter.errors import ConfigError
 
 

@@ -8,9 +8,7 @@ import random
 import time
 from typing import Any
 
-from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
-from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.submit import find_class_problems, print_notices, read_draft
 
 
@@ -26,12 +24,7 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     """
     __tracebackhide__ = True  # IPython: the cell, and then the user's own code
     draft = read_draft(cell, options)
-    problems: list[str] = []
-    config: ExperimentConfig | None = None
-    try:
-        config = draft.parse(default_seed=int(time.time()) % 2**31)
-    except ConfigError as error:
-        problems += error.problems
+    config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     name = draft.merged().get("entrypoint")
     if isinstance(name, str) and name.isidentifier():
         problems += find_class_problems(name, shell.user_ns)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.config import merge, parse_yaml
+from det_jupyter.config import merge, parse_part
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.drafts import below_magic
 
@@ -20,9 +20,14 @@ def read_overrides(assignments: Iterable[str], cell: str | None) -> dict[str, An
     Raises:
         ConfigError: All that cannot be read, and all assignments that undo one another.
     """
-    document = parse_yaml(below_magic(cell)) if cell is not None and cell.strip() else {}
+    document: dict[str, Any] = {}
     parsed: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
+    try:
+        if cell is not None and cell.strip():
+            document = parse_part(below_magic(cell))
+    except ConfigError as error:
+        problems += error.problems
     for text in assignments:
         try:
             parsed[text] = _parse_assignment(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 from IPython.core.error import UsageError
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.config import parse_yaml
+from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook import handles
@@ -42,7 +42,7 @@ def _set(text: str) -> None:
         request = ask_for(SetPools, pools=document["pools"] or [])
         pools = handles.client().set_pools(request)
     except ConfigError as error:
-        raise located(error.problems, text) from None
+        raise located(error.problems, read_yaml(text)) from None
     for pool in pools:
         print(pool_line(pool))
     if document.get("agents"):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.config import parse_yaml
+from det_jupyter.config import parse_part
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook import handles
 from det_jupyter.notebook.preview_page import render_page
@@ -48,7 +48,7 @@ def preview(
         ConfigError: Everything that is wrong with the configuration.
         NotFound: There is no such template.
     """
-    document = parse_yaml(config) if isinstance(config, str) else dict(config)
+    document = parse_part(config) if isinstance(config, str) else dict(config)
     return _ask(document, template, seconds_per_batch)
 
 
@@ -66,8 +66,10 @@ def preview_cell(cell: str, options: argparse.Namespace) -> Preview:
         ConfigError: Everything that is wrong with the configuration, with the cell's lines.
     """
     draft = read_draft(cell, options)
+    _, problems = draft.parse(default_seed=0)
+    if problems:
+        raise draft.located(problems)
     try:
-        draft.parse(default_seed=0)
         shown = _ask(draft.document, draft.template_name, options.seconds_per_batch)
     except ConfigError as error:
         raise draft.located(error.problems) from None

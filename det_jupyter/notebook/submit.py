@@ -13,7 +13,7 @@ from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
-from det_jupyter.config import ExperimentConfig, notices, parse_yaml
+from det_jupyter.config import ExperimentConfig, notices, read_yaml, take_template
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
 from det_jupyter.notebook import handles
 from det_jupyter.notebook.capture import capture, find_entrypoint_problem, find_function_problem
@@ -78,17 +78,25 @@ def _to_run(config: ExperimentConfig, client: Client) -> str:
 def read_draft(cell: str, options: argparse.Namespace) -> Draft:
     """Return the configuration that a cell and the options of its magic give.
 
-    Raises:
-        ConfigError: It is not YAML, or there is no such template.
+    What is wrong with its text is among the problems that `Draft.parse` tells.
     """
-    text = below_magic(cell)
-    document = _with_options(parse_yaml(text), options)
-    name = options.template
+    reading = read_yaml(below_magic(cell))
+    name, problems = take_template(reading.document, options.template)
+    reading.problems.extend(problems)
+    template: dict[str, Any] | None = {}
     try:
-        template = handles.client().template(name).config if name is not None else {}
+        if name is not None:
+            template = handles.client().template(name).config
     except NotFound as error:
-        raise ConfigError([f"--template: {error}"]) from None
-    return Draft(text=text, document=document, template_name=name, template=template)
+        template = None
+        where = "template" if options.template is None else "--template"
+        reading.problems.append(f"{where}: {error}")
+    return Draft(
+        reading=reading,
+        document=_with_options(reading.document, options),
+        template_name=name,
+        template=template,
+    )
 
 
 def print_notices(draft: Draft) -> None:
@@ -101,12 +109,7 @@ def _prepare(
     cell: str, options: argparse.Namespace, shell: Any
 ) -> tuple[Draft, ExperimentConfig, Capsule]:
     draft = read_draft(cell, options)
-    problems: list[str] = []
-    config: ExperimentConfig | None = None
-    try:
-        config = draft.parse(default_seed=int(time.time()) % 2**31)
-    except ConfigError as error:
-        problems += error.problems
+    config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     # The entrypoint is looked at even if the configuration is wrong: all is told at once.
     merged = draft.merged()
     entrypoint = merged.get("entrypoint")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from IPython.core.error import UsageError
 
-from det_jupyter.config import check_sanity, parse_yaml, to_yaml
+from det_jupyter.config import check_sanity, read_yaml, to_yaml
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook import handles
 from det_jupyter.notebook.drafts import below_magic, located
@@ -51,14 +51,14 @@ def _set(options: argparse.Namespace, cell: str | None) -> None:
 
 
 def _keep(name: str, text: str) -> None:
-    document = parse_yaml(text)
-    problems = check_sanity(document)
+    reading = read_yaml(text)
+    problems = reading.problems + check_sanity(reading.document)
     if problems:
-        raise located(problems, text)
+        raise located(problems, reading)
     try:
-        view = handles.client().set_template(name, document)
+        view = handles.client().set_template(name, reading.document)
     except ConfigError as error:
-        raise located(error.problems, text) from None
+        raise located(error.problems, reading) from None
     is_new = view.created_at == view.updated_at
     print(f"Template {name} is {'set' if is_new else 'replaced'}: {', '.join(view.config)}.")
 

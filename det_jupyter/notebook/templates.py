@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.config import parse_yaml
+from det_jupyter.config import parse_part
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook import handles
 from det_jupyter.wire import TemplateView
@@ -27,9 +27,9 @@ class Templates:
         """
         match config:
             case Path():
-                document = parse_yaml(read_file(config))
+                document = parse_part(read_file(config))
             case str():
-                document = parse_yaml(config)
+                document = parse_part(config)
             case _:
                 document = dict(config)
         handles.client().set_template(name, document)

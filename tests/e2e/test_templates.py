@@ -139,6 +139,24 @@ def test_problems_say_whether_they_are_the_cells_or_the_templates(book: Notebook
     assert "--template: there is no template 'tam'; did you mean team?" in missing
 
 
+def test_a_cell_may_name_its_template_and_all_its_mistakes_are_one_list(book: Notebook) -> None:
+    book.check("%%det template set team\nresources: {slots_per_trial: 99}\n")
+    cell = CELL.replace(" --template team", "").replace("labels: [mine]", "max_restarts: five")
+    cell += "template: team\ndata: [1\n"
+    shown = message_of(book, cell.replace("metric: error", "metirc: error"))
+    for part in (
+        "resources.slots_per_trial: got 99",
+        "(from template team)",
+        "line 4: searcher.metirc: unknown key; did you mean metric?",
+        "line 5: max_restarts: got 'five', expected a number",
+        "line 7: data: this is not YAML: the [ that begins here is not closed",
+    ):
+        assert part in shown
+    unknown = message_of(book, cell.replace("template: team", "template: tam"))
+    assert "line 6: template: there is no template 'tam'; did you mean team?" in unknown
+    assert "line 7: data: this is not YAML" in unknown
+
+
 def test_what_has_no_effect_is_said_once(book: Notebook, tmp_path: Path) -> None:
     book.check("%%det template set team\nenvironment: {image: 'some/image:1'}\n")
     for option in ("", "--dry-run "):

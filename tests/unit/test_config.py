@@ -217,7 +217,7 @@ def test_a_length_has_exactly_one_unit(length: Any) -> None:
 
 
 def test_yaml_mistakes_name_the_line() -> None:
-    with pytest.raises(ConfigError, match="line 2: this is not YAML"):
+    with pytest.raises(ConfigError, match="line 2: b: this is not YAML"):
         parse_yaml("a: 1\nb: [1, }\n")
     with pytest.raises(ConfigError, match="name: given twice, in lines 1 and 3"):
         parse_yaml("name: a\nentrypoint: B\nname: c\n")

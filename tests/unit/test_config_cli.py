@@ -82,6 +82,59 @@ def test_problems_of_the_template_are_told_as_such(
     ]
 
 
+def test_mistakes_of_text_template_and_content_are_one_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "template: team\nentrypoint: MyTrial\nhyperparameters:\n  lr: [0.1, 0.2\n  drop: off\n"
+        "  drop: 0.5\nsearcher: {name: single, metirc: loss, max_length: 5}\nmax_restarts: five\n"
+        "labels: [a]\n"
+    )
+    assert main(["check", str(tmp_path / "a.yaml")]) == 1
+    (tmp_path / "team.yaml").write_text(
+        "labels: [1]\nresources:\n  max_slots: 0\n  weight: 0\nmax_restarts: ten\nname: [x\n"
+    )
+    assert main(["check", str(tmp_path / "a.yaml")]) == 1
+    mine = [
+        "line 4: hyperparameters.lr: this is not YAML: the [ that begins here is not closed",
+        "line 5: hyperparameters.drop: off is false in one version of YAML and text in the next; "
+        'write false, or "off" if it is text',
+        "line 6: hyperparameters.drop: given twice, in lines 5 and 6",
+        "line 7: searcher.metirc: unknown key; did you mean metric?",
+        "line 8: max_restarts: got 'five', expected a number",
+    ]
+    assert capsys.readouterr().out.splitlines() == [
+        f"line 1: template: got 'team', but there is no file {tmp_path}/team.yaml; name it with "
+        "--template FILE",
+        *mine,
+        *mine,
+        "template: line 1: labels[0]: got 1, expected text",
+        "template: line 3: resources.max_slots: got 0, expected at least "
+        "resources.slots_per_trial (1)",
+        "template: line 4: resources.weight: got 0, expected a number above 0",
+        "template: line 5: max_restarts: got 'ten', expected a number",
+        "template: line 6: name: this is not YAML: the [ that begins here is not closed",
+    ]
+
+
+def test_a_file_may_name_its_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(f"template: team\n{GOOD}")
+    (tmp_path / "team.yml").write_text("max_restarts: 1\n")
+    assert main(["check", str(tmp_path / "a.yaml")]) == 0
+    assert "max_restarts: 1 " in capsys.readouterr().out
+    assert main(["check", str(tmp_path / "a.yaml"), "--template", str(tmp_path / "team.yml")]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"line 1: template: got 'team', and --template {tmp_path / 'team.yml'}; give one of them"
+    ]
+    (tmp_path / "a.yaml").write_text(f"template: [team]\n{GOOD}")
+    (tmp_path / "team.yml").write_text("template: other\n")
+    assert main(["check", str(tmp_path / "a.yaml"), "--template", str(tmp_path / "team.yml")]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "line 1: template: got ['team'], expected the name of a template",
+        "template: line 1: template: a template lies over no other; remove it",
+    ]
+
+
 def test_a_file_that_is_not_there_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

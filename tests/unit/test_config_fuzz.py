@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from det_jupyter.config import (
     check_sanity,
-    lines_of_paths,
     merge,
     notices,
     origins,
     parse_config,
     parse_yaml,
+    read_yaml,
     to_yaml,
 )
-from det_jupyter.config.text import with_lines
+from det_jupyter.config.reading import with_lines
 from det_jupyter.config.tree import all_paths
 from det_jupyter.errors import ConfigError
 from tests.unit.test_config_foreign import EVERYTHING
@@ -160,14 +160,14 @@ def test_any_document_is_answered(document: Any) -> None:
 @example("a: 0x" + "f" * 300)
 @example("searcher: 1_\nresources: -_")
 def test_any_text_is_answered(text: str) -> None:
-    lines_of_paths(text)
+    reading = read_yaml(text)
+    assert_answered(reading.document)
+    with_lines(reading.problems + check_sanity(reading.document), reading.lines)
     try:
-        document = parse_yaml(text)
+        assert parse_yaml(text) == reading.document
     except ConfigError as error:
         assert_are_problems(error)
-        return
-    assert_answered(document)
-    with_lines(check_sanity(document), text)
+        assert reading.problems
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import lines_of_paths, parse_yaml
-from det_jupyter.config.text import with_lines
+from det_jupyter.config.reading import with_lines
 from det_jupyter.errors import ConfigError
 
 
@@ -79,8 +79,8 @@ def test_where_nothing_decides_the_line_and_the_remedy_are_told(value: str, prob
 def test_all_traps_are_told_at_once() -> None:
     text = "hyperparameters:\n  a: [1, on]\n  b: 1\n  b: 2\n  c: {vals: [off]}\n"
     assert [problem.split(" is ")[0] for problem in problems_of(text)] == [
-        "hyperparameters.b: given twice, in lines 3 and 4",
         "line 2: hyperparameters.a[1]: on",
+        "line 4: hyperparameters.b: given twice, in lines 3 and 4",
         "line 5: hyperparameters.c.vals[0]: off",
     ]
 
@@ -103,8 +103,11 @@ def test_keys_are_text_whatever_they_look_like() -> None:
         ("a: !mine 1", "line 1: a: the tag !mine is not allowed"),
         ("a: " + "9" * 500, "line 1: a: got a number of 500 digits"),
         ("a: 1\n\x00", "line 2: this is not YAML: the character #x0000 is not allowed"),
-        ("a: 1\n---\nb: 2", "line 2: this is not YAML: but found another document"),
-        ("a: *b", "line 1: this is not YAML: found undefined alias 'b'"),
+        (
+            "a: 1\n---\nb: 2",
+            "line 2: this is not YAML: another document begins here, of which it is one",
+        ),
+        ("a: *b", "line 1: a: this is not YAML: found undefined alias 'b'"),
     ],
 )
 def test_what_no_configuration_can_be_is_refused_with_its_line(text: str, problem: str) -> None:
@@ -132,7 +135,7 @@ def test_problems_get_the_lines_that_they_are_about() -> None:
         "searcher.metric: missing", "bind_mounts[1].host_path: missing", "name: got a",
         "entrypoint: missing", "bind_mounts[0].zzz: unknown",
     ]  # fmt: skip
-    assert with_lines(problems, text) == [
+    assert with_lines(problems, lines_of_paths(text)) == [
         "entrypoint: missing",
         "line 1: name: got a",
         "line 2: searcher.metric: missing",

@@ -10,6 +10,7 @@ import pytest
 
 from det_jupyter.client import Client, Experiment, LiveExperiment
 from det_jupyter.client.ranking import ranked
+from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.notebook import handles, progress, verbs
 from det_jupyter.notebook.arguments import line_parser, parse
@@ -246,7 +247,7 @@ def test_problems_name_their_line_or_their_template() -> None:
         "searcher.max_trials: missing",
         "entrypoint: missing",
     ]
-    assert located(problems, text, "base", template).problems == [
+    assert located(problems, read_yaml(text), None, "base", template).problems == [
         "resources.slots_per_trial: got 'two', expected a number (from template base)",
         "searcher.max_trials: missing (from template base)",
         "entrypoint: missing",

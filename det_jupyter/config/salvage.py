@@ -1,0 +1,157 @@
+"""Text that is not YAML: finds the smallest entries that are at fault, and leaves them out.
+
+    searcher:                        searcher:
+      name: single                     name: single
+      max_length: {epochs: 6     ->    max_length: !det_jupyter.unread 0
+    max_restarts: 2                  max_restarts: 2
+
+An entry is a key (or a `-`) with all that is indented below it. One that does not parse by itself
+is looked at again inside, if it has entries of its own; else its value is left out. Every line
+stays where it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from det_jupyter.config.text import UNREAD_TAG, Loader
+from det_jupyter.config.values import MAX_DEPTH
+
+_HEADING = re.compile(r"\s*(?:- )?[^\s#'\"{\[][^#'\"{\[]*:\s*(?:#.*)?$")
+_NAME = re.compile(r"((?:- +)*)([A-Za-z_][\w.-]*)(?=\s*(?::|\s|$|\{|\[))")
+_ALIAS = re.compile(r"found undefined alias '?([^']+)'?")
+
+
+def salvage(text: str) -> tuple[str, list[tuple[int, str]], list[str]]:
+    """Return the text without what is no YAML.
+
+    Returns:
+        The text, with a node of tag UNREAD_TAG for each value that was left out; line and problem
+        of each such node, by the number that it holds; problems that are of no key, each with its
+        line before it.
+    """
+    mending = _Mending(text)
+    mending.mend(0, len(mending.lines), MAX_DEPTH)
+    return "\n".join(mending.lines), mending.found, mending.others
+
+
+class _Mending:
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+        self.found: list[tuple[int, str]] = []
+        self.others: list[str] = []
+        self._anchors = set(re.findall(r"&([^\s,\]}]+)", text))
+
+    def mend(self, start: int, end: int, depth: int) -> None:
+        """Leave out what is at fault in these lines, entry by entry."""
+        entries = self._entries(start, end)
+        for first, last in entries:
+            problem = self._problem(first, last)
+            if problem and last > first + 1 and depth:
+                if _HEADING.match(self.lines[first]):
+                    self.mend(first + 1, last, depth - 1)
+                elif self._problem(first, first + 1) is None:  # a value, and yet lines below it
+                    self._shift(first + 1, last, _indent(self.lines[first]), problem)
+                problem = self._problem(first, last)
+            if problem:
+                self._leave_out(first, last, problem)
+        self._fit(start, end, entries)
+
+    def _fit(self, start: int, end: int, entries: list[tuple[int, int]]) -> None:
+        """Make entries that are right by themselves fit together: one is indented otherwise."""
+        base = _indent(self.lines[entries[0][0]]) if entries else 0
+        for _ in range(2 * len(entries)):
+            problem = self._problem(start, end)
+            at_fault = [
+                entry for entry in entries if problem and entry[0] < problem[0] <= entry[1]
+            ]
+            if problem is None or not at_fault:
+                return
+            first, last = at_fault[0]
+            if _indent(self.lines[first]) != base:
+                self._shift(first, last, base, problem)
+            else:
+                self._leave_out(first, last, problem)
+
+    def _shift(self, first: int, last: int, indent: int, problem: tuple[int, str]) -> None:
+        """Indent lines as others are, and tell it: they are read as they were meant."""
+        change = indent - _indent(self.lines[first])
+        for number in range(first, last):
+            line = self.lines[number]
+            self.lines[number] = " " * max(0, _indent(line) + change) + line.lstrip(" ")
+        self.others.append(f"line {problem[0]}: {problem[1]}")
+
+    def _entries(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the first line of each entry, and the line after its last."""
+        base, is_list = -1, False
+        starts: list[int] = []
+        for number in range(start, end):
+            line = self.lines[number]
+            content = line.strip()
+            if not content or content.startswith(("#", "%")) or (content == "---" and not starts):
+                continue
+            if base < 0:
+                base, is_list = _indent(line), content.startswith("-")
+            # The entries of a list may be indented as little as the key that they belong to.
+            if _indent(line) <= base and (is_list or not re.match(r"-( |$)", content)):
+                starts.append(number)
+        return list(zip(starts, [*starts[1:], end], strict=False))  # one without any entry
+
+    def _problem(self, start: int, end: int) -> tuple[int, str] | None:
+        """Return line and problem of these lines, taken for themselves."""
+        try:
+            node = yaml.compose("\n" * start + "\n".join(self.lines[start:end]), Loader=Loader)
+        except yaml.MarkedYAMLError as error:
+            alias = _ALIAS.match(error.problem or "")
+            return None if alias and alias[1] in self._anchors else explain(error)
+        if self.lines[start].strip() == "---":
+            return start + 1, "this is not YAML: another document begins here, of which it is one"
+        if isinstance(node, yaml.ScalarNode) and node.tag != UNREAD_TAG:
+            missing = "space after the colon" if ":" in node.value else "colon"
+            line = int(node.start_mark.line) + 1
+            shown = node.value if len(node.value) <= 40 else f"{node.value[:37]}..."
+            return line, f"this is not YAML: got {shown!r}, expected `key: value` (no {missing})"
+        return None
+
+    def _leave_out(self, first: int, last: int, problem: tuple[int, str]) -> None:
+        """Put a mark in the place of an entry's value, or nothing in the place of the entry."""
+        line, indent = self.lines[first].strip(), _indent(self.lines[first])
+        self.lines[first:last] = [""] * (last - first)
+        mark = f"{UNREAD_TAG} {len(self.found)}"
+        if name := _NAME.match(line):
+            self.lines[first] = f"{' ' * indent}{name[1]}{name[2]}: {mark}"
+        elif re.match(r"-( |$)", line):
+            self.lines[first] = f"{' ' * indent}- {mark}"
+        else:
+            self.others.append(f"line {problem[0]}: {problem[1]}")
+            return
+        self.found.append(problem)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def explain(error: yaml.MarkedYAMLError) -> tuple[int, str]:
+    """Return the line of an error, and what it says in our words."""
+    problem, context = error.problem or error.context or "", error.context or ""
+    mark = error.problem_mark or error.context_mark
+    is_open = "end of stream" in problem or "<stream end>" in problem
+    if is_open and error.context_mark is not None and "block" not in context:
+        mark = error.context_mark
+        sign = "quotation mark" if "quoted" in context else "{" if "mapping" in context else "["
+        problem = f"the {sign} that begins here is not closed"
+    remedy = ""
+    if r"character '\t'" in problem:
+        remedy = "; indent with spaces, not tabs"
+    elif "cannot start any token" in problem:
+        remedy = "; put the value in quotes"
+    elif "mapping values are not allowed" in problem:
+        problem = "a second `key: ` in the line, or one indented more than the line before"
+    elif "<block end>, but found" in problem and "?" not in problem and "start" not in problem:
+        problem = f"{problem.rpartition('found ')[2]} is left over; perhaps quotes are missing"
+    elif "but found '<block mapping start>'" in problem or "but found '?'" in problem:
+        problem = "indented otherwise than the lines before"
+    return (mark.line + 1 if mark else 1), f"this is not YAML: {problem}{remedy}"
