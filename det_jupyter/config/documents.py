@@ -22,17 +22,19 @@ entrypoint: DigitsTrial
 searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
 ```
 
-All that is wrong with a configuration, its text and its template is told at once, each problem with
-its line, its path, what was given and what is needed. A null counts as not given, but for a hyperparameter. Names and
-defaults are those of Determined AI; files written for it are read, and what has no effect here is
-named in a notice.
+All that is wrong with a configuration, its text and its template is told at once, each problem
+with its line, its path, what was given and what is needed. A null counts as not given, but for a
+hyperparameter. Names are those of Determined AI, and defaults but for [a few](#other-defaults);
+files written for it are read, and what has no effect here is named in a notice.
 
     python -m det_jupyter.config check FILE.yaml [--template FILE.yaml]
 
 prints `ok` and the effective configuration, with who gave each value, or the problems (exit
-status 1). A file may name its template: `template: team` is `team.yaml` beside it. [configuration.schema.json](configuration.schema.json) is the same for editors. This
-page and the schema are made from the classes that check configurations:
-`python -m det_jupyter.config reference` and `... schema` print them.
+status 1). A file may name its template: `template: team` is `team.yaml` beside it.
+
+[configuration.schema.json](configuration.schema.json) is the same for editors. This page and the
+schema are made from the classes that check configurations: `python -m det_jupyter.config
+reference` and `... schema` print them.
 """
 _LENGTHS = """\
 ## Lengths
@@ -64,9 +66,35 @@ Where versions of YAML differ, the field decides: `smaller_is_better: no` is fal
 `description: no` is text. Where nothing decides, as in `hyperparameters`, `yes`, `no`, `on`,
 `off`, `None` and `010` are refused with the line and with what to write. `1e-3` is a number,
 `1:30` and `2024-01-31` are text, keys are always text. A key that is given twice, a tab as
-indentation and an anchor inside its own value are refused. What is not YAML hides nothing else: the
-smallest entry with a mistake is left out, and the rest is looked at.
+indentation and an anchor inside its own value are refused. What is not YAML hides nothing else:
+the smallest entry with a mistake is left out, and the rest is looked at.
 """
+OTHER_DEFAULTS = {
+    "name": ("three random words", "the entrypoint", "it says what ran"),
+    "description": ("none", "empty", "the same to a reader"),
+    "min_validation_period": (
+        "`{batches: 0}`",
+        "an epoch if max_length is in epochs, the lowest rung with a time_metric",
+        "a curve has to have points, and a search something to judge",
+    ),
+    "checkpoint_storage": (
+        "what the master is set up with",
+        "`shared_fs` in det_jupyter's own data folder",
+        "there is nothing to set up",
+    ),
+    "preemption_timeout": ("none, for which its master takes 3600", "`3600`", "it is shown"),
+    "resources.is_single_node": ("none", "`false`", "it means the same"),
+    "optimizations.tensor_fusion_threshold": (
+        "64 MB, Horovod's",
+        "25 MB, torch's",
+        "gradients are exchanged by torch",
+    ),
+    "log_policies": (
+        "two that name CUDA's and ECC errors, and do nothing",
+        "none",
+        "the end of a failed trial's log is shown anyway",
+    ),
+}
 _HALVING = """\
 `max_length` is required, but for ASHA with a `time_metric`. ASHA measures training by
 `max_length`, or by a metric that validations report: `time_metric` up to `max_time`. With
@@ -92,9 +120,15 @@ def markdown() -> str:
             parts.append(_HYPERPARAMETERS)
         elif rows := _of_this_version(section):
             parts += [f"## {section}\n", _table(rows)]
-    parts += [_LENGTHS, _YAML, f"## Not yet\n\n{_TOO_EARLY}\n", _notes(NOT_YET)]
+    parts += [_LENGTHS, _YAML, _other_defaults(), f"## Not yet\n\n{_TOO_EARLY}\n", _notes(NOT_YET)]
     parts += [f"## Without meaning here\n\n{_MEANINGLESS}\n", _notes(NO_MEANING)]
     return "\n".join(parts)
+
+
+def _other_defaults() -> str:
+    rows = [f"| `{path}` | {' | '.join(cells)} |" for path, cells in OTHER_DEFAULTS.items()]
+    head = ["## Other defaults", "", "| key | Determined | here | why |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 def _of_this_version(section: str) -> list[FieldHelp]:

@@ -165,7 +165,7 @@ class LogPolicy(Section):
     """What to do when a rank prints something."""
 
     name: Text | None = None
-    """Name of the policy; a policy with nothing but the name of a built-in one disables it."""
+    """Name of the policy; an entry with nothing else disables that policy of the template."""
     pattern: Annotated[Text, AfterValidator(_pattern)] | None = None
     """Regular expression that the lines of the log are compared with."""
     action: (

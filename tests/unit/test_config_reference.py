@@ -10,7 +10,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from det_jupyter.config import FieldHelp, choices, describe, known_keys, parse_yaml
-from det_jupyter.config.documents import json_schema, markdown
+from det_jupyter.config.documents import OTHER_DEFAULTS, json_schema, markdown
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.notices import NO_EFFECT
 from det_jupyter.config.problems import STORAGES
@@ -18,6 +18,26 @@ from det_jupyter.config.searchers import SEARCHERS
 from det_jupyter.config.tree import all_paths, kinds
 from tests.unit.test_config_foreign import EVERYTHING
 
+DETERMINED: dict[str, Any] = {
+    "name": None, "description": None, "labels": [], "data": {}, "hyperparameters": {},
+    "max_restarts": 5, "scheduling_unit": 100, "records_per_epoch": 0,
+    "min_validation_period": {"batches": 0}, "min_checkpoint_period": {"batches": 0},
+    "perform_initial_validation": False, "checkpoint_policy": "best", "preemption_timeout": None,
+    "searcher.smaller_is_better": True, "searcher.max_concurrent_trials": 16,
+    "searcher.divisor": 4, "searcher.mode": "standard", "searcher.max_rungs": 5,
+    "searcher.bracket_rungs": [], "searcher.stop_once": False,
+    "resources.slots_per_trial": 1, "resources.max_slots": None, "resources.weight": 1,
+    "resources.priority": None, "resources.resource_pool": "", "resources.is_single_node": None,
+    "checkpoint_storage.save_experiment_best": 0, "checkpoint_storage.save_trial_best": 1,
+    "checkpoint_storage.save_trial_latest": 1, "optimizations.aggregation_frequency": 1,
+    "optimizations.average_aggregated_gradients": True,
+    "optimizations.average_training_metrics": True, "optimizations.gradient_compression": False,
+    "optimizations.mixed_precision": "O0", "optimizations.tensor_fusion_threshold": 64,
+    "optimizations.tensor_fusion_cycle_time": 1, "optimizations.auto_tune_tensor_fusion": False,
+    "optimizations.grad_updates_size_file": None, "profiling.enabled": False,
+    "profiling.begin_on_batch": 0, "profiling.end_after_batch": None,
+    "profiling.sync_timings": True, "retention_policy.log_retention_days": None,
+}  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -43,6 +63,17 @@ def test_every_key_has_a_description() -> None:
     found = [describe(path) for path in all_paths()]
     assert [help_ for help_ in found if help_ is None or not help_.text or not help_.type] == []
     assert len(found) > 150
+
+
+def test_defaults_are_those_of_determined_but_for_those_that_are_listed() -> None:
+    different = set()
+    for path, default in DETERMINED.items():
+        found = describe(path)
+        assert found is not None, path
+        if found.default != default:
+            different.add(path)
+    # Two more are known to the master only: where checkpoints go, and what log policies there are.
+    assert different | {"checkpoint_storage", "log_policies"} == set(OTHER_DEFAULTS)
 
 
 def test_what_has_no_effect_is_a_key_and_says_so() -> None:
