@@ -95,7 +95,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         self.has_searcher = True  # the configuration says what validations are judged by
         self._claimed_by: object = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
-        self._stepping = Stepping(self._position, Precision(device, None))
+        self._stepping = Stepping(self._position, Precision(device, None), self.distributed)
         self._unmovable: set[type] = set()
         self._large_batch: LargeBatch | None = None
         if config is not None:
@@ -127,6 +127,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             find_unused_parameters=find_unused_parameters,
         )
         self.models.append(model)
+        self._stepping.add_model(model)
         return model
 
     def wrap_optimizer(
@@ -350,7 +351,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         """
         position = self._position
         position.batch_idx = batch_idx
-        self._stepping.weigh(share, self.distributed.size)
+        self._stepping.weigh(share)
         if position.aggregation_frequency > 1:
             for model in self.models:
                 set_gradient_sync(model, position.is_step)

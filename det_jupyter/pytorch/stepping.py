@@ -1,23 +1,40 @@
 """What a batch does to the weights: gradients that count by records, and steps at windows' ends.
 
-`backward`          the loss is scaled (fp16), and weighed by this rank's share of the records; DDP
-                    averages gradients over the ranks, once per window
+`backward`          the loss is scaled (fp16), and weighed by this rank's share of the records; at
+                    the last batch of a window gradients are averaged over the ranks meanwhile
 `step`              at the last batch of a window: divide by the window's batches, unscale (fp16),
                     clip, step, zero
 `after_step`        update the scaler, once for all optimizers
+
+A trial may step an optimizer itself, and compute gradients itself, where that comes to the same;
+else it is refused, as the optimizer steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
+from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import Share
+from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.parallel import DistributedModel, explained, is_sharded
 from det_jupyter.pytorch.position import Position
 from det_jupyter.pytorch.precision import Precision
+
+
+@dataclass(slots=True)
+class _Wrapped:
+    """What is known of an optimizer."""
+
+    averages: bool  # whether windows are averaged
+    models: list[DistributedModel]  # whose parameters it steps
+    backwards: int = 0  # that had been computed when it stepped last
 
 
 class Stepping:
@@ -26,29 +43,65 @@ class Stepping:
     Args:
         position: Says where windows end.
         precision: Scales losses.
+        distributed: The ranks.
     """
 
-    def __init__(self, position: Position, precision: Precision) -> None:
+    def __init__(
+        self, position: Position, precision: Precision, distributed: DistributedContext
+    ) -> None:
         self.precision = precision
         self._position = position
-        self._averages: dict[int, bool] = {}  # by id of the optimizer: whether to average windows
+        self._distributed = distributed
+        self._replicas: list[DistributedModel] = []
+        self._untrained: list[nn.Module] = []  # so not made for an exchange
+        self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
         self._weight = 1.0  # of this rank's gradients
+        self._backwards = 0
+        self._is_stepping = False  # this object, not the trial
         self._has_stepped = False  # an optimizer, in this batch
+
+    def add_model(self, model: nn.Module) -> None:
+        """Take a model, as the ranks train it."""
+        if isinstance(model, DistributedModel):
+            self._replicas.append(model)
+        elif self._distributed.size > 1 and not is_sharded(model):
+            self._untrained.append(model)
 
     def add(self, optimizer: torch.optim.Optimizer, *, averages: bool) -> None:
         """Take an optimizer, which divides sums over a window by its batches or leaves them."""
-        self._averages[id(optimizer)] = averages
+        stepped = {id(parameter) for parameter in parameters_of(optimizer)}
+        models = [
+            model
+            for model in self._replicas
+            if any(id(parameter) in stepped for parameter in model.parameters())
+        ]
+        self._wrapped[id(optimizer)] = _Wrapped(averages, models)
+        optimizer.register_step_pre_hook(self._before_step)
 
-    def weigh(self, share: Share, size: int) -> None:
-        """Let the next gradients count by this rank's records, of `size` ranks."""
-        self._weight = share.records * size / max(share.total, 1)
+    def weigh(self, share: Share) -> None:
+        """Let the next gradients count by this rank's records."""
+        self._weight = share.records * self._distributed.size / max(share.total, 1)
 
     def backward(self, loss: torch.Tensor, gradient: torch.Tensor | None, *options: bool) -> None:
-        """Compute gradients; `options` as in `torch.Tensor.backward`."""
+        """Compute gradients; `options` as in `torch.Tensor.backward`.
+
+        Raises:
+            TrialMistake: They cannot be exchanged.
+        """
+        for model in self._untrained:
+            _check_untrained(model)
         loss = self.precision.scale(loss)
         if self._weight != 1.0:  # a factor on the gradient leaves the graph as it is
             gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
-        loss.backward(gradient, *options)
+        for replica in self._replicas:
+            replica.expect_backward(loss)
+        self._backwards += 1
+        try:
+            loss.backward(gradient, *options)
+        except RuntimeError as error:
+            if mistake := explained(error):
+                raise mistake from None
+            raise
 
     def step(
         self,
@@ -66,15 +119,19 @@ class Stepping:
         self._check(optimizer, auto_zero_grads)
         if not position.is_step:
             return
-        if position.aggregation_frequency > 1 and self._averages[id(optimizer)]:
+        if position.aggregation_frequency > 1 and self._wrapped[id(optimizer)].averages:
             _divide_gradients(optimizer, len(position.window))
         if clip_grads is not None:
             self._clip(optimizer, clip_grads)
-        if scaler is not None:
-            scaler.step(optimizer)
-        else:
-            self.precision.step(optimizer)
-            self._has_stepped = True
+        self._is_stepping = True
+        try:
+            if scaler is not None:
+                scaler.step(optimizer)
+            else:
+                self.precision.step(optimizer)
+                self._has_stepped = True
+        finally:
+            self._is_stepping = False
         if auto_zero_grads:
             optimizer.zero_grad()
 
@@ -84,8 +141,41 @@ class Stepping:
             self.precision.update()
             self._has_stepped = False
 
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Check what the optimizer steps with, also where the trial has it step.
+
+        Raises:
+            TrialMistake: Gradients are not those of all records.
+        """
+        wrapped = self._wrapped[id(optimizer)]
+        frequency = self._position.aggregation_frequency
+        if not self._is_stepping and (frequency > 1 or self.precision.scaler):
+            reason = (
+                f"optimizations.aggregation_frequency is {frequency}: it would step too often, "
+                "with gradients that are not exchanged yet"
+                if frequency > 1
+                else "fp16 scales the loss, and its gradients are to be scaled back"
+            )
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__}.step() was called directly, but "
+                f"{reason}; write self.context.step_optimizer(optimizer) instead",
+            )
+        for model in wrapped.models:
+            model.check_exchanged()
+        has_new = self._backwards > wrapped.backwards
+        wrapped.backwards = self._backwards
+        if self._distributed.size > 1 and not has_new and _has_gradients(optimizer):
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__} steps with gradients that "
+                "context.backward has not computed. On several ranks it weighs them by each "
+                "rank's records and exchanges them; write self.context.backward(loss) in place of "
+                "loss.backward()",
+            )
+
     def _check(self, optimizer: torch.optim.Optimizer, auto_zero_grads: bool) -> None:
-        if id(optimizer) not in self._averages:
+        if id(optimizer) not in self._wrapped:
             raise ConfigError(
                 [
                     f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
@@ -118,6 +208,21 @@ class Stepping:
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return the parameters of all its groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(parameter.grad is not None for parameter in parameters_of(optimizer))
+
+
+def _check_untrained(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {name} of {type(model).__name__} is trained now, but no parameter "
+                "of the model was when it was wrapped, so its gradients are not exchanged; "
+                "set requires_grad = True before context.wrap_model, and False after it",
+            )
 
 
 def _divide_gradients(optimizer: torch.optim.Optimizer, divisor: int) -> None:

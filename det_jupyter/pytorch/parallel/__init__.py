@@ -1,8 +1,8 @@
 """How several ranks train one model together."""
 
 from det_jupyter.pytorch.parallel.options import ParallelOptions
-from det_jupyter.pytorch.parallel.replicas import DistributedModel
-from det_jupyter.pytorch.parallel.sharding import is_sharded, whole
+from det_jupyter.pytorch.parallel.replicas import DistributedModel, explained
+from det_jupyter.pytorch.parallel.sharding import explain_parts, is_sharded, whole
 from det_jupyter.pytorch.parallel.states import (
     gradients,
     load_model_state,
@@ -26,6 +26,8 @@ __all__ = [
     "BucketTuner",
     "DistributedModel",
     "ParallelOptions",
+    "explain_parts",
+    "explained",
     "gradients",
     "is_sharded",
     "load_model_state",

@@ -79,7 +79,7 @@ class LowRank:
                     "or use fp16 or bf16"
                 ]
             )
-        self._names = {id(parameter): name for name, parameter in trained.items()}
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._layouts: dict[int, list[Piece]] = {}  # by index of the bucket
         self._errors: dict[str, torch.Tensor] = {}  # for buckets that have not come by yet
         self._factors: dict[str, torch.Tensor] = {}

@@ -2,6 +2,11 @@
 
 Every rank holds the whole model. Gradients are collected in buckets, and each bucket is exchanged
 as soon as it is full, while the backward pass goes on.
+
+DDP makes ready for that in its `forward`, for the next backward pass. What comes from the model in
+another way (from a method, a part of it, a parameter) would not be exchanged, nor would what a
+second backward pass adds. So `context.backward` makes ready each time: `expect_backward`. What was
+exchanged before is exchanged again then, and stays as it is: the mean of equal numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.parallel.compression import LowRank, register_compression
 from det_jupyter.pytorch.parallel.options import Compression
 
-_UNFINISHED = "finished reduction in the prior iteration"  # how DDP tells it, a batch later
+_UNFINISHED = "finished reduction in the prior iteration"  # how DDP tells it
+_TWICE = "mark a variable ready only once"
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 _SHOWN = 8  # names of parameters
 
@@ -62,17 +68,31 @@ class DistributedModel(DistributedDataParallel):
         Gradients should be exchanged or zeroed: those of a half-finished window lose nothing, but
         take one copy more.
         """
-        inherited = nn.Module().__dict__.keys()
-        kept = {name: value for name, value in self.__dict__.items() if name in inherited}
-        syncs = self.require_backward_grad_sync, self.require_forward_param_sync
-        del self.logger, self.reducer  # takes its hooks off the parameters, or there were two sets
-        self._build(self.module, self.device, bucket_mb, self.find_unused_parameters)
-        self.__dict__.update(kept)  # hooks on this module, its mode, what it was compiled to
-        self.require_backward_grad_sync, self.require_forward_param_sync = syncs
-        self._fix_buckets()
-        if self.low_rank is not None:
-            self.low_rank.forget_buckets()
-        self._register_hook()
+        self._rebuild(bucket_mb)
+
+    def expect_backward(self, loss: torch.Tensor) -> None:
+        """Let the next backward pass, of this loss, exchange gradients if the window ends.
+
+        However the loss was computed from the model. Parameters that were made trainable since
+        the model was wrapped take part from now on.
+        """
+        if not self.require_backward_grad_sync:
+            return
+        if any(parameter.requires_grad for parameter in self._untrained):
+            self._rebuild(self._bucket_mb)
+        if self._unfinished():
+            return  # a backward pass of this batch was for some parameters, this is for others
+        self.reducer._rebuild_buckets()  # lays them out once, as `forward` does
+        self.reducer.prepare_for_backward([loss] if self.find_unused_parameters else [])
+
+    def check_exchanged(self) -> None:
+        """Check that no exchange waits for more gradients; before they are used.
+
+        Raises:
+            TrialMistake: Some parameters got none.
+        """
+        if error := self._unfinished():
+            raise TrialMistake("train_batch", self._describe_unused(error))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
@@ -94,14 +114,44 @@ class DistributedModel(DistributedDataParallel):
         more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
         which = f": {', '.join(unused[:_SHOWN])}{more}" if unused else ""
         return (
-            f"train_batch: parameters of {type(self.module).__name__} got no gradient in the last "
-            f"batch{which}. If they are not used in every batch, say so: "
+            f"train_batch: parameters of {type(self.module).__name__} got no gradient in a "
+            f"batch{which}. If they are not used in every backward pass, say so: "
             "context.wrap_model(model, find_unused_parameters=True); if never, set "
             "requires_grad = False before. What forward returns has to lead to the loss"
         )
 
+    def _unfinished(self) -> str:
+        """Return DDP's words for an exchange that has begun and not ended; empty if none has."""
+        try:
+            self.reducer._check_reducer_finalized()
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    def _rebuild(self, bucket_mb: float | None) -> None:
+        inherited = nn.Module().__dict__.keys()
+        kept = {name: value for name, value in self.__dict__.items() if name in inherited}
+        syncs = self.require_backward_grad_sync, self.require_forward_param_sync
+        del self.logger, self.reducer  # takes its hooks off the parameters, or there were two sets
+        # Ranks hold the same already; in a batch, autograd refuses parameters that are written to.
+        self._build(
+            self.module, self.device, bucket_mb, self.find_unused_parameters, init_sync=False
+        )
+        self.__dict__.update(kept)  # hooks on this module, its mode, what it was compiled to
+        self.require_backward_grad_sync, self.require_forward_param_sync = syncs
+        self._fix_buckets()
+        if self.low_rank is not None:
+            self.low_rank.forget_buckets()
+        self._register_hook()
+
     def _build(
-        self, module: nn.Module, device: torch.device, bucket_mb: float | None, find_unused: bool
+        self,
+        module: nn.Module,
+        device: torch.device,
+        bucket_mb: float | None,
+        find_unused: bool,
+        *,
+        init_sync: bool = True,
     ) -> None:
         super().__init__(
             module,
@@ -109,7 +159,10 @@ class DistributedModel(DistributedDataParallel):
             bucket_cap_mb=bucket_mb,
             find_unused_parameters=find_unused,
             gradient_as_bucket_view=True,
+            init_sync=init_sync,
         )
+        self._bucket_mb = bucket_mb
+        self._untrained = [owner for owner in module.parameters() if not owner.requires_grad]
 
     def _fix_buckets(self) -> None:
         """Lay the gradients' buckets out as they will be for the whole training, where it matters.
@@ -162,3 +215,16 @@ def fixes_buckets(device: torch.device, compression: Compression | None) -> bool
     if device.type == "cpu" or compression == "powersgd":
         return True
     return torch.are_deterministic_algorithms_enabled()
+
+
+def explained(error: RuntimeError) -> TrialMistake | None:
+    """Return in the user's words what DDP has raised in a backward pass; None: it was not DDP."""
+    if _TWICE not in str(error):
+        return None
+    return TrialMistake(
+        "train_batch",
+        "train_batch: two backward passes reached the same parameters, and the first not "
+        "all of the model's, so they cannot be exchanged together. Say so: "
+        "context.wrap_model(model, find_unused_parameters=True), or add the losses and call "
+        "context.backward once",
+    )

@@ -34,6 +34,7 @@ from det_jupyter.errors import ConfigError
 # that only those who shard pay it.
 
 _CONTAINERS = (nn.ModuleList, nn.Sequential)
+_OUTSIDE = ("mixed torch.Tensor and DTensor", "running forward through the root")  # torch's words
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -79,6 +80,15 @@ def is_sharded(model: nn.Module) -> bool:
     """Return whether the model is divided among the ranks."""
     fsdp = sys.modules.get("torch.distributed.fsdp")  # else nobody can have divided it
     return fsdp is not None and isinstance(model, fsdp.FSDPModule)
+
+
+def explain_parts(error: Exception) -> None:
+    """Note on the error what it comes from, if from parameters used outside of `forward`."""
+    if any(words in str(error) for words in _OUTSIDE):
+        error.add_note(
+            "optimizations.sharding: fsdp holds parameters whole only inside the forward of the "
+            "wrapped model: use them there, or in methods that it calls"
+        )
 
 
 @contextmanager

@@ -41,6 +41,7 @@ from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.series import as_metrics
 from det_jupyter.pytorch.metrics.validation import set_training
+from det_jupyter.pytorch.parallel import explain_parts
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.training.agreement import Agreement
 from det_jupyter.pytorch.training.building import build_loader, warn_of_lonely_records
@@ -238,6 +239,7 @@ class Loop:
                 with context.reducers.ignored():
                     returned = self._trial_batch(batch, self._epoch, index)
         except Exception as error:
+            explain_parts(error)
             error.add_note(f"This was in train_batch, batch {index}, on {self._rank_name()}.")
             raise
         metrics = as_metrics("train_batch", returned, index, self._distributed.rank)
