@@ -83,6 +83,8 @@ class Optimizations(Section):
     """Divide gradients that were summed over several batches by their number."""
     average_training_metrics: Bool = True
     """Report training metrics averaged over all ranks, not those of rank 0."""
+    check_ranks: Literal["never", "report", "stop"] = "report"
+    """What happens if ranks no longer hold the same parameters: a warning, or the trial fails."""
     gradient_compression: Annotated[
         bool | str, BeforeValidator(_compression), WithJsonSchema({"enum": _COMPRESSIONS})
     ] = False

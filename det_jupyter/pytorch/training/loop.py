@@ -47,6 +47,7 @@ from det_jupyter.pytorch.training.agreement import Agreement
 from det_jupyter.pytorch.training.building import build_loader, warn_of_lonely_records
 from det_jupyter.pytorch.training.consensus import check_agreement
 from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.rank_watch import RankWatch
 from det_jupyter.pytorch.training.rules import Rules, Start
 from det_jupyter.pytorch.training.schedule import Schedule, training_units
 from det_jupyter.pytorch.training.timings import Timings
@@ -116,6 +117,7 @@ class Loop:
             watch=LossWatch(rules.on_nan_loss, core.distributed),
             timings=self._timings,
         )
+        self._rank_watch = RankWatch(rules.check_ranks, core, context.models)
         self._tuner = context.make_tuner()
         self._savepoints = Savepoints(core.checkpoint, self._parts(), origin, start)
         self._own_length = own_lengths(trial, "training")
@@ -329,6 +331,10 @@ class Loop:
             self._interruption.carry_out(is_chief=self._distributed.is_chief)
             is_broken_off = True
         self._agreement.measure(steps)
+        if self._has_stepped and self._rank_watch.is_due(
+            steps, is_report=is_boundary, is_last=steps == self._schedule.target
+        ):
+            self._rank_watch.look(steps)
         if is_boundary:
             self._report()
             is_due = self._schedule.validates_at(steps)

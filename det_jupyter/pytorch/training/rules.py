@@ -30,6 +30,7 @@ class Rules:
         validation_batches: Of this rank at most; None for all.
         average_training_metrics: Over all ranks; else they are the chief's.
         on_nan_loss: What a loss that is no finite number leads to.
+        check_ranks: What ranks that have diverged lead to; "never": they are not compared.
         records_per_epoch: What an epoch is; 0: a pass over the training data.
         is_script: They were given to `fit`, whose words messages have to use.
         profiling: What is timed.
@@ -47,6 +48,7 @@ class Rules:
     validation_batches: int | None = None
     average_training_metrics: bool = True
     on_nan_loss: Literal["warn", "stop"] = "warn"
+    check_ranks: Literal["never", "report", "stop"] = "report"
     records_per_epoch: int = 0
     is_script: bool = False
     profiling: Profiling = field(default_factory=Profiling)
@@ -66,6 +68,7 @@ class Rules:
             initial_validation=config.perform_initial_validation,
             average_training_metrics=config.optimizations.average_training_metrics,
             on_nan_loss=config.on_nan_loss,
+            check_ranks=config.optimizations.check_ranks,
             records_per_epoch=config.records_per_epoch,
             profiling=config.profiling,
         )

@@ -331,5 +331,6 @@ def _judged_by(context: PyTorchTrialContext) -> dict[str, Any]:
         "smaller_is_better": config.searcher.smaller_is_better,
         "average_training_metrics": config.optimizations.average_training_metrics,
         "on_nan_loss": config.on_nan_loss,
+        "check_ranks": config.optimizations.check_ranks,
         "records_per_epoch": config.records_per_epoch,
     }

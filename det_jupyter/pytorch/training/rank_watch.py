@@ -1,0 +1,179 @@
+"""Noticing that ranks no longer hold the same parameters, which nothing else would tell.
+
+Ranks that have begun with the same parameters and step with the same gradients hold the same ones
+for ever, to the last bit. They do not if a trial changes parameters or gradients by itself. So the
+ranks compare a checksum after the first step, then at a report every PERIOD batches, and at the
+end: one pass over the parameters, and one all-reduce of two integers.
+
+    bits       all parameters as 32-bit integers b, on their device
+    checksum   sum of b_i * w_i, modulo 2**32 in each chunk, with random w: what differs in the
+               order of its numbers only, as after a first step of Adam's, differs in the sum too
+
+Bits, not numbers: NaN is equal to NaN. Not compared are what is sharded, buffers (each rank's own
+while it trains), and what the model names in `_ddp_params_and_buffers_to_ignore`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+
+from det_jupyter.core import Context
+from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.parallel import DistributedModel, is_sharded, unwrap
+from det_jupyter.pytorch.parallel.wrapping import as_bytes
+from det_jupyter.records import Notice
+
+PERIOD = 100  # batches; each of which reads the parameters several times
+_CHUNK_CPU, _CHUNK_GPU = 1 << 18, 1 << 22  # integers: what fits a cache; what is worth a kernel
+_ADVICE = (
+    "Something changes parameters or gradients on each rank by itself: gradients that were set or "
+    "changed by hand (torch.autograd.grad, noise) or came from loss.backward(), parameters "
+    "written to, or code for one rank only. Compute gradients with context.backward(loss), draw "
+    "random numbers that are the same on all ranks, or share what a rank computes "
+    "(context.distributed.broadcast)"
+)
+
+
+class RankWatch:
+    """Compares the parameters of all wrapped models that every rank holds. Collective.
+
+    Args:
+        policy: `optimizations.check_ranks` of the configuration. report: tell it once in a run.
+            stop: end the trial, for trying again would come to the same.
+        core: The ranks, and this one's journal.
+        models: The wrapped ones.
+    """
+
+    def __init__(
+        self,
+        policy: Literal["never", "report", "stop"],
+        core: Context,
+        models: Sequence[nn.Module],
+    ) -> None:
+        self.looked_at: int | None = None  # steps_completed
+        self._policy = policy
+        self._distributed = core.distributed
+        self._sink = core.sink
+        self._models = models
+        self._is_done = policy == "never" or core.distributed.size == 1
+        self._weights: dict[torch.device, torch.Tensor] = {}
+
+    def is_due(self, steps: int, *, is_report: bool, is_last: bool) -> bool:
+        """Return whether to look after so many batches; the same on all ranks."""
+        if self._is_done:
+            return False
+        if self.looked_at is None:
+            return True
+        return is_report and (is_last or steps - self.looked_at >= PERIOD)
+
+    def look(self, steps: int) -> None:
+        """Compare the ranks.
+
+        Raises:
+            TrialMistake: They differ, and the policy is to stop; on all ranks.
+        """
+        self.looked_at = steps
+        own = self._checksum(parameter for _, parameter in _compared(self._models))
+        most, least = self._distributed.reduce_(torch.tensor([own, ~own]), "max").tolist()
+        if most != ~least:
+            self._tell(steps)
+
+    def _tell(self, steps: int) -> None:
+        """Find what differs, and say it, or raise."""
+        named = list(_compared(self._models))
+        digests = [self._checksum([_with_one_nan(parameter)]) for _, parameter in named]
+        everyone = self._distributed.allgather(digests)
+        differing = [
+            (name, [rank for rank, theirs in enumerate(everyone) if theirs[index] != mine])
+            for index, ((name, _), mine) in enumerate(zip(named, everyone[0], strict=True))
+            if any(theirs[index] != mine for theirs in everyone)
+        ]
+        if not differing:  # all of it is NaN, of several kinds
+            return
+        name, ranks = differing[0]
+        which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+        found = (
+            f"train_batch: the ranks have diverged: {name} is not the same on {which} as on "
+            f"rank 0 (steps_completed {steps}; {len(differing)} of {len(named)} tensors differ)"
+        )
+        if self._policy == "stop":
+            raise TrialMistake(
+                "train_batch", f"{found}; optimizations.check_ranks is stop. {_ADVICE}"
+            )
+        self._is_done = True
+        if self._distributed.is_chief:
+            text = (
+                f"{found}; training goes on, and this is told once "
+                "(optimizations.check_ranks: stop ends the trial instead; never, where ranks are "
+                f"meant to differ). {_ADVICE}"
+            )
+            self._sink.write(Notice(at=time.time(), rank=self._distributed.rank, text=text))
+            sys.stderr.write(f"{text}\n")
+
+    def _checksum(self, tensors: Iterable[torch.Tensor]) -> int:
+        total: torch.Tensor | int = 0
+        for chunk in _chunks(tensors):
+            bits = chunk.view(torch.int32)
+            total = (total * 1_000_003) + (bits * self._factors(bits)).sum()
+        return int(total)  # waits for the device
+
+    def _factors(self, bits: torch.Tensor) -> torch.Tensor:
+        device = bits.device
+        if device not in self._weights:
+            generator = torch.Generator().manual_seed(0)
+            drawn = torch.randint(
+                -(2**31), 2**31, (_length(device),), generator=generator, dtype=torch.int64
+            )
+            self._weights[device] = (drawn | 1).to(device, torch.int32)
+        return self._weights[device][: len(bits)]
+
+
+def _compared(models: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
+    for index, model in enumerate(models):
+        if is_sharded(model):
+            continue
+        ignored = model.parameters_to_ignore if isinstance(model, DistributedModel) else ()
+        for name, parameter in unwrap(model).named_parameters():
+            if name not in ignored:
+                yield f"models.{index}.{name.replace('_orig_mod.', '')}", parameter.detach()
+
+
+def _chunks(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield the bytes of the tensors, joined or cut to chunks of one device, of whole integers."""
+    parts: list[torch.Tensor] = []
+    size = 0
+    for tensor in tensors:
+        limit = 4 * _length(tensor.device)
+        for piece in as_bytes(tensor).split(limit):
+            if parts and (size + len(piece) > limit or parts[0].device != piece.device):
+                yield _joined(parts, size)
+                parts, size = [], 0
+            parts.append(piece)
+            size += len(piece)
+    if size:
+        yield _joined(parts, size)
+
+
+def _joined(parts: list[torch.Tensor], size: int) -> torch.Tensor:
+    if rest := -size % 4:
+        parts = [*parts, parts[0].new_zeros(rest)]
+    if len(parts) == 1 and parts[0].storage_offset() % 4 == 0:
+        return parts[0]
+    return torch.cat(parts)  # a copy begins where an integer may
+
+
+def _length(device: torch.device) -> int:
+    return _CHUNK_CPU if device.type == "cpu" else _CHUNK_GPU
+
+
+def _with_one_nan(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with every NaN of the same bits; there are many."""
+    if not tensor.is_floating_point():
+        return tensor
+    return torch.where(tensor.isnan(), torch.nan, tensor)
