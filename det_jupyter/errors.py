@@ -10,6 +10,7 @@
     ├── MasterUnreachable         no master answers, or it cannot be started
     ├── ProtocolMismatch          client, master or agent are of incompatible versions
     ├── LaunchError               a gang of ranks could not be started
+    ├── PeerRefused               what a rank was sent does not come from its gang
     ├── RankFailed                a rank ended with an error (carries its traceback)
     ├── CheckpointError           a checkpoint is absent, damaged or does not fit
     └── InvalidHP                 raised by a trial: these hyperparameters cannot work
@@ -80,6 +81,10 @@ class ProtocolMismatch(DetError):
 
 class LaunchError(DetError):
     """A gang of ranks could not be started."""
+
+
+class PeerRefused(DetError):
+    """What a rank was sent is not signed with its gang's secret; it was not read."""
 
 
 class RankFailed(DetError):

@@ -5,7 +5,6 @@ runs/<allocation id>/
     control              the control page
     journal-<rank>       records, one JSON line each
     output-<rank>        whatever the rank printed
-    spec-<rank>.json     the RankSpec, for ranks started without the zygote
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
     ranks.json           pids and creation times, once started
     exit.json            the GangExited, once over
@@ -56,10 +55,6 @@ class RunDir:
     def output(self, rank: int) -> Path:
         """The rank's stdout and stderr."""
         return self.path / f"output-{rank}"
-
-    def spec(self, rank: int) -> Path:
-        """The rank's RankSpec."""
-        return self.path / f"spec-{rank}.json"
 
     def connection_file(self, rank: int) -> Path:
         """The rank's Jupyter connection file."""

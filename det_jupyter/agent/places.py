@@ -19,8 +19,10 @@ from det_jupyter.wire import GangPlan, RankPlace
 _LOOPBACK = "127.0.0.1"
 
 
-def rank_places(plan: GangPlan, *, lifeline_fd: int, num_threads: int) -> list[RankPlace]:
-    """Return the place of each rank; the port is filled in by who binds it."""
+def rank_places(
+    plan: GangPlan, *, lifeline_fd: int, num_threads: int, master_port: int
+) -> list[RankPlace]:
+    """Return the place of each rank."""
     homes = plan.agent_ids or [""] * len(plan.slots)
     groups = list(dict.fromkeys(homes))
     return [
@@ -32,7 +34,7 @@ def rank_places(plan: GangPlan, *, lifeline_fd: int, num_threads: int) -> list[R
             group_rank=groups.index(home),
             group_world_size=len(groups),
             master_addr=_LOOPBACK,
-            master_port=0,
+            master_port=master_port,
             lifeline_fd=lifeline_fd,
             num_threads=num_threads,
         )

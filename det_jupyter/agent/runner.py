@@ -38,6 +38,7 @@ from det_jupyter.wire import (
     GangPlan,
     KillGang,
     Leave,
+    RankSpec,
     SignalGang,
     SlotView,
     StartGang,
@@ -222,14 +223,16 @@ class Runner:
         reason = (
             f"the zygote was not ready after {_WARMUP_S:.0f} s" if ready is None else ready.unsafe
         )
-        specs = run.specs(lifeline_fd=self._lifeline_fd, num_threads=self._num_threads)
         if not reason:
-            answer = await zygote.fork_gang(specs)
+            answer = await zygote.fork_gang(self._specs(run))
             if isinstance(answer, RankProcesses):
                 return answer
             reason = answer.reason
         logger.warning("allocation=%s: ranks are started afresh: %s", run.id, reason)
-        return self._spawner.spawn_gang(specs, note=f"started afresh: {reason}")
+        return self._spawner.spawn_gang(self._specs(run), note=f"started afresh: {reason}")
+
+    def _specs(self, run: Run) -> list[RankSpec]:
+        return run.specs(lifeline_fd=self._lifeline_fd, num_threads=self._num_threads)
 
     async def _readiness(self, zygote: Zygote, end_ordered: asyncio.Event) -> ZygoteReady | None:
         """Wait for the zygote to be ready, or for the order that makes waiting pointless."""

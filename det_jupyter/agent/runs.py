@@ -7,7 +7,9 @@ Knows nothing of the processes of a living gang.
 from __future__ import annotations
 
 import logging
+import secrets
 import shutil
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -93,8 +95,18 @@ class Run:
         paths.write_private(self.dir.plan, self.plan.model_dump_json())
 
     def specs(self, *, lifeline_fd: int, num_threads: int) -> list[RankSpec]:
-        """Return what each rank is told; the port is filled in by who binds it."""
-        places = rank_places(self.plan, lifeline_fd=lifeline_fd, num_threads=num_threads)
+        """Return what each rank is told. Each start needs specs of its own.
+
+        What ranks of a start that failed have written must not lead those of the next astray.
+        """
+        assert self.sockets is not None
+        places = rank_places(
+            self.plan,
+            lifeline_fd=lifeline_fd,
+            num_threads=num_threads,
+            master_port=_free_port() if self.world_size > 1 else 0,
+        )
+        store, secret = self.sockets / f"store-{secrets.token_hex(4)}", secrets.token_hex(32)
         return [
             RankSpec(
                 plan=self.plan,
@@ -102,6 +114,8 @@ class Run:
                 run_dir=str(self.dir.path),
                 data_dir=str(paths.data_dir()),
                 socket_dir=str(self.sockets),
+                store=str(store),
+                secret=secret,
             )
             for place in places
         ]
@@ -172,6 +186,13 @@ class Run:
             self.dir.closed.touch(mode=0o600)
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
+    return port
 
 
 def new_run(plan: GangPlan, *, sockets: Path) -> Run:

@@ -1,7 +1,8 @@
 """Starts ranks afresh, one interpreter each: for when forking them from the zygote is not safe.
 
 The command line is that of the Jupyter kernel spec `det-worker` of the interpreter, so such a rank
-is started like any other kernel, except that DET_RANK_SPEC tells it which rank it is.
+is started like any other kernel, except that DET_RANK_SPEC tells it to read from its stdin which
+rank it is.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
-from det_jupyter import paths
 from det_jupyter.agent.processes import (
     RankExit,
     RankProcesses,
@@ -57,10 +56,9 @@ class Spawner:
         argv = kernel_argv(specs[0].plan.python)
         started: list[_Spawned] = []
         try:
-            with _listener(len(specs)) as listener:
-                for spec in specs:
-                    process = _spawn(_with_port(spec, listener), argv)
-                    started.append(_Spawned(rank=spec.place.rank, process=process, exits=exits))
+            for spec in specs:
+                process = _spawn(spec, argv)
+                started.append(_Spawned(rank=spec.place.rank, process=process, exits=exits))
         except BaseException as error:
             _undo(started)
             if not isinstance(error, (OSError, subprocess.SubprocessError)):
@@ -84,40 +82,24 @@ class Spawner:
                 spawned.exits.put_nowait(RankExit(spawned.rank, spawned.process.wait()))
 
 
-def _listener(world_size: int) -> socket.socket | nullcontext[None]:
-    """Return what the chief listens on; nobody would come to a rank that is alone."""
-    return socket.create_server(("127.0.0.1", 0)) if world_size > 1 else nullcontext()
-
-
-def _with_port(spec: RankSpec, listener: socket.socket | None) -> RankSpec:
-    if listener is None:
-        return spec
-    listen_fd = listener.fileno() if spec.place.rank == 0 else None
-    port = listener.getsockname()[1]
-    place = spec.place.model_copy(update={"master_port": port, "listen_fd": listen_fd})
-    return spec.model_copy(update={"place": place})
-
-
 def _spawn(spec: RankSpec, argv: Sequence[str]) -> subprocess.Popen[bytes]:
     folder, place = RunDir(Path(spec.run_dir)), spec.place
-    paths.write_private(folder.spec(place.rank), spec.model_dump_json())
     connection_file = str(folder.connection_file(place.rank))
-    shared = [fd for fd in (place.listen_fd, place.lifeline_fd) if fd is not None]
     output = os.open(folder.output(place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
+    with open(output, "wb") as out, TemporaryFile() as told:  # it has no name, but a secret in it
+        told.write(spec.model_dump_json().encode())
+        told.seek(0)
         return subprocess.Popen(
             [word.replace("{connection_file}", connection_file) for word in argv],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=shared,
+            stdin=told,
+            stdout=out,
+            stderr=out,
+            pass_fds=[] if place.lifeline_fd is None else [place.lifeline_fd],
             process_group=0,
             preexec_fn=child_setup(),
-            env={**os.environ, SPEC_VARIABLE: str(folder.spec(place.rank))},
+            env={**os.environ, SPEC_VARIABLE: "/dev/stdin"},
             cwd=folder.path,  # `python -m` looks for modules here, and there are none
         )
-    finally:
-        os.close(output)
 
 
 def _undo(started: Sequence[_Spawned]) -> None:

@@ -2,16 +2,19 @@
 
 Everything here goes over a gloo group of its own, apart from the one that carries gradients:
 values are small and on the CPU, and nothing that waits here can be mixed up with an all-reduce.
+How objects travel is in objects.py.
 """
 
 from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+
+from det_jupyter.core.objects import ObjectExchange, check_members
 
 T = TypeVar("T")
 
@@ -34,6 +37,7 @@ class DistributedContext:
         cross_size: How many computers there are.
         group: Gloo group of all ranks; None if there is one rank.
         local_group: Gloo group of this computer's ranks; None if it has one rank.
+        secret: What all ranks of the gang know and other users do not; empty under torchrun.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class DistributedContext:
         cross_size: int = 1,
         group: dist.ProcessGroup | None = None,
         local_group: dist.ProcessGroup | None = None,
+        secret: bytes = b"",
     ) -> None:
         if size > 1 and group is None:
             raise ValueError(f"distributed: {size} ranks need a process group, got none")
@@ -57,21 +62,28 @@ class DistributedContext:
         self.cross_rank = cross_rank
         self.cross_size = cross_size
         self._group = group
-        self._local_group = local_group
+        self._everyone = _exchange(group, size, "all", secret)
+        self._neighbours = _exchange(local_group, local_size, "local", secret)
 
     @classmethod
-    def from_torch_distributed(cls) -> DistributedContext:
+    def from_torch_distributed(cls, secret: bytes = b"") -> DistributedContext:
         """Return the context of a process that torchrun's variables and process group describe.
 
         Collective: all ranks must call it once, after `torch.distributed.init_process_group`.
+
+        Args:
+            secret: The gang's, if the agent has started these ranks.
+
+        Raises:
+            PeerRefused: A rank does not know the secret.
         """
         size = int(os.environ["WORLD_SIZE"])
         cross_rank = int(os.environ.get("GROUP_RANK", "0"))
         cross_size = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
         group = local_group = None
         if size > 1:
-            group = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
-            local_group = _local_group(cross_rank, cross_size, group)
+            group = _new_group(None, "all", secret)
+            local_group = _local_group(cross_rank, cross_size, group, secret)
         return cls(
             rank=int(os.environ["RANK"]),
             size=size,
@@ -81,6 +93,7 @@ class DistributedContext:
             cross_size=cross_size,
             group=group,
             local_group=local_group,
+            secret=secret,
         )
 
     @property
@@ -106,27 +119,27 @@ class DistributedContext:
 
     def gather(self, value: T) -> list[T] | None:
         """Return every rank's value, in the order of ranks, on the chief; None elsewhere."""
-        return _gather(value, self._group, self.rank, self.size)
+        return self._everyone.gather(value) if self._everyone else [value]
 
     def gather_local(self, value: T) -> list[T] | None:
         """Return the values of this computer's ranks on its local chief; None elsewhere."""
-        return _gather(value, self._local_group, self.local_rank, self.local_size)
+        return self._neighbours.gather(value) if self._neighbours else [value]
 
     def allgather(self, value: T) -> list[T]:
         """Return every rank's value, in the order of ranks, on all ranks."""
-        return _allgather(value, self._group, self.size)
+        return self._everyone.allgather(value) if self._everyone else [value]
 
     def allgather_local(self, value: T) -> list[T]:
         """Return the values of this computer's ranks, on each of them."""
-        return _allgather(value, self._local_group, self.local_size)
+        return self._neighbours.allgather(value) if self._neighbours else [value]
 
     def broadcast(self, value: T) -> T:
         """Return the chief's value; what the others pass is ignored."""
-        return _broadcast(value, self._group, self.size)
+        return cast("T", self._everyone.broadcast(value)) if self._everyone else value
 
     def broadcast_local(self, value: T) -> T:
         """Return the local chief's value; what the others pass is ignored."""
-        return _broadcast(value, self._local_group, self.local_size)
+        return cast("T", self._neighbours.broadcast(value)) if self._neighbours else value
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
@@ -140,40 +153,30 @@ class DistributedContext:
         return tensor
 
 
+def _exchange(
+    group: dist.ProcessGroup | None, size: int, name: str, secret: bytes
+) -> ObjectExchange | None:
+    return None if group is None or size == 1 else ObjectExchange(group, name, secret)
+
+
+def _new_group(ranks: list[int] | None, name: str, secret: bytes) -> dist.ProcessGroup:
+    """Return a gloo group of ranks that know the secret. Collective over all ranks."""
+    group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", timeout=CONTROL_TIMEOUT)
+    if ranks is None or dist.get_rank() in ranks:
+        check_members(group, name, secret)
+    return group
+
+
 def _local_group(
-    cross_rank: int, cross_size: int, group: dist.ProcessGroup
+    cross_rank: int, cross_size: int, group: dist.ProcessGroup, secret: bytes
 ) -> dist.ProcessGroup | None:
     if cross_size == 1:
         return group
-    computers: list[int] = _allgather(cross_rank, group, dist.get_world_size(group))
+    computers: list[int] = ObjectExchange(group, "computers", secret).allgather(cross_rank)
     mine = None
     for computer in range(cross_size):  # all ranks have to make all groups
         ranks = [rank for rank, home in enumerate(computers) if home == computer]
-        made = dist.new_group(ranks, backend="gloo", timeout=CONTROL_TIMEOUT)
+        made = _new_group(ranks, f"computer {computer}", secret)
         if computer == cross_rank:
             mine = made
     return mine
-
-
-def _gather(value: T, group: dist.ProcessGroup | None, rank: int, size: int) -> list[T] | None:
-    if group is None or size == 1:
-        return [value]
-    values: list[T] | None = [value] * size if rank == 0 else None
-    dist.gather_object(value, values, dst=dist.get_global_rank(group, 0), group=group)
-    return values
-
-
-def _allgather(value: T, group: dist.ProcessGroup | None, size: int) -> list[T]:
-    if group is None or size == 1:
-        return [value]
-    values = [value] * size
-    dist.all_gather_object(values, value, group=group)
-    return values
-
-
-def _broadcast(value: T, group: dist.ProcessGroup | None, size: int) -> T:
-    if group is None or size == 1:
-        return value
-    values = [value]
-    dist.broadcast_object_list(values, src=dist.get_global_rank(group, 0), group=group)
-    return values[0]

@@ -20,30 +20,38 @@ class RankPlace(Wire):
     group_rank: int = 0
     group_world_size: int = 1
     master_addr: str
-    master_port: int
-    listen_fd: int | None = None  # rank 0 only: bound and listening, for its TCPStore
+    master_port: int  # was free; for programs that want to meet there, the ranks do not
     lifeline_fd: int | None = None  # read end of a pipe that closes when the agent dies
     num_threads: int = 1  # the rank's share of the computer's cores
 
 
 class RankSpec(Wire):
-    """What one rank process is told."""
+    """What one rank process is told. Goes from hand to hand, never to a file or an environment.
+
+    Args:
+        plan: The gang.
+        place: The rank in it.
+        run_dir: The run's folder.
+        data_dir: Where what lasts is kept.
+        socket_dir: Short 0700 folder for IPC sockets (their paths are limited to ~100 bytes).
+        store: File in a 0700 folder, over which the ranks of this start find each other.
+        secret: Hex digits that only the ranks of this start know: what they send is signed.
+    """
 
     plan: GangPlan
     place: RankPlace
     run_dir: str
     data_dir: str
-    socket_dir: str  # short 0700 folder for IPC sockets (their paths are limited to ~100 bytes)
+    socket_dir: str
+    store: str
+    secret: str = Field(repr=False)
 
 
 # ---- agent <-> zygote (one JSON line each, over the socket that the zygote is started with) ----
 
 
 class ForkGang(Wire):
-    """Fork all ranks of one gang, in rank order, or none.
-
-    The zygote binds the chief's listening socket and fills in `master_port` and `listen_fd`.
-    """
+    """Fork all ranks of one gang, in rank order, or none."""
 
     specs: list[RankSpec]
 

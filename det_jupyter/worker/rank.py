@@ -112,7 +112,10 @@ class Rank:
         builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
         entrypoint = self._load_entrypoint()
         config = parse_config(plan.config)
-        distributed = rendezvous.join(place, backend, self.device)
+        secret = bytes.fromhex(self.spec.secret)
+        distributed = rendezvous.join(
+            place, backend, self.device, store=self.spec.store, secret=secret
+        )
         do = self._train if isinstance(entrypoint, type) else self._call
         reason = do(entrypoint, config, distributed, kernel.start_soon)
         if self.work is not None:  # every rank: one that ends without a word ended too early

@@ -1,4 +1,4 @@
-"""How the ranks of a gang find each other: a store on the chief, and the groups made over it."""
+"""How the ranks of a gang find each other: a store, and the groups made over it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's stubs omit it
+from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # see torch's stubs
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.objects import check_members
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import GangPlan, RankPlace
+from det_jupyter.worker.meeting import PromptStore
 
 # A rank that is half an hour late for an all-reduce is not coming. Of one that died gloo learns at
 # once; NCCL does not, and waits for it that long unless the agent ends the gang first, as it does.
@@ -46,8 +48,21 @@ def limit_threads(place: RankPlace) -> None:
     torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) else place.num_threads)
 
 
-def join(place: RankPlace, backend: str, device: torch.device) -> DistributedContext:
-    """Return this rank's place among all ranks, once they are all there. Collective."""
+def join(
+    place: RankPlace, backend: str, device: torch.device, *, store: str, secret: bytes
+) -> DistributedContext:
+    """Return this rank's place among all ranks, once they are all there. Collective.
+
+    Args:
+        place: The rank's.
+        backend: What carries gradients.
+        device: The rank's.
+        store: File over which the ranks of this start find each other.
+        secret: What the ranks of this start know, and other users do not.
+
+    Raises:
+        PeerRefused: A process that is none of the gang's has joined.
+    """
     if device.type == "cuda":
         _check_cuda_is_fresh()
         torch.cuda.set_device(device)
@@ -55,25 +70,25 @@ def join(place: RankPlace, backend: str, device: torch.device) -> DistributedCon
         return DistributedContext()
     if place.master_addr.startswith("127."):  # perhaps on several agents, but all are here
         _stay_on_loopback()
-    is_chief = place.rank == 0
-    store = TCPStore(
-        place.master_addr,
-        place.master_port,
-        place.world_size,
-        is_master=is_chief,
-        timeout=_STORE_TIMEOUT,
-        master_listen_fd=place.listen_fd if is_chief else None,
-        use_libuv=False,  # with libuv, torch 2.4 to 2.7 never answers on a socket it was given
-    )
     dist.init_process_group(
         backend,
-        store=store,
+        store=_store(store, place.world_size, backend),
         rank=place.rank,
         world_size=place.world_size,
         timeout=_GRADIENT_TIMEOUT,
         device_id=device if backend == "nccl" else None,
     )
-    return DistributedContext.from_torch_distributed()
+    if backend == "gloo":  # NCCL asks for a number that is in the store
+        check_members(dist.distributed_c10d._get_default_group(), "gradients", secret)
+    return DistributedContext.from_torch_distributed(secret)
+
+
+def _store(path: str, world_size: int, backend: str) -> Store:
+    if backend == "gloo":
+        return PromptStore(path, world_size, _STORE_TIMEOUT)
+    store = FileStore(path, world_size)
+    store.set_timeout(_STORE_TIMEOUT)
+    return store
 
 
 def use_device(device: torch.device) -> None:

@@ -35,7 +35,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from det_jupyter._version import __version__
@@ -261,9 +261,8 @@ class ForkServer:
         try:
             reason = why_unsafe()
             if not reason:
-                with _listener(len(specs)) as listener:
-                    for spec in specs:
-                        pids.append(self._fork_rank(spec, listener))
+                for spec in specs:
+                    pids.append(self._fork_rank(spec))
         except OSError as error:
             _undo(pids)
             reason = f"rank {len(pids)} could not be forked: {error}"
@@ -273,23 +272,21 @@ class ForkServer:
         self._living.update(pids)
         return GangForked(allocation_id=allocation_id, pids=pids)
 
-    def _fork_rank(self, spec: RankSpec, listener: socket.socket | None) -> int:
+    def _fork_rank(self, spec: RankSpec) -> int:
         pid = os.fork()
         if pid == 0:
-            self._become_rank(spec, listener)
+            self._become_rank(spec)
         with suppress(OSError):  # it is further than that, or gone
             os.setpgid(pid, pid)  # the rank does it too: whoever comes first
         return pid
 
-    def _become_rank(self, spec: RankSpec, listener: socket.socket | None) -> NoReturn:
+    def _become_rank(self, spec: RankSpec) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(self._woken)
             os.close(self._waker)
             self._connection.close()
-            if listener is not None:
-                spec = _with_port(spec, listener)
             prepare_process(spec, self._pid)
             self._run_rank(spec)
         except BaseException:
@@ -311,20 +308,6 @@ class ForkServer:
             is_killed = ended.si_code != os.CLD_EXITED
             exit_code = -ended.si_status if is_killed else ended.si_status
             _tell(self._connection, RankExited(pid=pid, exit_code=exit_code))
-
-
-def _listener(world_size: int) -> socket.socket | nullcontext[None]:
-    """Return what the chief listens on; nobody would come to a rank that is alone."""
-    return socket.create_server(("127.0.0.1", 0)) if world_size > 1 else nullcontext()
-
-
-def _with_port(spec: RankSpec, listener: socket.socket) -> RankSpec:
-    """Hand the listener over to the chief; the others only learn where it is."""
-    port = listener.getsockname()[1]
-    listen_fd = listener.detach() if spec.place.rank == 0 else None
-    listener.close()  # once detached, this does nothing
-    place = spec.place.model_copy(update={"master_port": port, "listen_fd": listen_fd})
-    return spec.model_copy(update={"place": place})
 
 
 def _kill_group(pid: int) -> None:

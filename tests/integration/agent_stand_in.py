@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -138,10 +137,6 @@ def do_child(spec: RankSpec, path: str) -> None:
 
 def do_tell(spec: RankSpec, path: str) -> None:
     """Write down what there is to know of this process."""
-    listener = None
-    if spec.place.listen_fd is not None:
-        with socket.socket(fileno=os.dup(spec.place.listen_fd)) as server:
-            listener = server.getsockname()[1]
     facts = {
         "pid": os.getpid(),
         "parent": os.getppid(),
@@ -151,7 +146,9 @@ def do_tell(spec: RankSpec, path: str) -> None:
         "has_torch": "torch._dynamo" in sys.modules,
         "sigchld": signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL,
         "place": spec.place.model_dump(),
-        "listener": listener,
+        "store": spec.store,
+        "secret": spec.secret,
+        "argv": Path("/proc/self/cmdline").read_text(),
         "environ": dict(os.environ),
         "environ_at_import": ENVIRON_AT_IMPORT,
         "file_limits": resource.getrlimit(resource.RLIMIT_NOFILE),
@@ -170,7 +167,13 @@ def do_meet(spec: RankSpec, path: str) -> None:
     from det_jupyter.worker import rendezvous
 
     backend = rendezvous.choose_backend(spec.plan)
-    here = rendezvous.join(spec.place, backend, device("cpu"))
+    here = rendezvous.join(
+        spec.place,
+        backend,
+        device("cpu"),
+        store=spec.store,
+        secret=bytes.fromhex(spec.secret),
+    )
     facts = {
         "backend": backend,
         "local": [here.local_rank, here.local_size],

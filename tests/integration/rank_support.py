@@ -359,6 +359,8 @@ class Lab:
                 run_dir=str(folder.path),
                 data_dir=str(self.data_dir),
                 socket_dir=str(sockets),
+                store=str(sockets / "store"),
+                secret="5e" * 32,
             )
             for rank in range(world_size)
         ]

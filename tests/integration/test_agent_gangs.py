@@ -55,6 +55,17 @@ def facts_of(path: Path, rank: int) -> dict[str, Any]:
     return facts
 
 
+def assert_only_the_ranks_can_meet(facts: list[dict[str, Any]]) -> None:
+    secret, store = facts[0]["secret"], Path(facts[0]["store"])
+    assert len(bytes.fromhex(secret)) == 32
+    assert store.parent.stat().st_mode & 0o777 == 0o700
+    for fact in facts:
+        assert (fact["secret"], fact["store"]) == (secret, str(store))
+        assert secret not in fact["argv"]
+        assert secret not in str(fact["environ"])
+    assert facts[0]["place"]["master_port"] == facts[1]["place"]["master_port"] > 0
+
+
 def test_agent_registers_the_slots_of_its_computer(master: FakeMaster) -> None:
     registration = master.registrations[0]
     assert [slot.id for slot in registration.slots] == list(range(8))
@@ -71,7 +82,6 @@ def test_forked_rank_is_a_clean_process_of_its_own(
     assert started.note == "forked from the zygote"
     assert [rank.pid for rank in started.ranks] == [fact["pid"] for fact in facts]
     (zygote,) = agent.zygotes()
-    chief_only = str(facts[0]["place"]["listen_fd"])
     lifeline = str(facts[0]["place"]["lifeline_fd"])
     for rank, fact in enumerate(facts):
         assert fact["group"] == fact["pid"]
@@ -85,14 +95,8 @@ def test_forked_rank_is_a_clean_process_of_its_own(
         assert fact["file_limits"][0] == fact["file_limits"][1]  # it began with 256
         assert (fact["place"]["rank"], fact["place"]["world_size"]) == (rank, 2)
         # the last one is the listing itself
-        expected = {"0", "1", "2", lifeline} | ({chief_only} if rank == 0 else set())
-        assert len(set(fact["descriptors"]) - expected) == 1
-    assert (
-        facts[0]["listener"]
-        == facts[0]["place"]["master_port"]
-        == facts[1]["place"]["master_port"]
-    )
-    assert facts[1]["place"]["listen_fd"] is None
+        assert len(set(fact["descriptors"]) - {"0", "1", "2", lifeline}) == 1
+    assert_only_the_ranks_can_meet(facts)
     assert len(facts[0]["socket_dir"]) < 40
     assert os.stat(facts[0]["socket_dir"]).st_mode & 0o777 == 0o700
     master.kill("facts")
@@ -335,7 +339,7 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
             assert fact["parent"] == agent.process.pid
             assert fact["python"] == python
             assert fact["place"]["num_threads"] == len(os.sched_getaffinity(0))
-        assert facts[0]["listener"] == facts[1]["place"]["master_port"]
+        assert_only_the_ranks_can_meet(facts)
         os.kill(started.ranks[1].pid, signal.SIGTERM)
         ended = master.end_of("afresh")
         assert (ended.exit_codes, ended.first_failed) == ({0: -9, 1: -15}, 1)

@@ -83,7 +83,7 @@ def test_gang_of_which_a_rank_cannot_be_started_has_none_and_is_worth_another_tr
     assert started[0].returncode == -9
 
 
-def test_single_rank_has_nobody_to_listen_for(
+def test_single_rank_gets_no_port_and_its_share_of_threads(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     specs = []
@@ -102,4 +102,12 @@ def test_single_rank_has_nobody_to_listen_for(
     spawner.reap()
     assert processes.exits.get_nowait() == RankExit(0, 0)
     assert specs == [spec]
-    assert (spec.place.listen_fd, spec.place.num_threads) == (None, 3)
+    assert (spec.place.master_port, spec.place.num_threads) == (0, 3)
+
+
+def test_each_start_of_a_run_meets_elsewhere_and_with_another_secret(run: Run) -> None:
+    first, second = (run.specs(lifeline_fd=0, num_threads=1) for _ in range(2))
+    assert len({spec.store for spec in first}) == len({spec.secret for spec in first}) == 1
+    assert first[0].store != second[0].store
+    assert first[0].secret != second[0].secret
+    assert first[0].secret not in repr(first[0])

@@ -110,16 +110,6 @@ def test_zygote_without_a_free_descriptor_refuses_and_lives(tmp_path: Path) -> N
         assert set(pids) <= {child.pid for child in server.process.children()}
 
 
-def test_single_rank_has_nobody_to_listen_for(tmp_path: Path) -> None:
-    note = tmp_path / "facts"
-    with running(tmp_path) as server:
-        server.hear()
-        server.fork("1.1.1", [["tell", str(note)]], slots=1)
-        assert server.hear()["exit_code"] == 0
-    place = json.loads(Path(f"{note}-0").read_text())["place"]
-    assert (place["listen_fd"], place["master_port"]) == (None, 0)
-
-
 def test_forks_that_could_not_use_cuda_are_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,7 @@ def places(agent_ids: list[str], num_slots: int) -> list[tuple[int, int, int, in
             place.group_rank,
             place.group_world_size,
         )
-        for place in rank_places(plan, lifeline_fd=3, num_threads=2)
+        for place in rank_places(plan, lifeline_fd=3, num_threads=2, master_port=29500)
     ]
 
 
@@ -132,7 +132,7 @@ def test_rank_sees_the_gpus_of_the_gang_on_its_own_agent() -> None:
     slots = [gpu(0, "GPU-a"), gpu(0, "GPU-x"), gpu(1, "GPU-b")]
     plan = plan_on(["left", "right", "left"], slots)
     shown = []
-    for place in rank_places(plan, lifeline_fd=3, num_threads=1):
+    for place in rank_places(plan, lifeline_fd=3, num_threads=1, master_port=29500):
         visible = environment(plan, place)["CUDA_VISIBLE_DEVICES"].split(",")
         index = choose_device(plan, place).index
         shown.append((visible, visible[index]))
@@ -145,7 +145,7 @@ def test_rank_sees_the_gpus_of_the_gang_on_its_own_agent() -> None:
 
 def test_trial_without_slots_is_one_rank_on_the_cpu() -> None:
     plan = plan_on(["left"], [SlotView(id=-1, kind="cpu", index=0, name="CPU")])
-    (place,) = rank_places(plan, lifeline_fd=3, num_threads=1)
+    (place,) = rank_places(plan, lifeline_fd=3, num_threads=1, master_port=29500)
     assert environment(plan, place)["CUDA_VISIBLE_DEVICES"] == ""
     assert str(choose_device(plan, place)) == "cpu"
     assert choose_backend(plan) == "gloo"

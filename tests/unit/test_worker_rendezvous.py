@@ -36,7 +36,7 @@ def test_one_computer_needs_no_network_but_the_user_may_say_otherwise(
 def test_cuda_that_was_used_before_the_fork_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda._is_in_bad_fork", lambda: True)
     with pytest.raises(LaunchError, match="CUDA was in use already"):
-        rendezvous.join(PLACE, "nccl", GPU)
+        rendezvous.join(PLACE, "nccl", GPU, store="", secret=b"")
 
 
 def test_a_console_computes_on_the_ranks_own_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from det_jupyter.pytorch.parallel.wrapping import as_bytes, unwrap
 
 _COMPILED = "_orig_mod."  # what torch.compile(model) puts into names
 _REPLICATED = "module."  # what DDP puts before them
+_DIGEST = 32  # bytes
 _MEAN = "mean:"  # before the name of a gradient that is the mean over the ranks already
 
 
@@ -214,13 +215,20 @@ def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return [{} for _ in models]
     own = [_persistent_buffers(model) for model in models]
-    digests = [{name: _digest(buffer) for name, buffer in buffers.items()} for buffers in own]
-    chiefs = [digests]
-    dist.broadcast_object_list(chiefs, src=0)
-    return [
-        {name: buffer for name, buffer in buffers.items() if mine[name] != theirs.get(name)}
-        for buffers, mine, theirs in zip(own, digests, chiefs[0], strict=True)
-    ]
+    digests = b"".join(_digest(buffer) for buffers in own for buffer in buffers.values())
+    if not digests:
+        return own
+    mine = torch.frombuffer(bytearray(digests), dtype=torch.uint8).view(-1, _DIGEST)
+    chiefs = mine.to(_device_of(models), copy=True)
+    dist.broadcast(chiefs, src=0)
+    differs = iter((mine != chiefs.cpu()).any(dim=1).tolist())
+    return [{name: buffer for name, buffer in buffers.items() if next(differs)} for buffers in own]
+
+
+def _device_of(models: Sequence[nn.Module]) -> torch.device:
+    """Return where the ranks exchange tensors of these models."""
+    tensors = (tensor for model in models for tensor in (*model.parameters(), *model.buffers()))
+    return next(tensors).device
 
 
 def _persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -234,7 +242,8 @@ def _persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
-    digest = hashlib.blake2b(f"{tensor.dtype} {tensor.shape}".encode())
+    words = f"{tensor.dtype} {tensor.shape}".encode()
+    digest = hashlib.blake2b(words, digest_size=_DIGEST)
     digest.update(as_bytes(tensor).numpy().data)
     return digest.digest()
 
@@ -247,19 +256,23 @@ def _mean_everywhere(
     saved: Mapping[str, torch.Tensor], parameters: Mapping[str, nn.Parameter]
 ) -> dict[str, torch.Tensor]:
     """Return the mean over all ranks of what each was given, on each of them. Collective."""
-    given: list[set[str]] = [set()] * dist.get_world_size()
-    dist.all_gather_object(given, set(saved))
+    given = [[_MEAN + name in saved, name in saved] for name in parameters]
+    device = next(iter(parameters.values())).device
+    found = torch.tensor(given, dtype=torch.int32, device=device)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
     means: dict[str, torch.Tensor] = {}
-    for name, parameter in parameters.items():
+    for (name, parameter), (is_mean, is_own) in zip(
+        parameters.items(), found.tolist(), strict=True
+    ):
         place = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
-        if _MEAN + name in given[0]:
+        if is_mean:
             if _is_chief():
                 place.copy_(saved[_MEAN + name])
             dist.broadcast(place, src=0)
-        elif any(name in names for names in given):
+        elif is_own:
             if name in saved:
                 place.copy_(saved[name])
-            dist.all_reduce(place.div_(len(given)))
+            dist.all_reduce(place.div_(dist.get_world_size()))
         else:
             continue
         means[_MEAN + name] = place

@@ -1,0 +1,190 @@
+"""What another user of the computer can do to a gang: nothing but disturb it.
+
+One test is that user. In the others a rank itself plays someone who got as far as a connection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # see torch's stubs
+
+from tests.integration.rank_support import Lab
+from tests.integration.test_rank_failures import FRAIL, frail
+
+NOBODY = 65534
+
+SEND = """
+import json
+import torch.distributed as dist
+from det_jupyter.core.objects import ObjectExchange, check_members
+from det_jupyter.errors import PeerRefused
+
+d, group, told = self.context.distributed, dist.group.WORLD, {}
+is_victim = d.rank == 0
+
+
+class Evil:  # acts where it is read by another than its sender
+    def __reduce__(self):
+        act = "os.environ['RANK'] == '{}' or os.mkdir('canary')".replace("os", "__import__('os')")
+        return eval, (act.format(d.rank),)
+
+
+def evil():
+    return None if is_victim else Evil()
+
+
+class Forger(ObjectExchange):
+    def _frame(self, what, payload):
+        frame = super()._frame(what, payload)
+        frame[40:60] ^= 1
+        return frame
+
+
+def note(name, call):
+    try:
+        told[name] = repr(call())
+    except PeerRefused as error:
+        told[name] = str(error)
+
+
+def exchange(name, secret, kind=ObjectExchange):
+    return kind(group, name, b"ours" if is_victim else secret)
+
+
+note("unsigned", lambda: exchange("a", b"").allgather(evil()))
+note("unsigned, long", lambda: exchange("b", b"").allgather((evil(), bytes(2000))))
+note("unsigned, gathered", lambda: exchange("c", b"").gather(evil()))
+note("tampered", lambda: exchange("d", b"ours", Forger).allgather("a" * 50))
+older = exchange("e", b"ours")
+older._number = 0 if is_victim else 1
+note("of another time", lambda: older.allgather(evil()))
+masked = exchange("f", b"ours")
+masked._rank = 0
+note("in another's name", lambda: masked.allgather(evil()))
+note("of another group", lambda: ObjectExchange(group, f"g{d.rank}", b"ours").allgather(evil()))
+is_victim = d.rank == 1
+note("unsigned, broadcast", lambda: exchange("h", b"").broadcast(evil()))
+note("stranger", lambda: check_members(group, "i", b"ours" if is_victim else b"guess"))
+note("friend", lambda: check_members(group, "j", b"ours"))
+with open(f"answer-{d.rank}", "w") as file:
+    json.dump(told, file)
+"""
+
+SHARE = """
+import json
+import torch
+
+d, sizes = self.context.distributed, []
+for length in (0, 400, 471, 472, 5_000_000):  # with and without a second round
+    mine = {"rank": d.rank, "data": bytes(length * (d.rank + 1)), "tensor": torch.ones(3)}
+    everyone, gathered, chiefs = d.allgather(mine), d.gather(mine), d.broadcast(mine)
+    assert gathered is None if d.rank else [g["rank"] for g in gathered] == [0, 1]
+    for rank, value in enumerate([*everyone, chiefs]):
+        assert torch.equal(value["tensor"], torch.ones(3))
+        sizes.append((value["rank"], len(value["data"]) - length * (rank % 2 + 1)))
+with open(f"answer-{d.rank}", "w") as file:
+    json.dump(sizes, file)
+"""
+
+
+def on_both_ranks(code: str) -> dict[str, Any]:
+    """Return the configuration of a trial that runs the code with names of its own."""
+    return frail(f"exec({code!r}, {{'self': self}})", "__init__", on_ranks=(0, 1))
+
+
+def answer(lab: Lab, rank: int) -> Any:
+    return json.loads((lab.cwd / f"answer-{rank}").read_text())
+
+
+def test_nothing_is_read_that_is_not_signed_with_the_gangs_secret(lab: Lab) -> None:
+    lab.start(FRAIL, on_both_ranks(SEND)).ended()
+    chief, other = answer(lab, 0), answer(lab, 1)
+    refused = [chief[name] for name in chief if name not in ("unsigned, broadcast", "stranger")]
+    assert refused.pop() == "None"  # a friend
+    refused.append(other["unsigned, broadcast"])
+    for said in refused:
+        assert "is not signed with this gang's secret, and was not read" in said
+    assert len(refused) == 8
+    assert "rank 0: what came as rank 1's part of allgather number 1 " in chief["unsigned"]
+    assert "does not know this gang's secret" in other["stranger"]
+    assert not (lab.cwd / "canary").exists()
+
+
+def test_objects_of_all_sizes_arrive(lab: Lab) -> None:
+    lab.start(FRAIL, on_both_ranks(SHARE)).ended()
+    assert answer(lab, 0) == answer(lab, 1) == [[0, 0], [1, 0], [0, 0]] * 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can play another user")
+def test_another_user_cannot_join_before_the_real_rank(lab: Lab) -> None:
+    plan, folder = lab.prepare(FRAIL, frail("pass", "__init__", on_ranks=(0,)), 2)
+    gang = lab.start_plan(plan, folder)
+    os.kill(gang.pids[1], signal.SIGSTOP)
+    ports = gang.wait_until(lambda: listening(gang.pids[0]), "the chief waits for the other rank")
+    store = Path(lab.specs(plan, folder)[0].store)
+    tried = play_another_user(ports, [store, store.parent, folder.path, folder.plan])
+    assert set(tried.values()) == {"refused"}, tried
+    assert len(tried) == len(ports) + 4
+    os.kill(gang.pids[1], signal.SIGCONT)
+    assert gang.ended().reason == "completed"
+
+
+def listening(pid: int) -> list[int]:
+    """Return the ports on which a process listens, as everyone finds them in /proc/net/tcp."""
+    found = psutil.Process(pid).net_connections("tcp")
+    return [place.laddr.port for place in found if place.status == psutil.CONN_LISTEN]
+
+
+def play_another_user(ports: list[int], paths: list[Path]) -> dict[str, str]:
+    """Return what came of every attempt of a process without our rights."""
+    looks = {str(path): as_another_user(partial(look_into, path)) for path in paths}
+    joins = {f"port {port}": as_another_user(partial(join, port)) for port in ports}
+    return looks | joins
+
+
+def as_another_user(attempt: Callable[[], str]) -> str:
+    """Return what the attempt says; "refused" if it gets no answer."""
+    reader, writer = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            os.write(writer, attempt().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        is_answered, _, _ = select.select([pipe], [], [], 3.0)
+        told = pipe.read() if is_answered else "refused"
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return told
+
+
+def look_into(path: Path) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        return "refused"
+    os.close(descriptor)
+    return "opened"
+
+
+def join(port: int) -> str:
+    """Be rank 1 before it comes: what torch's own store allows to everyone who finds its port."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    store = TCPStore("127.0.0.1", port, 2)
+    dist.init_process_group("gloo", store=store, rank=1, world_size=2)
+    return "joined as rank 1"
