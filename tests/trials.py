@@ -10,7 +10,7 @@ from typing import Any
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
 from det_jupyter.notebook.capture import capture
-from det_jupyter.wire import CreateExperiment
+from det_jupyter.wire import Capsule, CreateExperiment
 
 # A small regression with everything that a resumed run could get wrong: shuffling, dropout,
 # momentum. `pause_s` slows it down so that a test can interfere in the middle.
@@ -79,17 +79,25 @@ def submit(
     client: Client, config: dict[str, Any], source: str = TRIAL_SOURCE, *, cwd: Path | None = None
 ) -> Experiment:
     """Submit a trial that is defined by source text, as a notebook's cells are."""
+    return create(client, config, capture_trial(client, config["entrypoint"], source, cwd), cwd)
+
+
+def capture_trial(
+    client: Client, entrypoint: str, source: str, cwd: Path | None = None
+) -> Capsule:
+    """Capture a class or function that source text defines."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(source, "<cells>", "exec"), namespace)
-    capsule = capture(
-        config["entrypoint"],
-        namespace,
-        blobs=BlobStore(Path(client.session.info.data_dir) / "blobs"),
-        cwd=cwd or Path.cwd(),
-    )
-    request = CreateExperiment(
-        config=config, capsule=capsule, python=sys.executable, cwd=str(cwd or Path.cwd())
-    )
+    blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
+    return capture(entrypoint, namespace, blobs=blobs, cwd=cwd or Path.cwd())
+
+
+def create(
+    client: Client, config: dict[str, Any], capsule: Capsule, cwd: Path | None = None
+) -> Experiment:
+    """Submit what was captured."""
+    folder = str(cwd or Path.cwd())
+    request = CreateExperiment(config=config, capsule=capsule, python=sys.executable, cwd=folder)
     return Experiment(client, client.create(request).id)
 
 

@@ -2,10 +2,21 @@
 
     python -m tests.benchmarks.start_latency [--warm 15] [--rounds 3]
 
-Both take the first step of the same 2-rank DDP model on gloo. Ours counts from before the capture
+All take the first step of the same 2-rank DDP model on gloo. Ours counts from before the capture
 to the moment that the chief noted after its first step; torchrun's from before its process starts
 to the moment its rank 0 printed after the same step. "Cold" starts master, agent and fork server
-too. Prints a table and last one JSON line.
+too. The floor is a bare fork server (bare_fork_server.py), asked in turn with the warm starts, so
+that a busy computer slows both. Prints two tables and last one JSON line:
+
+    stage        ends when
+    capture      the trial is in a capsule
+    submit       the master has the experiment
+    decide       the agent has made the run's folder: the master chose slots, the agent was told
+    fork         both ranks are processes of their own
+    import       both have read the capsule
+    group        both may use the process groups
+    build        both have what __init__ and the loaders make, and begin their first batch
+    first step   the chief has stepped
 """
 
 from __future__ import annotations
@@ -19,27 +30,58 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import psutil
 
 from det_jupyter.client import Client, Experiment, Follower
+from tests.benchmarks import bare_fork_server as bare
+from tests.benchmarks.bare_fork_server import STAGES
 from tests.processes import DetHome, det_home, wait_until
-from tests.trials import submit
+from tests.trials import capture_trial, create, submit
 
+IN_RANKS = ("decide", "fork", "import", "group", "build")
 RIVAL = Path(__file__).with_name("first_step_script.py")
 TRIAL = """
+import json
+import os
+import time
 import torch
 from torch import nn
 from det_jupyter.pytorch import DataLoader, PyTorchTrial
 
+
+class Clock:  # notes the moments of a rank; read from the capsule with everything else
+    def __setstate__(self, state):
+        self.moments = {"import": time.time()}
+
+    def note(self, name):
+        self.moments.setdefault(name, time.time())
+
+    def write(self, rank):
+        run = os.path.dirname(os.readlink("/proc/self/fd/1"))  # where this rank's output goes
+        self.moments["decide"] = os.stat(f"{run}/plan.json").st_mtime_ns / 1e9
+        with open(f"{run}/journal-{rank}") as journal:
+            self.moments["fork"] = json.loads(journal.readline())["at"]
+        with open(f"{folder}/moments-{rank}", "w") as file:
+            json.dump(self.moments, file)
+
+
+clock = Clock()
+clock.unread = True  # else there is no state to set
+folder = FOLDER
 torch.manual_seed(0)
 dataset = torch.utils.data.TensorDataset(torch.randn(256, 64), torch.randint(0, 10, (256,)))
 
 
 class FirstStepTrial(PyTorchTrial):
     def __init__(self, context):
+        clock.note("group")
         self.context = context
         model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         self.model = context.wrap_model(model)
@@ -52,6 +94,7 @@ class FirstStepTrial(PyTorchTrial):
         return DataLoader(dataset, 64)
 
     def train_batch(self, batch, epoch_idx, batch_idx):
+        clock.note("build")
         inputs, targets = batch
         loss = nn.functional.cross_entropy(self.model(inputs), targets)
         self.context.backward(loss)
@@ -59,6 +102,7 @@ class FirstStepTrial(PyTorchTrial):
         return {"loss": loss}
 
     def evaluate_batch(self, batch, batch_idx):
+        clock.write(self.context.distributed.rank)
         return {"error": nn.functional.cross_entropy(self.model(batch[0]), batch[1])}
 """
 
@@ -73,11 +117,71 @@ def config(batches: int) -> dict[str, Any]:
     }
 
 
-def ours(client: Client) -> float:
-    """Return seconds from submission to the first step of a fresh trial."""
-    started_at = time.time()
-    experiment = submit(client, config(batches=3), TRIAL)
-    return first_step_at(client, experiment) - started_at
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start of ours: seconds in all, and until the end of each stage."""
+
+    seconds: float
+    moments: dict[str, float]
+
+
+def trial_source(folder: Path) -> str:
+    """Return the trial; it is captured in a folder of its own, as that of a notebook is.
+
+    Where det_jupyter's own tests lie below the notebook's folder, all of them travel along.
+    """
+    return TRIAL.replace("FOLDER", repr(str(folder)))
+
+
+def ours(client: Client, folder: Path) -> Start:
+    """Take the first step of a fresh trial, and validate, which writes down its moments."""
+    began_at = time.time()
+    captured = capture_trial(client, "FirstStepTrial", trial_source(folder), folder)
+    captured_at = time.time()
+    experiment = create(client, config(batches=3), captured, folder)
+    first_step = first_step_at(client, experiment)
+    wait_until(lambda: experiment.state.is_terminal, "it has ended")
+    view = experiment.view
+    ranks = [json.loads((folder / f"moments-{rank}").read_text()) for rank in range(2)]
+    moments = {
+        "capture": captured_at,
+        "submit": view.trials[0].created_at,
+        **{name: max(rank[name] for rank in ranks) for name in IN_RANKS},
+        "first step": first_step,
+    }
+    since = {name: moment - began_at for name, moment in moments.items()}
+    return Start(first_step - began_at, since)
+
+
+def floor(server: subprocess.Popen[str]) -> dict[str, float]:
+    """Return the seconds until the end of each stage of a bare start."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write("\n")
+    server.stdin.flush()
+    return dict(zip(STAGES, json.loads(server.stdout.readline()), strict=True))
+
+
+@contextmanager
+def bare_fork_server() -> Iterator[subprocess.Popen[str]]:
+    """Run the bare fork server."""
+    command = [sys.executable, "-m", bare.__name__]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield server
+        server.stdin.close()
+
+
+def lengths(ends: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the median seconds of each stage, given when the stages ended, start by start."""
+    names = list(ends[0])
+    before = [None, *names]
+    return {
+        name: statistics.median(end[name] - (end[last] if last else 0.0) for end in ends)
+        for last, name in zip(before, names, strict=False)
+    }
 
 
 def first_step_at(client: Client, experiment: Experiment) -> float:
@@ -99,7 +203,7 @@ def cold(folder: Path) -> float:
     with det_home(folder, {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
         started_at = time.time()
         client = home.client()
-        experiment = submit(client, config(batches=3), TRIAL)
+        experiment = submit(client, config(batches=3), trial_source(folder), cwd=folder)
         seconds = first_step_at(client, experiment) - started_at
         client.session.close()
     return seconds
@@ -122,11 +226,11 @@ def torchrun() -> float:
     return float(match[1]) - started_at
 
 
-def memory(home: DetHome, client: Client) -> dict[str, float]:
+def memory(home: DetHome, client: Client, folder: Path) -> dict[str, float]:
     """Return the master's resident and a warm rank's private memory, in MB."""
     client.session.get("/experiments")
     master_mb = home.master().memory_info().rss / 1e6
-    experiment = submit(client, config(batches=200_000), TRIAL)
+    experiment = submit(client, config(batches=200_000), trial_source(folder), cwd=folder)
     ranks = wait_until(
         lambda: [t.allocation.ranks for t in experiment.view.trials
                  if t.allocation and t.allocation.first_step_at],
@@ -163,35 +267,59 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=15, help="warm submissions")
     parser.add_argument("--rounds", type=int, default=3, help="cold starts, and torchrun starts")
     options = parser.parse_args()
-    colds, rivals = [], []
+    colds, rivals, warms, floors = [], [], [], []
     with tempfile.TemporaryDirectory() as scratch:
         for index in range(options.rounds):  # interleaved: noise hits both alike
             colds.append(cold(Path(scratch) / f"cold{index}"))
             rivals.append(torchrun())
-        with det_home(Path(scratch) / "warm", {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
+        settings = {"DET_JUPYTER_CPU_SLOTS": "2"}
+        with det_home(Path(scratch) / "warm", settings) as home, bare_fork_server() as server:
             client = home.client()
-            ours(client)
-            warms = [ours(client) for _ in range(options.warm)]
-            used = memory(home, client)
+            ours(client, Path(scratch))
+            floor(server)
+            for _ in range(options.warm):
+                warms.append(ours(client, Path(scratch)))
+                floors.append(floor(server))
+            used = memory(home, client, Path(scratch))
             client.session.close()
-    report(warms, colds, rivals, used | {"import_ms": import_ms()})
+    report_stages([warm.moments for warm in warms], floors)
+    report(
+        {
+            "det_jupyter, warm": [warm.seconds for warm in warms],
+            "floor (bare fork server)": [ends[STAGES[-1]] for ends in floors],
+            "det_jupyter, cold": colds,
+            "torchrun": rivals,
+        },
+        lengths([warm.moments for warm in warms]),
+        used | {"import_ms": import_ms()},
+    )
 
 
-def report(
-    warms: list[float], colds: list[float], rivals: list[float], more: dict[str, float]
-) -> None:
+def report_stages(warms: Sequence[dict[str, float]], floors: Sequence[dict[str, float]]) -> None:
+    """Print how long each stage took, beside the floor's."""
+    bare_lengths = lengths(floors)
+    print(f"{'stage (median, ms)':20} {'warm':>8} {'floor':>8}")
+    for name, length in lengths(warms).items():
+        below = f"{bare_lengths[name] * 1e3:8.1f}" if name in bare_lengths else ""
+        print(f"{name:20} {length * 1e3:8.1f} {below}")
+    print()
+
+
+def report(rows: dict[str, list[float]], stages: dict[str, float], more: dict[str, float]) -> None:
     """Print the table and the JSON line."""
-    rows = {"det_jupyter, warm": warms, "det_jupyter, cold": colds, "torchrun": rivals}
     print(f"{'submit to first step of 2 ranks':34} {'median':>8} {'min':>8} {'max':>8}   n")
     for name, values in rows.items():
         numbers = [statistics.median(values), min(values), max(values)]
         print(f"{name:34} " + " ".join(f"{v:7.3f}s" for v in numbers) + f" {len(values):3d}")
     for name, value in more.items():
         print(f"{name:34} {value:8.1f}")
-    warm, rival = statistics.median(warms), statistics.median(rivals)
+    warm, bare_start, cold_start, rival = (statistics.median(values) for values in rows.values())
     result = {
         "warm_p50_s": round(warm, 4),
-        "cold_s": round(statistics.median(colds), 3),
+        "floor_s": round(bare_start, 4),
+        "ratio_floor": round(warm / bare_start, 2),
+        "stages": {name: round(length, 4) for name, length in stages.items()},
+        "cold_s": round(cold_start, 3),
         "torchrun_s": round(rival, 3),
         "ratio": round(rival / warm, 1),
         **more,
