@@ -5,6 +5,9 @@ is up and why they failed. The agent ships journals by byte offset, the master s
 offset in one transaction, so a record is stored exactly once whoever is killed in between.
 
 Numbers that JSON has no word for are written as the strings "NaN", "Infinity" and "-Infinity".
+
+Every number has its bounds (bounds.py): the Core API refuses what is beyond them, and so does
+whoever reads a line.
 """
 
 from __future__ import annotations
@@ -14,18 +17,28 @@ from dataclasses import dataclass, field, fields
 from math import isfinite, isnan
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
-Metrics = dict[str, Any]  # names to numbers (or other JSON values); NaN as the string "NaN"
+from det_jupyter.bounds import (
+    Amount,
+    Count,
+    Fraction,
+    Metrics,
+    Moment,
+    ProcessId,
+    Rank,
+    Words,
+    check_values,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStarted:
     """The rank process is up; written by every rank before user code runs."""
 
-    at: float
-    pid: int
+    at: Moment
+    pid: ProcessId
     backend: str  # nccl or gloo
     device: str  # torch's name of it: cpu, cuda:1
     kind: Literal["rank_started"] = "rank_started"
@@ -35,9 +48,9 @@ class RankStarted:
 class FirstStep:
     """The first optimizer step of this run is done: `fraction` in 0..1 of the trial's length."""
 
-    at: float
-    steps_completed: int
-    fraction: float | None = None  # not known of a function
+    at: Moment
+    steps_completed: Count
+    fraction: Fraction | None = None  # not known of a function
     kind: Literal["first_step"] = "first_step"
 
 
@@ -48,9 +61,9 @@ class BatchMetrics:
     `values[name][i]` belongs to `steps_completed == first + i`.
     """
 
-    at: float
-    first: int
-    values: dict[str, list[Any]]
+    at: Moment
+    first: Count
+    values: Annotated[dict[str, list[Any]], AfterValidator(check_values)]
     kind: Literal["batch_metrics"] = "batch_metrics"
 
 
@@ -62,10 +75,10 @@ class BatchTimings:
     part. `records[i]` is how many records all ranks trained in it.
     """
 
-    at: float
-    first: int
-    records: list[int]
-    durations_ns: dict[str, list[int | None]]
+    at: Moment
+    first: Count
+    records: list[Count]
+    durations_ns: dict[str, list[Count | None]]
     kind: Literal["timings"] = "timings"
 
 
@@ -76,11 +89,11 @@ class MetricsReported:
     `trained` says how much training these steps are in every unit: batches, records, epochs.
     """
 
-    at: float
+    at: Moment
     group: str
-    steps_completed: int
+    steps_completed: Count
     metrics: Metrics
-    trained: dict[str, float] = field(default_factory=dict)
+    trained: dict[str, Amount] = field(default_factory=dict)
     kind: Literal["metrics"] = "metrics"
 
 
@@ -88,9 +101,9 @@ class MetricsReported:
 class Progress:
     """How far the trial is: `fraction` in 0..1 of its length."""
 
-    at: float
-    steps_completed: int
-    fraction: float
+    at: Moment
+    steps_completed: Count
+    fraction: Fraction
     kind: Literal["progress"] = "progress"
 
 
@@ -98,12 +111,12 @@ class Progress:
 class CheckpointSaved:
     """A checkpoint is complete on storage."""
 
-    at: float
+    at: Moment
     uuid: str
-    steps_completed: int
+    steps_completed: Count
     path: str
-    size_bytes: int
-    metadata: dict[str, Any]
+    size_bytes: Count
+    metadata: Metrics
     kind: Literal["checkpoint"] = "checkpoint"
 
 
@@ -111,9 +124,9 @@ class CheckpointSaved:
 class TargetReached:
     """The trial has trained as far as it was told to; its validation and checkpoint are done."""
 
-    at: float
-    steps_completed: int
-    target: dict[str, int]
+    at: Moment
+    steps_completed: Count
+    target: dict[str, Count]
     kind: Literal["target_reached"] = "target_reached"
 
 
@@ -125,10 +138,10 @@ class RunEnded:
     stopped: user code asked to stop. invalid_hp: the trial raised InvalidHP.
     """
 
-    at: float
+    at: Moment
     reason: Literal["completed", "preempted", "stopped", "invalid_hp"]
-    steps_completed: int
-    message: str = ""
+    steps_completed: Count
+    message: Words = ""
     kind: Literal["run_ended"] = "run_ended"
 
 
@@ -144,11 +157,11 @@ class RankFailure:
             in the configuration).
     """
 
-    at: float
-    rank: int
-    error: str
-    traceback: str
-    where: str = ""
+    at: Moment
+    rank: Rank
+    error: Words
+    traceback: Words
+    where: Words = ""
     final: bool = False
     kind: Literal["failure"] = "failure"
 
@@ -157,9 +170,9 @@ class RankFailure:
 class Notice:
     """Something that the user should know, though the run goes on. Any rank may write one."""
 
-    at: float
-    rank: int
-    text: str
+    at: Moment
+    rank: Rank
+    text: Words
     kind: Literal["notice"] = "notice"
 
 
@@ -202,7 +215,7 @@ def to_number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "det_jupyter"
 CONTRACT = {
-    "_version", "births", "blobs", "capsule", "clock", "control", "daemon", "errors", "ownership",
-    "paths", "pdeathsig", "programs", "records", "rundir", "wire",
+    "_version", "births", "blobs", "bounds", "capsule", "clock", "control", "daemon", "errors",
+    "ownership", "paths", "pdeathsig", "programs", "records", "rundir", "wire", "words",
 }  # fmt: skip
 
 # part: what it may import, besides itself and the contract
@@ -35,8 +35,9 @@ ARROWS: dict[str, set[str]] = {
 # In master/ this is the shell: all the rest of it is pure.
 SHELL = {
     "__init__", "__main__", "api", "cli", "connections", "consult", "deleting", "door", "feed",
-    "ingest", "keeper", "leaving", "links", "matching", "pools_file", "routes_agents",
-    "routes_cluster", "routes_experiments", "routes_keeping", "routes_master", "routes_search",
+    "ingest", "keeper", "leaving", "links", "matching", "pools_file", "quarantine", "restoring",
+    "routes_agents", "routes_cluster", "routes_experiments", "routes_keeping", "routes_master",
+    "routes_search",
     "routes_templates", "sampling", "serve", "service", "store", "work",
 }  # fmt: skip
 IMPURE_MODULES = {

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from det_jupyter._version import __version__
+from det_jupyter.bounds import find_value_problem
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.preparing import local_chief_first
-from det_jupyter.core.train import RecordSink
+from det_jupyter.core.train import RecordSink, checked_steps
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import CheckpointStorage, Draft
@@ -183,12 +184,12 @@ class CheckpointContext:
                 "checkpoint: only the chief (rank 0) stores checkpoints, and this is rank "
                 f"{self._distributed.rank}; guard the call with `if context.distributed.rank == 0`"
             )
-        steps_completed = metadata.get("steps_completed")
-        if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-            raise ValueError(
-                f"checkpoint: metadata has steps_completed {steps_completed!r}, "
-                "expected the whole number of batches trained"
-            )
+        try:
+            checked_steps(metadata.get("steps_completed"))
+        except ValueError as error:
+            raise ValueError(f"checkpoint: metadata: {error}, the batches trained") from None
+        if problem := find_value_problem(dict(metadata)):
+            raise ValueError(f"checkpoint: metadata: got {problem}")
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from det_jupyter.config import Length
 from det_jupyter.control import ControlPage
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.train import RecordSink
+from det_jupyter.core.train import RecordSink, checked_steps
 from det_jupyter.records import TargetReached
 
 _PAUSES_S = (0.001, 0.02)  # first and longest, between two looks at the control page
@@ -50,7 +50,7 @@ class SearcherContext:
             self._sink.write(
                 TargetReached(
                     at=time.time(),
-                    steps_completed=steps_completed,
+                    steps_completed=checked_steps(steps_completed),
                     target=self.target.to_document(),
                 )
             )

@@ -8,8 +8,15 @@ from typing import Any, Protocol
 
 import torch
 
+from det_jupyter.bounds import MAX_COUNT, find_value_problem
+from det_jupyter.config.paths import shown
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.records import BatchMetrics, MetricsReported, Progress, Record
+from det_jupyter.records import (
+    BatchMetrics,
+    MetricsReported,
+    Progress,
+    Record,
+)
 
 
 class RecordSink(Protocol):
@@ -53,8 +60,8 @@ class TrainContext:
 
     def note_steps(self, steps_completed: int) -> None:
         """Note how far this rank has come, reporting nothing. Any rank may call."""
-        self._steps_completed = _checked_steps(steps_completed)
-        self._on_steps(steps_completed)
+        self._steps_completed = checked_steps(steps_completed)
+        self._on_steps(self._steps_completed)
 
     def report_training_metrics(
         self,
@@ -69,10 +76,16 @@ class TrainContext:
             metrics: Their averages.
             batch_metrics: The values of each of these batches, all with the same names.
         """
+        steps_completed = checked_steps(steps_completed)
+        values, num_batches = _by_name(batch_metrics or ()), len(batch_metrics or ())
+        if num_batches > max(1, steps_completed):
+            raise ValueError(
+                f"batch_metrics: got {num_batches} batches, expected at most the "
+                f"{steps_completed} of steps_completed"
+            )
         self.report_metrics("training", steps_completed, metrics)
-        if batch_metrics:
-            first = steps_completed - len(batch_metrics) + 1
-            values = _by_name(batch_metrics)
+        if values:
+            first = steps_completed - num_batches + 1
             self._sink.write(BatchMetrics(at=time.time(), first=first, values=values))
 
     def report_validation_metrics(
@@ -106,15 +119,14 @@ class TrainContext:
         self._check_chief("report_metrics")
         if not isinstance(group, str) or not group or "." in group:
             raise ValueError(f"report_metrics: got group {group!r}, expected a name without dots")
-        self.note_steps(steps_completed)
-        ready = _checked_metrics(metrics)
         record = MetricsReported(
             at=time.time(),
             group=group,
-            steps_completed=steps_completed,
-            metrics=ready,
-            trained=dict(trained or {}),
+            steps_completed=checked_steps(steps_completed),
+            metrics=_checked_metrics(metrics),
+            trained=_checked_amounts(trained or {}),
         )
+        self.note_steps(steps_completed)
         self._sink.write(record)
 
     def report_progress(self, progress: float, steps_completed: int | None = None) -> None:
@@ -125,7 +137,8 @@ class TrainContext:
             steps_completed: Batches trained; by default, those of the last report.
         """
         self._check_chief("report_progress")
-        if isinstance(progress, bool) or not 0 <= progress <= 1:
+        is_number = isinstance(progress, (int, float)) and not isinstance(progress, bool)
+        if not is_number or not 0 <= progress <= 1:
             raise ValueError(f"report_progress: got {progress!r}, expected a number from 0 to 1")
         if steps_completed is not None:
             self.note_steps(steps_completed)
@@ -143,11 +156,18 @@ class TrainContext:
             )
 
 
-def _checked_steps(steps_completed: int) -> int:
+def checked_steps(steps_completed: Any) -> int:
+    """Return a number of batches that can be reported.
+
+    Raises:
+        ValueError: It is none; the message says what is wrong with it.
+    """
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-        raise ValueError(f"steps_completed: got {steps_completed!r}, expected a whole number")
+        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected a whole number")
     if steps_completed < 0:
-        raise ValueError(f"steps_completed: got {steps_completed}, expected 0 or more")
+        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected 0 or more")
+    if steps_completed > MAX_COUNT:
+        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected at most 2**53")
     return steps_completed
 
 
@@ -160,6 +180,16 @@ def _checked_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {name: to_json_value(f"metric {name!r}", value) for name, value in metrics.items()}
 
 
+def _checked_amounts(trained: Mapping[str, float]) -> dict[str, float]:
+    for unit, amount in trained.items():
+        is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+        if not is_number or not 0 <= amount <= MAX_COUNT:
+            raise ValueError(
+                f"trained[{unit!r}]: got {shown(amount)}, expected a number from 0 to 2**53"
+            )
+    return dict(trained)
+
+
 def to_json_value(where: str, value: Any) -> Any:
     """Return the value as JSON has it: numbers, strings, booleans, None, lists and dicts.
 
@@ -167,18 +197,26 @@ def to_json_value(where: str, value: Any) -> Any:
     infinities stay (records spell them). Waits for the device if a tensor is there.
 
     Raises:
-        ValueError: Something in it is of another type; the message says where.
+        ValueError: Something in it is of another type or too large; the message says where.
     """
+    try:
+        plain = _plain(where, value)
+    except RecursionError:
+        raise ValueError(f"{where}: got lists or dicts in one another without end") from None
+    if problem := find_value_problem(plain, depth=2):  # it will be in a dict, and in a list
+        raise ValueError(f"{where}: got {problem}")
+    return plain
+
+
+def _plain(where: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # numpy's arrays and scalars
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {
-            str(name): to_json_value(f"{where}[{name!r}]", item) for name, item in value.items()
-        }
+        return {str(name): _plain(f"{where}[{name!r}]", item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json_value(f"{where}[{index}]", item) for index, item in enumerate(value)]
+        return [_plain(f"{where}[{index}]", item) for index, item in enumerate(value)]
     raise ValueError(
         f"{where}: got {type(value).__name__}, expected a number, or what JSON can hold "
         "(strings, booleans, None, lists, dicts; arrays and tensors become lists)"
@@ -186,6 +224,8 @@ def to_json_value(where: str, value: Any) -> Any:
 
 
 def _by_name(batch_metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    if not batch_metrics:
+        return {}
     names = batch_metrics[0].keys()
     for index, metrics in enumerate(batch_metrics):
         if metrics.keys() != names:

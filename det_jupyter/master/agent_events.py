@@ -13,6 +13,7 @@ nothing             alive               nobody wants it: kill
 from __future__ import annotations
 
 from det_jupyter.master.events import AgentRegistered
+from det_jupyter.master.failing import on_behalf_of
 from det_jupyter.master.lifecycle import move_allocation
 from det_jupyter.master.placing import order_extend, order_leave, order_start
 from det_jupyter.master.run_events import on_gang_exited
@@ -39,16 +40,22 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     for trial, allocation in _held_by(turn, event.agent_id):
         if allocation.agent_id != event.agent_id:
             continue  # the agent of its chief carries all of it, and speaks of it
-        if allocation.id not in lives:
-            _settle_unknown(turn, trial, allocation)
-        elif lives[allocation.id] and allocation.state is AllocationState.STOPPING:
-            at_once = trial.state is State.STOPPING_KILLED
-            order_leave(turn, trial, allocation, at_once=at_once)
-        elif lives[allocation.id] and trial.target != allocation.planned_target:
-            order_extend(turn, trial, allocation)
+        with on_behalf_of(trial.experiment_id):
+            _settle(turn, trial, allocation, lives.get(allocation.id))
     for allocation_id, is_alive in lives.items():
         if is_alive and turn.state.find_allocation(allocation_id) is None:
             turn.tell(event.agent_id, KillGang(allocation_id=allocation_id))
+
+
+def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | None) -> None:
+    """Go by what the agent says of a run; None: it does not know of it."""
+    if is_alive is None:
+        _settle_unknown(turn, trial, allocation)
+    elif is_alive and allocation.state is AllocationState.STOPPING:
+        at_once = trial.state in (State.STOPPING_KILLED, State.STOPPING_ERROR)
+        order_leave(turn, trial, allocation, at_once=at_once)
+    elif is_alive and trial.target != allocation.planned_target:
+        order_extend(turn, trial, allocation)
 
 
 def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:
@@ -83,10 +90,11 @@ def on_agent_lost(turn: Turn, agent_id: str) -> None:
     if lost := turn.state.agents.pop(agent_id, None):
         turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _held_by(turn, agent_id):
-        if allocation.agent_id == agent_id:
-            on_gang_exited(turn, _lost(allocation, turn.now))
-        else:  # the agent of its chief carries it, and says when all of its ranks are gone
-            _break_up(turn, trial, allocation)
+        with on_behalf_of(trial.experiment_id):
+            if allocation.agent_id == agent_id:
+                on_gang_exited(turn, _lost(allocation, turn.now))
+            else:  # the agent of its chief carries it, and says when all of its ranks are gone
+                _break_up(turn, trial, allocation)
     turn.pools.note_agent(agent_id)
 
 

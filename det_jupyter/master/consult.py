@@ -43,7 +43,7 @@ async def consult(service: Service, samplers: Samplers) -> None:
 async def _settle(service: Service, samplers: Samplers, question: ConsultSampler) -> None:
     experiment = service.machine.state.experiments.get(question.experiment_id)
     if experiment is not None and not experiment.state.is_terminal:
-        service.apply(await _answer(service, samplers, experiment, question))
+        service.take(await _answer(service, samplers, experiment, question))
 
 
 async def _answer(

@@ -76,14 +76,14 @@ async def _carry_out(service: Service, command: Deletion) -> None:
         logger.error("experiment=%d: %s", experiment_id, problem)
     logger.info("experiment=%d: %d checkpoints deleted", experiment_id, len(removed.uuids))
     if removed.uuids:
-        service.apply(CheckpointsDeleted(experiment_id=experiment_id, uuids=removed.uuids))
+        service.take(CheckpointsDeleted(experiment_id=experiment_id, uuids=removed.uuids))
     if isinstance(command, DeleteCheckpoints):
         return
     if not removed.problems:
         for _ in service.store.delete_experiment(experiment_id, command.trial_ids):
             await asyncio.sleep(0)  # others are served in between
     error = _in_short(removed.problems)
-    service.apply(ExperimentDeleted(experiment_id=experiment_id, error=error))
+    service.take(ExperimentDeleted(experiment_id=experiment_id, error=error))
 
 
 def _is_wanted(service: Service, command: DeleteExperiment) -> bool:

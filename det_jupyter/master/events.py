@@ -224,6 +224,23 @@ class TrialJudged(Wire):
     error: str = ""
 
 
+class NewsSetAside(Wire):
+    """News could not be handled, and was put into the table `quarantine` instead.
+
+    Args:
+        experiment_id: Whose news it was; None: no experiment's.
+        what: What could not be handled, and why, in one line.
+        is_fatal: The experiment cannot go on without it.
+        gone: The allocation of which it said that its ranks are gone.
+    """
+
+    kind: Literal["news_set_aside"] = "news_set_aside"
+    experiment_id: int | None
+    what: str
+    is_fatal: bool
+    gone: str = ""
+
+
 class AgentRegistered(Wire):
     """An agent process said who it is, what it has, and which runs it knows."""
 
@@ -311,6 +328,7 @@ Event = Annotated[
     | LogMatched
     | HparamsSampled
     | TrialJudged
+    | NewsSetAside
     | AgentRegistered
     | AgentAway
     | AgentLost

@@ -8,27 +8,37 @@ A chunk says which bytes of a file it is, the store knows how many it has:
 
 So each byte is stored once, whatever is sent again and whoever was killed in between. What the
 machine does not want to know (of a run that is over, say) is skipped, and the offset moves on.
+
+    a line that is no record, or beyond bounds      set aside; the experiment ends if the line said
+                                                    something that it cannot go on without
+    a record that raises, in the store or machine   set aside, and the experiment ends
+    anything, as the disk fails                     raises: nothing is stored, and it comes again
+
+So whatever is sent, it is acknowledged, and what comes after it is stored.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import assert_never
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from det_jupyter.errors import DetError
+from det_jupyter.bounds import Count
 from det_jupyter.master.events import (
     DevicesReported,
-    Event,
     LogMatched,
     RecordArrived,
     ValidationReported,
 )
+from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.machine import ToAgent
 from det_jupyter.master.policies import Policy, is_settled, policies_of
+from det_jupyter.master.quarantine import is_trouble
 from det_jupyter.master.work import Work
 from det_jupyter.records import (
     BatchMetrics,
@@ -56,11 +66,15 @@ from det_jupyter.wire import (
     GangExited,
     GangStarted,
     Offsets,
+    Unreadable,
 )
 
 logger = logging.getLogger(__name__)
 
 MAX_LINE = 8192  # characters of a printed line that are kept
+# Records that the machine has to know: a trial of which one is missing may wait for ever.
+NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
+_KIND = re.compile(r'"kind": ?"(\w+)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +91,15 @@ class _Source:
     policies: tuple[Policy, ...]  # that say what to look for in what it prints
 
 
+class _Piece(BaseModel):
+    """What of a chunk that is none says where the next one begins."""
+
+    allocation_id: str
+    stream: str
+    offset: Count
+    size_bytes: Count
+
+
 def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offsets:
     """Store a batch of reports in order; return the offsets of every stream it mentions."""
     intake = _Intake(work, agent_id)
@@ -89,7 +112,9 @@ def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offset
             case GangExited():
                 intake.take_exit(report)
             case DevicesSeen():
-                work.handle(DevicesReported(agent_id=agent_id, processes=report.processes))
+                work.take(DevicesReported(agent_id=agent_id, processes=report.processes))
+            case Unreadable():
+                intake.take_unreadable(report)
             case _:
                 assert_never(report)
     return intake.finish()
@@ -112,11 +137,11 @@ class _Intake:
 
     def take_start(self, report: GangStarted) -> None:
         if self._work.machine.state.find_allocation(report.allocation_id):
-            self._handle(report)
+            self._work.take(report)
 
     def take_exit(self, report: GangExited) -> None:
         if self._work.machine.state.find_allocation(report.allocation_id):
-            self._handle(report)  # the machine has the run closed
+            self._work.take(report)  # the machine has the run closed
         else:
             close = CloseRun(allocation_id=report.allocation_id)
             cause = self._work.machine.state.seq
@@ -125,9 +150,7 @@ class _Intake:
 
     def take_chunk(self, chunk: Chunk) -> None:
         key = (chunk.allocation_id, chunk.stream)
-        if key not in self._offsets:
-            self._offsets[key] = self._work.store.offset(*key)
-        if chunk.offset != self._offsets[key]:
+        if chunk.offset != self._offset(key):
             return
         self._offsets[key] = chunk.offset + chunk.size_bytes
         source = self._source_of(chunk)
@@ -136,7 +159,49 @@ class _Intake:
         elif chunk.stream.startswith("journal-"):
             self._take_journal(source, chunk.text)
         else:
-            self._take_output(source, printed_lines(chunk.text))
+            lines = printed_lines(chunk.text)
+            with self._setting_aside(source, chunk.stream, chunk.text, is_fatal=False):
+                self._take_output(source, lines)
+
+    def _offset(self, key: tuple[str, str]) -> int:
+        if key not in self._offsets:
+            self._offsets[key] = self._work.store.offset(*key)
+        return self._offsets[key]
+
+    def take_unreadable(self, report: Unreadable) -> None:
+        """Set aside what is no report; if it was a piece of a file, go on after it."""
+        content = report.content if isinstance(report.content, dict) else {}
+        with suppress(ValidationError):
+            piece = _Piece.model_validate(content)
+            key = (piece.allocation_id, piece.stream)
+            if piece.offset == self._offset(key):
+                self._offsets[key] += piece.size_bytes
+        found = self._work.machine.state.find_allocation(str(content.get("allocation_id")))
+        self._work.set_aside(
+            f"a report of agent {self._agent_id} ({report.problem})",
+            content=repr(report.content),
+            error=ValueError(report.problem),
+            experiment_id=found[0].experiment_id if found else None,
+        )
+
+    @contextmanager
+    def _setting_aside(
+        self, source: _Source, stream: str, content: str, *, is_fatal: bool
+    ) -> Iterator[None]:
+        """Have what is done inside done as a whole; if it raises, set aside what it was about."""
+        try:
+            with self._work.whole():
+                yield
+        except Exception as error:
+            if is_trouble(error):
+                raise
+            self._work.set_aside(
+                f"{stream} of run {source.allocation_id} ({_in_short(error)})",
+                content=content,
+                error=error,
+                experiment_id=source.experiment_id,
+                is_fatal=is_fatal,
+            )
 
     def _take_output(self, source: _Source, lines: list[str]) -> None:
         self._work.store.add_logs(
@@ -152,7 +217,7 @@ class _Intake:
                 continue
             line = self._work.matcher.first_in(source.experiment_id, policy.pattern, lines)
             if line is not None:
-                self._handle(_match(source, policy, line))
+                self._work.take(_match(source, policy, line))
 
     def _source_of(self, chunk: Chunk) -> _Source | None:
         state = self._work.machine.state
@@ -176,20 +241,15 @@ class _Intake:
 
     def _take_journal(self, source: _Source, text: str) -> None:
         for line in text.split("\n"):  # not splitlines: JSON strings may hold U+2028
-            if not line:
+            if not line or self._is_given_up(source):
                 continue
-            try:
-                record = parse_line(line)
-            except ValidationError as error:
-                logger.warning(
-                    "allocation=%s rank=%d: skipped a line that is no record: %.200s (%s)",
-                    source.allocation_id,
-                    source.rank,
-                    line,
-                    error.errors()[0]["msg"],
-                )
-                continue
-            self._take_record(source, record)
+            is_fatal = _kind_of(line) in NEEDED
+            with self._setting_aside(source, f"journal-{source.rank}", line, is_fatal=is_fatal):
+                self._take_record(source, parse_line(line))
+
+    def _is_given_up(self, source: _Source) -> bool:
+        experiment = self._work.machine.state.experiments.get(source.experiment_id)
+        return experiment is None or experiment.is_given_up
 
     def _take_record(self, source: _Source, record: Record) -> None:
         match record:
@@ -201,17 +261,17 @@ class _Intake:
             case MetricsReported():
                 self._add_metrics(source, record, record.steps_completed, 1)
                 if record.group == "validation":
-                    self._handle(_validation(source, record))
+                    self._work.take(_validation(source, record))
             case Progress():
                 self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
             case FirstStep():
                 self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
-                self._handle(_arrival(source, record))
+                self._work.take(_arrival(source, record))
             case CheckpointSaved() | TargetReached() | RunEnded():
                 self._work.note_progress(source.trial_id, record.steps_completed)
-                self._handle(_arrival(source, record))
+                self._work.take(_arrival(source, record))
             case RankStarted() | RankFailure() | Notice():
-                self._handle(_arrival(source, record))
+                self._work.take(_arrival(source, record))
             case _:
                 assert_never(record)
 
@@ -231,13 +291,6 @@ class _Intake:
             text = to_line(record).rstrip("\n")
             self._work.store.add_timings(source.trial_id, steps, text)
 
-    def _handle(self, event: Event) -> None:
-        try:
-            self._work.handle(event)
-        except DetError as error:
-            # The agent would send it again for ever; the machine is as it was.
-            logger.warning("refused: %s: %s", event.kind, error)
-
 
 def _validation(source: _Source, record: MetricsReported) -> ValidationReported:
     return ValidationReported(
@@ -253,6 +306,20 @@ def _time(record: MetricsReported, name: str | None) -> float | None:
     if name is None:
         return None
     return to_finite(record.metrics.get(name, record.trained.get(name)))
+
+
+def _kind_of(line: str) -> str | None:
+    """Return what a line says that it is, whatever else is wrong with it."""
+    found = _KIND.search(line)
+    return found[1] if found else None
+
+
+def _in_short(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return in_one_line(error)
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def _match(source: _Source, policy: Policy, line: str) -> LogMatched:

@@ -87,13 +87,13 @@ class Keeper:
         links = self._service.links
         for agent_id, agent in list(self._service.machine.state.agents.items()):
             if links.silent_s(agent_id) > AWAY_S and not agent.is_away:
-                self._service.apply(AgentAway(agent_id=agent_id))
+                self._service.take(AgentAway(agent_id=agent_id))
             if links.silent_s(agent_id) < self._lost_s:
                 self._lost.discard(agent_id)
             elif agent_id not in self._lost:
                 self._lost.add(agent_id)
                 logger.error("agent %s is gone: what ran there is lost", agent_id)
-                self._service.apply(AgentLost(agent_id=agent_id))
+                self._service.take(AgentLost(agent_id=agent_id))
 
     def is_agent_here(self) -> bool:
         """Return whether an agent of this computer lives."""

@@ -32,6 +32,7 @@ from det_jupyter.master.state import Experiment
 from det_jupyter.master.turn import Turn
 from det_jupyter.master.user_events import find_pool_problem
 from det_jupyter.wire import State
+from det_jupyter.words import printable
 
 _LINE_SHOWN = 200  # characters of a line that fits
 
@@ -148,7 +149,8 @@ def on_log_matched(turn: Turn, event: LogMatched) -> None:
     agent_id = agent_of(allocation, event.rank)
     if event.action == "cancel_retries":
         allocation.is_hopeless = True
-        trial.message = f"{policy} (cancel_retries) fits what rank {event.rank} printed: {line}"
+        said = f"fits what rank {event.rank} printed: {printable(line)}"
+        trial.message = f"{policy} (cancel_retries) {said}"
     elif agent_id is not None:
         allocation.excludes.append(agent_id)
     turn.touch(trial, f"{policy}: {event.action}")

@@ -9,6 +9,8 @@
                        STOPPING_CANCELED  ──► CANCELED
                             │ if killed meanwhile
                        STOPPING_KILLED    ──► CANCELED
+                            │ if given up meanwhile (faults.py)
+                       STOPPING_ERROR
 
     terminal states:   ──► ACTIVE                      by "continue"
                        ──► DELETING ◄─► DELETE_FAILED  of experiments; one that is deleted is gone
@@ -43,7 +45,7 @@ TRANSITIONS: Mapping[State, set[State]] = {
     State.STOPPING_COMPLETED: {State.COMPLETED, *_STOPPING - {State.STOPPING_COMPLETED}},
     State.STOPPING_ERROR: {State.ERROR},
     State.STOPPING_CANCELED: {State.CANCELED, State.STOPPING_KILLED, State.STOPPING_ERROR},
-    State.STOPPING_KILLED: {State.CANCELED},
+    State.STOPPING_KILLED: {State.CANCELED, State.STOPPING_ERROR},
     State.COMPLETED: {State.ACTIVE, State.DELETING},
     State.CANCELED: {State.ACTIVE, State.DELETING},
     State.ERROR: {State.ACTIVE, State.DELETING},

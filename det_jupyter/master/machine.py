@@ -11,6 +11,7 @@ That is what makes a restart safe: snapshot, then the later events again.
              Archive-, Delete-, ContinueRequested, RetentionSet   ──► keeping_events ┤
              SearchChangeRequested, KillTrialRequested            ──► search_events ─┤
     sampler  HparamsSampled, TrialJudged                          ──► search_events ─┼─► placing
+    work     NewsSetAside                                        ──► faults        ─┤
     agent    AgentRegistered, AgentAway, AgentLost                ──► agent_events  ─┤     │
     clock    ClockStepped                                         ──► clock_events  ─┤     │
     rank     GangStarted, GangExited, RecordArrived,              ──► run_events    ─┘     │
@@ -19,7 +20,8 @@ That is what makes a restart safe: snapshot, then the later events again.
                                   TruncateMetrics (store)        ConsultSampler (sampling)
 
 Rules
- 1. A handler checks first and changes after: an event that is refused has changed nothing.
+ 1. A handler checks first and changes after: an event that is refused has changed nothing. One
+    that fails half way spoils the machine, which is then made anew (faults.py, restoring.py).
  2. The tables of lifecycle.py say which state may follow which; verdict.py says what the end of a
     gang means; searching.py when trials are made and experiments end.
  3. Every command is safe to repeat. When an agent registers, whatever it may have missed is
@@ -44,6 +46,8 @@ from det_jupyter.master.agent_events import on_agent_away, on_agent_lost, on_age
 from det_jupyter.master.clock_events import on_clock_stepped
 from det_jupyter.master.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.events import Event
+from det_jupyter.master.failing import HandlerFailed, in_one_line
+from det_jupyter.master.faults import on_news_set_aside
 from det_jupyter.master.invariants import check
 from det_jupyter.master.keeping_events import (
     on_archive_requested,
@@ -107,20 +111,31 @@ class Machine:
         """Bring the state forward by one event and return what has to be done.
 
         Raises:
-            ConfigError: An experiment that can never run.
-            NotFound: The event is about an experiment that does not exist.
-            Conflict: The event does not fit the state.
+            ConfigError: An experiment that can never run; nothing has changed.
+            NotFound: The event is about an experiment that does not exist; nothing has changed.
+            Conflict: The event does not fit the state; nothing has changed.
+            HandlerFailed: Anything else. The state may be half changed: `take_over` another one.
         """
         self.state.seq += 1
         turn = Turn(self.state, self.roster, self.pools, self.searches, now)
         self._changes = turn.changes
         try:
             _dispatch(turn, event)
-        except DetError:
-            self.state.seq -= 1
+            place_waiting(turn)
+        except HandlerFailed:
             raise
-        place_waiting(turn)
+        except Exception as error:
+            if isinstance(error, DetError) and not turn.has_changed:
+                self.state.seq -= 1
+                raise
+            raise HandlerFailed(in_one_line(error)) from error
         return turn.commands
+
+    def take_over(self, other: Machine) -> None:
+        """Know what another machine knows, which is not to be used any more, and nothing else."""
+        self.state, self.roster = other.state, other.roster
+        self.pools, self.searches = other.pools, other.searches
+        self._changes = Changes()
 
     def changes(self) -> Changes:
         """Return what the last event touched."""
@@ -133,9 +148,10 @@ class Machine:
     def dump(self) -> str:
         """Return the whole state as JSON, from which another machine goes on as this one would."""
         self.searches.write_into(self.state)
-        text = self.state.model_dump_json()
-        self.searches.take_back(self.state)
-        return text
+        try:
+            return self.state.model_dump_json()
+        finally:
+            self.searches.take_back(self.state)
 
     def pending(self) -> list[Command]:
         """Return the questions to samplers and pruners that were not answered yet."""
@@ -194,6 +210,8 @@ def _dispatch(turn: Turn, event: Event) -> None:
             on_hparams_sampled(turn, event)
         case events.TrialJudged():
             on_trial_judged(turn, event)
+        case events.NewsSetAside():
+            on_news_set_aside(turn, event)
         case events.AgentRegistered():
             on_agent_registered(turn, event)
         case events.AgentAway():

@@ -9,7 +9,10 @@ A trial that leaves holds its slots until its gang has exited (run_events.py).
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from det_jupyter.master.commands import TruncateMetrics
+from det_jupyter.master.failing import on_behalf_of
 from det_jupyter.master.lifecycle import move_allocation
 from det_jupyter.master.metrics import forget_metrics
 from det_jupyter.master.plans import make_plan
@@ -46,11 +49,19 @@ def place_waiting(turn: Turn) -> None:
     for pool in turn.pools.undecided():
         decisions = pool.decide(turn.now)
         for placement in decisions.starts:
-            _start(turn, pool, placement)
+            with _of(turn, placement.request_id):
+                _start(turn, pool, placement)
         for preemption in decisions.preemptions:
-            _preempt(turn, preemption)
+            with _of(turn, preemption.request_id):
+                _preempt(turn, preemption)
         for promise in decisions.promises:
-            _promise(turn, promise)
+            with _of(turn, promise.request_id):
+                _promise(turn, promise)
+
+
+def _of(turn: Turn, request_id: str) -> AbstractContextManager[None]:
+    """Have what raises inside blamed on whose request it is, not on the event."""
+    return on_behalf_of(turn.pools.trial_of(request_id).experiment_id)
 
 
 def _start(turn: Turn, pool: Pool, placement: Placement) -> None:
@@ -155,8 +166,14 @@ def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bo
     """Tell the agent that the gang shall leave, after saving its state or at once; repeatable."""
     assert allocation.agent_id is not None
     if at_once:
-        turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))
+        order_kill(turn, allocation)
         return
     timeout_s = float(turn.experiment(trial.experiment_id).config["preemption_timeout"])
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
     turn.tell(allocation.agent_id, signal)
+
+
+def order_kill(turn: Turn, allocation: Allocation) -> None:
+    """Tell the agent to end the gang now; safe to repeat."""
+    assert allocation.agent_id is not None
+    turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from det_jupyter.errors import Conflict
 from det_jupyter.master.events import RecordArrived, ValidationReported
+from det_jupyter.master.faults import end_given_up
 from det_jupyter.master.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.metrics import note_metric
 from det_jupyter.master.placing import queue
@@ -60,6 +62,12 @@ def on_gang_started(turn: Turn, event: GangStarted) -> None:
     if found is None:
         return
     trial, allocation = found
+    if sorted(process.rank for process in event.ranks) != list(range(len(allocation.slots))):
+        ranks = sorted(process.rank for process in event.ranks)
+        raise Conflict(
+            f"allocation {allocation.id}: got ranks {ranks}, expected each of "
+            f"0 to {len(allocation.slots) - 1} once"
+        )
     allocation.launch_note = event.note
     allocation.ranks = [
         RankView(
@@ -90,6 +98,11 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
     if found is None:
         return
     trial, allocation = found
+    if event.rank >= len(allocation.slots):
+        raise Conflict(
+            f"allocation {allocation.id}: got rank {event.rank}, "
+            f"expected one of 0 to {len(allocation.slots) - 1}"
+        )
     record = event.record
     match record:
         case RankStarted():
@@ -167,6 +180,9 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
         return
     trial, allocation = found
     assert allocation.agent_id is not None
+    if turn.experiment(trial.experiment_id).is_given_up:
+        end_given_up(turn, trial)
+        return
     verdict = judge(trial, allocation, event)
     move_allocation(trial, AllocationState.ENDED)
     turn.touch(trial, f"run {allocation.run} ended: {verdict}")

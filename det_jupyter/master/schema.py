@@ -60,5 +60,18 @@ CREATE TABLE IF NOT EXISTS timings (
     last_step INTEGER NOT NULL,
     json TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS numbers (
+    seq INTEGER PRIMARY KEY,
+    last_experiment_id INTEGER NOT NULL,
+    last_trial_id INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS quarantine (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    experiment_id INTEGER,
+    source TEXT NOT NULL,
+    content TEXT NOT NULL,
+    error TEXT NOT NULL
+);
 CREATE INDEX IF NOT EXISTS timings_of_trial ON timings (trial_id, id);
 """

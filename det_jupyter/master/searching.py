@@ -22,6 +22,7 @@ from typing import assert_never
 from det_jupyter.config import Length
 from det_jupyter.master.commands import ConsultSampler
 from det_jupyter.master.continuing import take_up
+from det_jupyter.master.failing import on_behalf_of
 from det_jupyter.master.lifecycle import ENDS_AS, is_stopping, move
 from det_jupyter.master.placing import make_leave, order_extend, queue
 from det_jupyter.master.retention import drop_unneeded, sources_of
@@ -141,7 +142,8 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     drop_unneeded(turn, experiment)
     # It needs no more what it began with.
     for source in sources_of(turn.state, turn.roster, experiment):
-        drop_unneeded(turn, source)
+        with on_behalf_of(source.id):
+            drop_unneeded(turn, source)
 
 
 def _last_words(experiment: Experiment, trials: list[Trial]) -> str:

@@ -87,7 +87,7 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
         sys.exit(f"{database} cannot be used ({error}); move it away to begin with an empty one")
     _take_pools(service)
     for agent_id in list(service.machine.state.agents):  # until they have registered with us
-        service.apply(AgentAway(agent_id=agent_id))
+        service.take(AgentAway(agent_id=agent_id))
     return service
 
 
@@ -168,7 +168,7 @@ class _Program:
             if untold_s := untold_s + watch.step_s():
                 logger.warning("the system clock was set by %+.1f s", untold_s)
                 try:
-                    self._service.apply(ClockStepped(by_s=untold_s))
+                    self._service.take(ClockStepped(by_s=untold_s))
                     untold_s = 0.0
                 except Exception:  # a full disk, say: it is tried again
                     logger.exception("the step of the clock could not be noted")

@@ -20,17 +20,24 @@ import psutil
 from det_jupyter.config import parse_config
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
-from det_jupyter.errors import ConfigError, MasterUnreachable, NotFound, ProtocolMismatch
+from det_jupyter.errors import (
+    ConfigError,
+    Conflict,
+    MasterUnreachable,
+    NotFound,
+    ProtocolMismatch,
+)
 from det_jupyter.master.cluster import cluster_view, job_entries, pool_statuses, task_entries
 from det_jupyter.master.commands import ConsultSampler, Deletion
-from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted, parse_event
+from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted
+from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
-from det_jupyter.master.machine import Machine
 from det_jupyter.master.matching import Matcher, find_pattern_problems
+from det_jupyter.master.restoring import restore_machine
 from det_jupyter.master.sampling import find_problems
-from det_jupyter.master.state import Experiment, MachineState, Trial
+from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.master.store import Store
 from det_jupyter.master.templates import complete, unknown_template
 from det_jupyter.master.views import Progress, agent_view, experiment_view, trial_view
@@ -81,17 +88,39 @@ class Service:
         self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
         self._clock = clock
         self._matcher = Matcher()
+        self._give_up_what_cannot_be_read()
+
+    def _give_up_what_cannot_be_read(self) -> None:
+        """A search that this version cannot make of what is stored would fail at each event."""
+        with self._work() as work:
+            for experiment in self.active_experiments():
+                try:
+                    self.machine.searches.of(experiment)
+                except Exception as error:
+                    work.set_aside(
+                        f"its stored configuration or search ({in_one_line(error)})",
+                        content=experiment.model_dump_json(),
+                        error=error,
+                        experiment_id=experiment.id,
+                    )
+        self._act(work)
 
     # changes
 
     def apply(self, event: Event) -> None:
-        """Handle an event: commit it, then act.
+        """Handle what a user asks for: commit it, then act.
 
         Raises:
-            DetError: The machine refuses; nothing has changed.
+            DetError: It is refused, or the machine failed at it; nothing has changed.
         """
         with self._work() as work:
-            work.handle(event)
+            work.request(event)
+        self._act(work)
+
+    def take(self, event: Event) -> None:
+        """Take in news of a program's: what cannot be handled is set aside; see work.py."""
+        with self._work() as work:
+            work.take(event)
         self._act(work)
 
     @contextmanager
@@ -104,7 +133,7 @@ class Service:
                 work.publish_progress()
         except BaseException:
             if work.is_machine_ahead:
-                self.machine = restore_machine(self.store)
+                self.machine.take_over(restore_machine(self.store))
             raise
         self.bell.ring()
 
@@ -192,6 +221,7 @@ class Service:
 
         Raises:
             ProtocolMismatch: It is of another version.
+            Conflict: The master failed at it.
         """
         if registration.protocol != PROTOCOL:
             raise ProtocolMismatch(
@@ -199,7 +229,7 @@ class Service:
                 f"(protocol {registration.protocol}), the master speaks protocol {PROTOCOL}"
             )
         with self._work() as work:
-            work.handle(
+            is_taken = work.take(
                 AgentRegistered(
                     agent_id=agent_id,
                     session=registration.session,
@@ -210,6 +240,8 @@ class Service:
                     devices=registration.devices,
                 )
             )
+        if not is_taken:
+            raise Conflict(f"the master failed to take agent {agent_id} on; see master.log")
         self._agent_problems[agent_id] = registration.problems
         self.links.open(agent_id, registration.session)
         self._act(work)
@@ -347,8 +379,11 @@ class Service:
 
     def close(self) -> None:
         """Write down the present state, so that the next start has nothing to replay."""
-        with self.store.transaction():
-            self.store.add_snapshot(self.machine.state.seq, self.machine.dump())
+        try:
+            with self.store.transaction():
+                self.store.add_snapshot(self.machine.state.seq, self.machine.dump())
+        except Exception:  # the events are there
+            logger.exception("the state could not be written down")
         self.store.close()
 
 
@@ -366,16 +401,3 @@ def check_patterns(config: dict[str, Any]) -> None:
     problems = find_pattern_problems(config.get("log_policies") or ())
     if problems:
         raise ConfigError(problems)
-
-
-def restore_machine(store: Store) -> Machine:
-    """Return the machine as the store knows it: the newest snapshot, and later events again.
-
-    What it commands meanwhile was carried out before, or will be commanded again when agents
-    register.
-    """
-    seq, snapshot = store.newest_snapshot()
-    machine = Machine(MachineState.model_validate_json(snapshot) if snapshot else None)
-    for at, text in store.events_after(seq):
-        machine.handle(parse_event(text), at)
-    return machine

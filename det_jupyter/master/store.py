@@ -8,6 +8,8 @@
     progress    how far each trial is
     templates   parts of configurations, by name
     timings     how long the parts of batches took, by trial
+    numbers     the newest experiment and trial after each event that made one
+    quarantine  news, events and snapshots that could not be handled or read (quarantine.py)
 
 A feed item that says no more than how far a trial has come is *passing*: the next one takes its
 place. A day of training is then metrics, and not ten views a second; whoever follows from an old
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.errors import DetError
+from det_jupyter.master.quarantine import Quarantine
 from det_jupyter.master.schema import ADDED, SCHEMA, SCHEMA_VERSION
 from det_jupyter.ownership import open_own
 from det_jupyter.wire import FeedItem, LogLine, TemplateView, TimingsView
@@ -59,6 +62,7 @@ class Store:
         except BaseException:
             self._db.close()
             raise
+        self.quarantine = Quarantine(self._db)
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -90,11 +94,40 @@ class Store:
                 self._db.execute("ROLLBACK")
             raise
 
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Make what is written inside, a part of a transaction, happen wholly or not at all."""
+        self._db.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if self._db.in_transaction:  # a full disk may have ended all of it
+                self._db.execute("ROLLBACK TO part")
+                self._db.execute("RELEASE part")
+            raise
+        self._db.execute("RELEASE part")
+
     # the machine's history
 
     def add_event(self, seq: int, at: float, text: str) -> None:
         """Append an event; its number is the machine's count of events."""
         self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (seq, at, text))
+
+    def add_numbers(self, seq: int, last_experiment_id: int, last_trial_id: int) -> None:
+        """Note how far the numbers of experiments and trials are after event `seq`."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO numbers VALUES (?, ?, ?)",
+            (seq, last_experiment_id, last_trial_id),
+        )
+
+    def numbers_after(self, seq: int) -> tuple[int, int]:
+        """Return the numbers of the newest experiment and trial that there were after it."""
+        row: tuple[int, int] | None = self._db.execute(
+            "SELECT last_experiment_id, last_trial_id FROM numbers WHERE seq <= ? "
+            "ORDER BY seq DESC LIMIT 1",
+            (seq,),
+        ).fetchone()
+        return row or (0, 0)
 
     def add_snapshot(self, seq: int, text: str) -> None:
         """Keep the machine's state after event `seq`; old ones go."""
@@ -111,14 +144,13 @@ class Store:
         seq: int | None = self._db.execute("SELECT max(seq) FROM snapshots").fetchone()[0]
         return seq or 0
 
-    def newest_snapshot(self) -> tuple[int, str | None]:
-        """Return the newest state and its event's number; 0 and None when there is none."""
-        row = self._db.execute("SELECT seq, json FROM snapshots ORDER BY seq DESC LIMIT 1")
-        return row.fetchone() or (0, None)
+    def snapshots(self) -> list[tuple[int, str]]:
+        """Return number and text of each state that is kept, the newest first."""
+        return self._db.execute("SELECT seq, json FROM snapshots ORDER BY seq DESC").fetchall()
 
-    def events_after(self, seq: int) -> list[tuple[float, str]]:
-        """Return time and text of each event after that number, in order."""
-        query = "SELECT at, json FROM events WHERE seq > ? ORDER BY seq"
+    def events_after(self, seq: int) -> list[tuple[int, float, str]]:
+        """Return number, time and text of each event after that number, in order."""
+        query = "SELECT seq, at, json FROM events WHERE seq > ? ORDER BY seq"
         return self._db.execute(query, (seq,)).fetchall()
 
     # the feed

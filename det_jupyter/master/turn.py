@@ -36,6 +36,13 @@ class Turn:
     changes: Changes = field(default_factory=Changes)
     commands: list[Command] = field(default_factory=list)
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether anything was changed, or is to be done."""
+        changes = self.changes
+        touched = changes.experiments or changes.trials or changes.checkpoints
+        return bool(touched or self.commands)
+
     def experiment(self, experiment_id: int) -> Experiment:
         """Return an experiment.
 

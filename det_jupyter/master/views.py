@@ -57,7 +57,7 @@ def experiment_view(
         progress=_progress(state, experiment, progress, living),
         created_at=experiment.created_at,
         ended_at=experiment.ended_at,
-        message=experiment.message,
+        message=_message(experiment),
         template=experiment.template,
         search=experiment.search_view,
         trials=[trial_view(trial, progress, reasons) for trial in trials],
@@ -69,6 +69,16 @@ def experiment_view(
         is_archived=experiment.is_archived,
         parent_id=experiment.parent_id,
     )
+
+
+def _message(experiment: Experiment) -> str:
+    """Return what is to be said of an experiment, and of the news of it that was set aside."""
+    num = experiment.num_set_aside
+    if num == 0 or experiment.is_given_up:
+        return experiment.message
+    more = f" and {num - 1} more" if num > 1 else ""
+    said = f"set aside, as it could not be read or handled: {experiment.set_aside}{more}"
+    return f"{experiment.message}; {said}" if experiment.message else said
 
 
 def _progress(

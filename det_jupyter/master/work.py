@@ -2,14 +2,23 @@
 
 Commit, then act: commands to agents are only collected here. What followers are told is written
 with each event, so that none of the states in between is lost.
+
+    a request (a user's)    is handled, or refused, or fails: the user hears of it, nothing changed
+    news (a program's)      is handled, or passed over, or set aside (quarantine.py): it counts as
+                            taken in whatever happens, or it would be said again for ever
+
+A part of the work (`whole`) leaves no trace if it raises. The machine that failed in it is half
+changed: another one is made from the events stored so far, which costs some milliseconds, seldom.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import assert_never
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, assert_never
 
-from det_jupyter.errors import DetError
+from det_jupyter.errors import Conflict, DetError
 from det_jupyter.master.commands import (
     ConsultSampler,
     DeleteCheckpoints,
@@ -18,12 +27,18 @@ from det_jupyter.master.commands import (
     ToAgent,
     TruncateMetrics,
 )
-from det_jupyter.master.events import Event
+from det_jupyter.master.events import Event, KillRequested, NewsSetAside
+from det_jupyter.master.failing import HandlerFailed, in_one_line
+from det_jupyter.master.faults import experiment_of
 from det_jupyter.master.machine import Machine
 from det_jupyter.master.matching import Matcher
-from det_jupyter.master.store import Store
+from det_jupyter.master.quarantine import is_trouble
+from det_jupyter.master.restoring import restore_machine
+from det_jupyter.master.store import ItemKind, Store
 from det_jupyter.master.turn import Changes
 from det_jupyter.master.views import Reasons, experiment_view, trial_view
+from det_jupyter.wire import GangExited, Wire
+from det_jupyter.words import printable
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +46,7 @@ logger = logging.getLogger(__name__)
 # share of it stays the same. So many events are replayed at most, some ten thousand a second.
 _SNAPSHOT_EVERY = 200
 _EVENTS_PER_TRIAL = 0.2
+_LONGEST_REASON = 300  # characters
 
 
 class KnownProgress:
@@ -81,21 +97,151 @@ class Work:
         self._progress = KnownProgress(store)
         self._moved: set[int] = set()  # trials whose progress nobody was told of
 
+    def request(self, event: Event) -> None:
+        """Handle what a user asks for.
+
+        Raises:
+            DetError: It is refused, or the machine failed at it; nothing has changed.
+        """
+        failed = self._try(event)
+        if failed is None:
+            return
+        if isinstance(event, KillRequested):  # it shall end, whatever is wrong with it
+            self._set_aside_event(event, failed, event.experiment_id)
+            return
+        if isinstance(failed.__cause__, DetError):  # a refusal that came late
+            raise failed.__cause__
+        logger.error("%s failed", _in_brief(event), exc_info=failed)
+        raise Conflict(
+            f"the master failed at {event.kind} ({failed}) and has changed nothing; "
+            "master.log has the traceback"
+        ) from failed
+
+    def take(self, event: Event) -> bool:
+        """Take in what a program says; return whether it could be handled.
+
+        What the machine refuses (it is of a run that is over, say) is passed over.
+        """
+        try:
+            failed = self._try(event)
+        except DetError as error:
+            logger.warning("refused: %s: %s", event.kind, error)
+            return True
+        if failed is not None:
+            own = experiment_of(self.machine.state, event)
+            self._set_aside_event(event, failed, own)
+        return failed is None
+
+    def _try(self, event: Event) -> Exception | None:
+        """Handle an event; return what went wrong, if the event itself is to blame for it.
+
+        If another experiment is, that one is given up, and the event has another try.
+
+        Raises:
+            DetError: The event is refused; nothing has changed.
+        """
+        own = experiment_of(self.machine.state, event)
+        blamed: set[int | None] = {own, None}
+        while True:
+            try:
+                with self.whole():
+                    self.handle(event)
+            except DetError:
+                raise
+            except Exception as error:
+                if is_trouble(error):
+                    raise
+                culprit = error.experiment_id if isinstance(error, HandlerFailed) else None
+                if culprit in blamed:
+                    return error
+                blamed.add(culprit)
+                self._set_aside_event(event, error, culprit)
+            else:
+                return None
+
+    def _set_aside_event(self, event: Event, error: Exception, experiment_id: int | None) -> None:
+        self.set_aside(
+            f"{event.kind} ({in_one_line(error.__cause__ or error)})",
+            content=_as_text(event),
+            error=error,
+            experiment_id=experiment_id,
+            gone=event.allocation_id if isinstance(event, GangExited) else "",
+        )
+
+    def set_aside(
+        self,
+        what: str,
+        *,
+        content: str,
+        error: Exception,
+        experiment_id: int | None,
+        is_fatal: bool = True,
+        gone: str = "",
+    ) -> None:
+        """Keep what could not be handled in the quarantine, and tell its experiment.
+
+        Args:
+            what: What it was, and what is wrong with it, in one line.
+            content: It itself.
+            error: What it led to.
+            experiment_id: Whose it was; None: no experiment's.
+            is_fatal: The experiment cannot go on without it.
+            gone: The allocation of which it said that its ranks are gone.
+        """
+        logger.error("experiment=%s: set aside: %s", experiment_id, what, exc_info=error)
+        what = printable(what)[:_LONGEST_REASON]
+        self.store.quarantine.add(
+            self.now, source=what, content=content, error=error, experiment_id=experiment_id
+        )
+        if experiment_id is None:
+            return
+        news = NewsSetAside(experiment_id=experiment_id, what=what, is_fatal=is_fatal, gone=gone)
+        try:
+            with self.whole():
+                self.handle(news)
+        except Exception as failed:
+            if is_trouble(failed):
+                raise
+            logger.exception("experiment=%d: cannot be told of it", experiment_id)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Have what is done inside happen wholly, rows, machine and commands, or not at all."""
+        lists: tuple[list[Any], ...] = (self.commands, self.questions, self.deletions)
+        lengths = [len(each) for each in lists]
+        seq, was_ahead = self.machine.state.seq, self.is_machine_ahead
+        try:
+            with self.store.savepoint():
+                yield
+        except BaseException as error:
+            for each, length in zip(lists, lengths, strict=True):
+                del each[length:]
+            self._progress = KnownProgress(self.store)
+            if self.machine.state.seq != seq and not is_trouble(error):
+                self.machine.take_over(restore_machine(self.store))
+                self.is_machine_ahead = was_ahead
+            raise
+
     def handle(self, event: Event) -> None:
         """Let the machine handle an event; write down that it did and what has changed.
 
         Raises:
             DetError: The machine refuses; nothing has changed.
+            HandlerFailed: The machine is half changed: leave `whole`, or the transaction.
         """
         was_ahead, self.is_machine_ahead = self.is_machine_ahead, True
+        state = self.machine.state
+        numbers = (state.last_experiment_id, state.last_trial_id)
         try:
             commands = self.machine.handle(event, self.now)
         except DetError:
             self.is_machine_ahead = was_ahead
             raise
-        seq = self.machine.state.seq
+        seq = state.seq
         logger.info("event %d: %s", seq, _in_brief(event))
         self.store.add_event(seq, self.now, event.model_dump_json())
+        if numbers != (state.last_experiment_id, state.last_trial_id):
+            self.store.add_numbers(seq, state.last_experiment_id, state.last_trial_id)
         for command in commands:
             match command:
                 case TruncateMetrics():
@@ -109,9 +255,19 @@ class Work:
                 case _:
                     assert_never(command)
         self._publish(self.machine.changes())
-        num_trials = len(self.machine.state.trials)
-        if seq - self.store.snapshot_seq >= max(_SNAPSHOT_EVERY, _EVENTS_PER_TRIAL * num_trials):
-            self.store.add_snapshot(seq, self.machine.dump())
+        self._take_snapshot_if_due(seq)
+
+    def _take_snapshot_if_due(self, seq: int) -> None:
+        every = max(_SNAPSHOT_EVERY, int(_EVENTS_PER_TRIAL * len(self.machine.state.trials)))
+        behind = seq - self.store.snapshot_seq
+        if behind < every or (behind - every) % _SNAPSHOT_EVERY:
+            return
+        try:
+            text = self.machine.dump()
+        except Exception:  # the events are there, so nothing is lost; it is tried again later
+            logger.exception("no snapshot could be taken after event %d", seq)
+            return
+        self.store.add_snapshot(seq, text)
 
     def note_progress(
         self, trial_id: int, steps_completed: int, fraction: float | None = None
@@ -156,6 +312,7 @@ class Work:
     def publish_progress(self) -> None:
         """Tell followers of the progress that no event has told them of; the last thing to do."""
         trials = self.machine.state.trials
+        self._moved &= trials.keys()
         for trial_id in sorted(self._moved):
             self._publish_trial(trial_id, is_passing=True)
         for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
@@ -183,33 +340,56 @@ class Work:
 
     def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
         state = self.machine.state
-        view = experiment_view(
-            state,
-            self._progress,
-            state.experiments[experiment_id],
-            living=self.machine.roster.living(experiment_id),
-            reasons=self._reasons,
-            with_trials=False,
-        )
+
+        def view() -> Wire:
+            return experiment_view(
+                state,
+                self._progress,
+                state.experiments[experiment_id],
+                living=self.machine.roster.living(experiment_id),
+                reasons=self._reasons,
+                with_trials=False,
+            )
+
+        self._publish_view("experiment", view, experiment_id, None, is_passing=is_passing)
+
+    def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
+        trial = self.machine.state.trials[trial_id]
+
+        def view() -> Wire:
+            return trial_view(trial, self._progress, self._reasons)
+
+        self._publish_view("trial", view, trial.experiment_id, trial_id, is_passing=is_passing)
+
+    def _publish_view(
+        self,
+        kind: ItemKind,
+        view: Callable[[], Wire],
+        experiment_id: int,
+        trial_id: int | None,
+        *,
+        is_passing: bool,
+    ) -> None:
+        try:
+            text = view().model_dump_json()
+        except Exception:  # what happened has happened, whether it can be shown or not
+            logger.exception("experiment=%d trial=%s cannot be shown", experiment_id, trial_id)
+            return
         self.store.add_item(
-            "experiment",
+            kind,
             self.now,
             experiment_id=experiment_id,
-            trial_id=None,
-            text=view.model_dump_json(),
+            trial_id=trial_id,
+            text=text,
             is_passing=is_passing,
         )
 
-    def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
-        view = trial_view(self.machine.state.trials[trial_id], self._progress, self._reasons)
-        self.store.add_item(
-            "trial",
-            self.now,
-            experiment_id=view.experiment_id,
-            trial_id=trial_id,
-            text=view.model_dump_json(),
-            is_passing=is_passing,
-        )
+
+def _as_text(event: Event) -> str:
+    try:
+        return event.model_dump_json()
+    except ValueError:  # it has text that is no UTF-8
+        return repr(event)
 
 
 def _in_brief(event: Event) -> str:

@@ -51,6 +51,7 @@ from det_jupyter.wire.gangs import (
     RunReport,
     SignalGang,
     StartGang,
+    Unreadable,
 )
 from det_jupyter.wire.ranks import (
     ForkGang,
@@ -175,6 +176,7 @@ __all__ = [
     "TemplateView",
     "TimingsView",
     "TrialView",
+    "Unreadable",
     "Wire",
     "ZygoteFailed",
     "ZygoteReady",

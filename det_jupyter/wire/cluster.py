@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
+from det_jupyter.bounds import Count, Moment, ProcessId, Words
 from det_jupyter.wire.states import State, Wire
 from det_jupyter.wire.views import SlotView
 
@@ -23,13 +24,13 @@ class DeviceProcess(Wire):
         idle_since: Since when it has not used the device, UTC seconds; None: busy, or not known.
     """
 
-    pid: int
-    command: str
-    user: str = ""
-    memory_bytes: int = 0
+    pid: ProcessId
+    command: Words
+    user: Words = ""
+    memory_bytes: Count = 0
     kernel_id: str | None = None
     notebook: str | None = None
-    idle_since: float | None = None
+    idle_since: Moment | None = None
 
 
 class SlotStatus(Wire):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
+from det_jupyter.bounds import Count, ExitCode, Moment, ProcessId, Rank, Words
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.cluster import DeviceProcess
 from det_jupyter.wire.states import Wire
@@ -137,16 +138,16 @@ class Chunk(Wire):
     kind: Literal["chunk"] = "chunk"
     allocation_id: str
     stream: str
-    offset: int
-    size_bytes: int
+    offset: Count
+    size_bytes: Count
     text: str
 
 
 class RankProcess(Wire):
     """A rank process that was started."""
 
-    rank: int
-    pid: int
+    rank: Rank
+    pid: ProcessId
     connection_file: str
     output_file: str
 
@@ -156,9 +157,9 @@ class GangStarted(Wire):
 
     kind: Literal["gang_started"] = "gang_started"
     allocation_id: str
-    at: float
+    at: Moment
     ranks: list[RankProcess]
-    note: str = ""
+    note: Words = ""
 
 
 class LastWords(Wire):
@@ -170,9 +171,9 @@ class LastWords(Wire):
         traceback: The stack of the crash, or the last lines of the output.
     """
 
-    error: str = ""
-    where: str = ""
-    traceback: str = ""
+    error: Words = ""
+    where: Words = ""
+    traceback: Words = ""
 
 
 class GangExited(Wire):
@@ -194,15 +195,15 @@ class GangExited(Wire):
 
     kind: Literal["gang_exited"] = "gang_exited"
     allocation_id: str
-    at: float
-    exit_codes: dict[int, int | None]
-    first_failed: int | None = None
-    first_ended: int | None = None
-    batch: int | None = None
+    at: Moment
+    exit_codes: dict[Rank, ExitCode | None]
+    first_failed: Rank | None = None
+    first_ended: Rank | None = None
+    batch: Count | None = None
     last_words: LastWords | None = None
     killed: bool = False
     lost: bool = False
-    error: str = ""
+    error: Words = ""
     error_is_final: bool = True
 
 
@@ -210,12 +211,30 @@ class DevicesSeen(Wire):
     """Who else uses this agent's devices, by slot id; sent when that has changed."""
 
     kind: Literal["devices_seen"] = "devices_seen"
-    at: float
+    at: Moment
     processes: dict[int, list[DeviceProcess]]
 
 
+class Unreadable(Wire):
+    """In the place of a report that is none: what it was, and why it is none."""
+
+    kind: Literal["unreadable"] = "unreadable"
+    content: Any
+    problem: str
+
+
+def _read(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """One report that is none must not keep the others of its batch away, now and for ever."""
+    try:
+        return read(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return Unreadable(content=value, problem=f"{where or 'kind'}: {first['msg']}")
+
+
 AgentReport = Annotated[
-    Chunk | GangStarted | GangExited | DevicesSeen, Field(discriminator="kind")
+    Chunk | GangStarted | GangExited | DevicesSeen | Unreadable, Field(discriminator="kind")
 ]
 
 
@@ -223,4 +242,4 @@ class AgentReports(Wire):
     """A batch of reports, applied in order."""
 
     session: str
-    reports: list[AgentReport]
+    reports: list[Annotated[AgentReport, WrapValidator(_read)]]

@@ -95,14 +95,14 @@ def test_an_answer_that_could_not_be_stored_is_asked_for_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consulting, "_PAUSE_S", 0.01)
-    apply, failures = service.apply, [OSError("the disk is full")]
+    take, failures = service.take, [OSError("the disk is full")]
 
     def full(event: Event) -> None:
         if failures:
             raise failures.pop()
-        apply(event)
+        take(event)
 
-    monkeypatch.setattr(service, "apply", full)
+    monkeypatch.setattr(service, "take", full)
     run(service, Counting(), lambda: num_trials(service) == 2)
 
 

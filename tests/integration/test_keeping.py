@@ -20,8 +20,8 @@ from det_jupyter.errors import NotFound
 from det_jupyter.master.commands import DeleteCheckpoints, DeleteExperiment
 from det_jupyter.master.deleting import Removed, delete, remove_files
 from det_jupyter.master.events import DeleteRequested
+from det_jupyter.master.restoring import restore_machine
 from det_jupyter.master.retention import pending_deletions
-from det_jupyter.master.service import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record
 from det_jupyter.storage.local import LocalStorage
 from det_jupyter.wire import MasterInfo, State
@@ -378,7 +378,7 @@ def with_policies(home: Path, *policies: dict[str, Any]) -> Bench:
 
 
 def matches(bench: Bench) -> list[dict[str, Any]]:
-    events = [json.loads(text) for _, text in bench.store.events_after(0)]
+    events = [json.loads(text) for _, _, text in bench.store.events_after(0)]
     return [event for event in events if event["kind"] == "log_matched"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.errors import Conflict, ProtocolMismatch
 from det_jupyter.master.ingest import MAX_LINE, printed_lines
-from det_jupyter.master.service import restore_machine
+from det_jupyter.master.restoring import restore_machine
 from det_jupyter.master.store import Store
 from det_jupyter.records import BatchTimings, CheckpointSaved, Record, to_line
 from det_jupyter.wire import RunReport, State
@@ -141,27 +141,23 @@ def test_steps_and_fraction_always_give_the_same_length(bench: Bench) -> None:
     assert trial.steps_completed == 30
 
 
-def test_nothing_is_stored_when_anything_fails(bench: Bench) -> None:
-    saboteur = sqlite3.connect(bench.store.path)
-    saboteur.execute(
-        "CREATE TRIGGER sabotage BEFORE INSERT ON logs WHEN new.text = 'boom' "
-        "BEGIN SELECT RAISE(ABORT, 'no'); END"
-    )
-    saboteur.commit()
+def test_nothing_is_stored_when_the_disk_is_full(bench: Bench) -> None:
+    db = bench.store._db
+    num_pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {num_pages + 20}")  # what SQLite takes for a full disk
     before = bench.service.machine.state.model_dump_json()
     feed = bench.feed()
     batch = [
         make_chunk([started(), first_step(), batches(1, [0.5]), validation(1, 0.5)]),
-        make_text_chunk("boom\n", stream="output-0"),
+        make_text_chunk("x" * 8000 + "\n" + "y" * 8000 * 100 + "\n", stream="output-0"),
     ]
-    with pytest.raises(sqlite3.IntegrityError):
-        bench.report(*batch)
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        bench.report(*batch, make_text_chunk(8192 * "z\n" * 20, stream="output-1"))
     assert bench.service.machine.state.model_dump_json() == before
     assert bench.feed() == feed
     assert bench.store.offsets_of(RUN) == {}
-    saboteur.execute("DROP TRIGGER sabotage")
-    saboteur.commit()
-    saboteur.close()
+    assert bench.store.quarantine.rows() == []
+    db.execute("PRAGMA max_page_count = 1000000")
     assert bench.report(*batch)[RUN]["journal-0"] > 0
     assert len(bench.metrics()) == 2
 

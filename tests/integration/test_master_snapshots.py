@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.master.events import Event
 from det_jupyter.master.machine import Machine, ToAgent
-from det_jupyter.master.service import restore_machine
+from det_jupyter.master.restoring import restore_machine
 from det_jupyter.master.store import Store
 from det_jupyter.master.work import Work
 from det_jupyter.wire import StartGang

@@ -12,7 +12,14 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.errors import CheckpointError
-from det_jupyter.records import BatchMetrics, MetricsReported, Progress, Record
+from det_jupyter.records import (
+    BatchMetrics,
+    MetricsReported,
+    Progress,
+    Record,
+    parse_line,
+    to_line,
+)
 
 
 @pytest.fixture
@@ -120,3 +127,72 @@ def test_the_package_alone_is_enough_for_a_script() -> None:
 
 def test_nobody_asks_a_script_to_leave(context: core.Context) -> None:
     assert context.preempt.should_preempt() is False
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "message"),
+    [
+        (
+            "report_metrics",
+            ("training", 2**63, {}),
+            r"^steps_completed: got 9223.*, expected at mo",
+        ),
+        ("report_validation_metrics", (2**53 + 1, {}), r"expected at most 2\*\*53"),
+        ("report_validation_metrics", (10**5000, {}), "steps_completed: got a int, expected at"),
+        ("report_validation_metrics", (1, {"a": 10**400}), "metric 'a': got an integer of 1329 b"),
+        ("report_validation_metrics", (1, {"a": [{"b": -(2**63)}]}), "metric 'a': got an integer"),
+        ("report_metrics", ("x", 1, {}, {"epochs": math.inf}), r"trained\['epochs'\]: got inf"),
+        ("report_metrics", ("x", 1, {}, {"epochs": -1}), "expected a number from 0 to"),
+        ("report_progress", (math.nan,), "expected a number from 0 to 1"),
+        ("report_progress", ("1",), "expected a number from 0 to 1"),
+        ("report_progress", (0.5, -1), "expected 0 or more"),
+        ("note_steps", (-1,), "expected 0 or more"),
+        (
+            "report_training_metrics",
+            (1, {}, [{"a": 1}] * 2),
+            "got 2 batches, expected at most the",
+        ),
+        ("report_training_metrics", (1, {}, [{"a": 10**400}]), "batch metric 'a': got an integer"),
+    ],
+)
+def test_numbers_that_nothing_could_hold_are_refused_before_anything_is_reported(
+    context: core.Context, method: str, arguments: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        getattr(context.train, method)(*arguments)
+    assert records(context) == []
+
+
+def test_lists_in_one_another_have_an_end(context: core.Context) -> None:
+    deep: list[Any] = []
+    deep.append(deep)
+    with pytest.raises(ValueError, match="without end"):
+        context.train.report_validation_metrics(1, {"a": deep})
+    nested: Any = 1
+    for _ in range(30):
+        nested = [nested]
+    context.train.report_validation_metrics(1, {"a": nested})
+    assert parse_line(to_line(records(context)[0])) == records(context)[0]
+    with pytest.raises(ValueError, match="expected at most 32 levels"):
+        context.train.report_validation_metrics(1, {"a": [nested]})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, "checkpoint: metadata: steps_completed: got None, expected a whole number"),
+        ({"steps_completed": -1}, "expected 0 or more"),
+        ({"steps_completed": 2**63}, r"expected at most 2\*\*53"),
+        ({"steps_completed": 1, "seen": 2**64}, "checkpoint: metadata: got an integer of 65"),
+    ],
+)
+def test_a_checkpoint_says_at_which_batch_it_was_saved(
+    context: core.Context, tmp_path: Path, metadata: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        context.checkpoint.upload(tmp_path, metadata)
+
+
+def test_a_search_hears_of_no_step_that_cannot_be(context: core.Context) -> None:
+    with pytest.raises(ValueError, match="expected 0 or more"):
+        context.searcher.report_reached(-1)

@@ -105,7 +105,7 @@ def test_a_stop_may_be_sharpened_but_not_softened() -> None:
         State.STOPPING_KILLED,
         State.STOPPING_ERROR,
     }
-    assert TRANSITIONS[State.STOPPING_KILLED] == {State.CANCELED}
+    assert TRANSITIONS[State.STOPPING_KILLED] == {State.CANCELED, State.STOPPING_ERROR}
 
 
 def test_every_stopping_state_ends_in_its_terminal_state() -> None:

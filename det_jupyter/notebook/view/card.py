@@ -23,7 +23,8 @@ from det_jupyter.notebook.view.model import (
 )
 from det_jupyter.notebook.view.rungs import rung_sentences, svg_rungs
 from det_jupyter.notebook.view.svg import COLORS, color, is_dashed, svg_chart
-from det_jupyter.notebook.view.words import count, number, percent, printable
+from det_jupyter.notebook.view.words import count, number, percent
+from det_jupyter.words import printable
 
 _LINE = "rgba(128,128,128,.35)"
 _CARD = (

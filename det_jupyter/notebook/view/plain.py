@@ -6,7 +6,8 @@ from det_jupyter.notebook.view import lines
 from det_jupyter.notebook.view.clustermodel import Wait
 from det_jupyter.notebook.view.model import Failure, Search, Trial, ViewState
 from det_jupyter.notebook.view.rungs import rung_sentences
-from det_jupyter.notebook.view.words import number, one_line, percent, printable
+from det_jupyter.notebook.view.words import number, one_line, percent
+from det_jupyter.words import printable
 
 _BAR_WIDTH = 30
 _NAME_WIDTH = 40

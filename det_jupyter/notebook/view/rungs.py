@@ -13,7 +13,8 @@ from typing import Literal
 
 from det_jupyter.notebook.view.model import Row, Search
 from det_jupyter.notebook.view.svg import COLORS, label, padded, tick_text, ticks
-from det_jupyter.notebook.view.words import count, printable
+from det_jupyter.notebook.view.words import count
+from det_jupyter.words import printable
 
 Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
 MARK_WORDS: dict[Mark, str] = {

@@ -13,7 +13,8 @@ from html import escape
 
 from det_jupyter.notebook.view.charts import downsample
 from det_jupyter.notebook.view.model import Chart, Series
-from det_jupyter.notebook.view.words import number, printable
+from det_jupyter.notebook.view.words import number
+from det_jupyter.words import printable
 
 MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from datetime import datetime
 
-# What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+from det_jupyter.words import printable
+
 _LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}
 
 
@@ -93,11 +91,6 @@ def named(experiment_id: int, name: str) -> str:
         if name
         else (f"experiment {experiment_id}")
     )
-
-
-def printable(text: str) -> str:
-    """Return `text` without anything that a terminal would obey."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _ESCAPES.sub("", text))
 
 
 def one_line(text: str) -> str:

@@ -1,0 +1,39 @@
+"""How a handler's failure says which experiment is at fault; what follows is in faults.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class HandlerFailed(Exception):
+    """A handler raised half way; the state that it worked on is not to be used any more.
+
+    Attributes:
+        experiment_id: Of the experiment at fault, where that is not the one of the event itself.
+    """
+
+    def __init__(self, message: str, experiment_id: int | None = None) -> None:
+        super().__init__(message)
+        self.experiment_id = experiment_id
+
+
+@contextmanager
+def on_behalf_of(experiment_id: int) -> Iterator[None]:
+    """Have what raises inside blamed on an experiment that the event need not be about.
+
+    Raises:
+        HandlerFailed: In the place of what was raised.
+    """
+    try:
+        yield
+    except HandlerFailed:
+        raise
+    except Exception as error:
+        raise HandlerFailed(in_one_line(error), experiment_id) from error
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return an error's type and message."""
+    text = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,91 @@
+"""What could not be handled or read: kept apart, so that nothing waits for it any more.
+
+Nothing reads it but people (`sqlite3 det.sqlite3 "select * from quarantine"`): the experiment that
+it belongs to says that it is here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import traceback
+
+_KEPT = 1000  # rows
+_LONGEST = 65536  # characters of what is kept
+_TROUBLE = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_READONLY,
+}  # fmt: skip
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Whether the computer failed (its disk is full, say), not what was to be handled or stored.
+
+    Then nothing is set aside: it will be said again, and may be stored then.
+    """
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _TROUBLE
+    if isinstance(error, (MemoryError, OSError)) or not isinstance(error, Exception):
+        return True
+    return error.__cause__ is not None and is_trouble(error.__cause__)
+
+
+class Quarantine:
+    """The table of that name.
+
+    Args:
+        db: The store's connection.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def add(
+        self,
+        at: float,
+        *,
+        source: str,
+        content: str,
+        error: BaseException,
+        experiment_id: int | None,
+    ) -> None:
+        """Keep something; of many the oldest go.
+
+        Args:
+            at: When it came.
+            source: Where it came from: an event's kind, a rank's file.
+            content: It itself.
+            error: What it led to.
+            experiment_id: The experiment that it belongs to, if any.
+        """
+        self._db.execute(
+            "INSERT INTO quarantine (at, experiment_id, source, content, error) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (
+                at,
+                experiment_id,
+                _storable(source),
+                _storable(content),
+                _storable("".join(traceback.format_exception(error))),
+            ),
+        )
+        self._db.execute(
+            "DELETE FROM quarantine WHERE id <= (SELECT max(id) FROM quarantine) - ?", (_KEPT,)
+        )
+
+    def rows(self) -> list[tuple[int | None, str, str, str]]:
+        """Return experiment, source, content and error of each row, oldest first."""
+        query = "SELECT experiment_id, source, content, error FROM quarantine ORDER BY id"
+        return self._db.execute(query).fetchall()
+
+    def replace_event(self, seq: int, text: str) -> None:
+        """Put another event in the place of one that cannot be handled any more."""
+        self._db.execute("UPDATE events SET json = ? WHERE seq = ?", (text, seq))
+
+    def drop_snapshot(self, seq: int) -> None:
+        """Remove a state that cannot be read any more."""
+        self._db.execute("DELETE FROM snapshots WHERE seq = ?", (seq,))
+
+
+def _storable(text: str) -> str:
+    return text[:_LONGEST].encode("utf-8", "replace").decode()
