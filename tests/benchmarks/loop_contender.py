@@ -37,7 +37,8 @@ from tests.benchmarks.loop_steps import (
     make_model,
 )
 
-OURS = ("ours", "ours_timings", "ours_rows", "ours_dataset", "ours_ddp")
+OURS = ("ours", "ours_timings", "ours_rows", "ours_dataset", "ours_ddp", "ours_check")
+TWO_RANKS = ("ours_ddp", "ours_check")
 RANK_VARIABLE = "DET_BENCH_RANK"  # of the second process of two
 PLACE_VARIABLE = "DET_BENCH_PLACE"  # the file where the two meet
 
@@ -64,6 +65,10 @@ def open_contender(name: str) -> tuple[Contender, Contender]:
     match name:
         case "ours_ddp":
             return bare_ddp, open_ours(with_timings=False)
+        case "ours_check":
+            return open_ours(with_timings=False, check_ranks="never"), open_ours(
+                with_timings=False
+            )
         case "ours":
             return bare, open_ours(with_timings=False)
         case "ours_rows":
@@ -119,7 +124,7 @@ def serve(name: str, tell: Callable[[dict[str, Any]], None]) -> None:
     """Measure what is asked until there is nothing more."""
     rank = int(os.environ.get(RANK_VARIABLE, "0"))
     with ExitStack() as on_exit:
-        if name == "ours_ddp":
+        if name in TWO_RANKS:
             on_exit.enter_context(two_ranks(name))
         plain, own = open_contender(name)
         tell({"ready": name})

@@ -63,7 +63,9 @@ class NullJournal:
         pass
 
 
-def open_ours(*, with_timings: bool, dataset: Any = None) -> Contender:
+def open_ours(
+    *, with_timings: bool, dataset: Any = None, check_ranks: str = "report"
+) -> Contender:
     """Return what trains with our loop, on this process's rank."""
     distributed = _distributed()
 
@@ -72,7 +74,11 @@ def open_ours(*, with_timings: bool, dataset: Any = None) -> Contender:
         Trial.dataset = dataset or make_dataset()
         length = Length("batches", Trial.watch.num_trained)
         with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
-            _run(Path(folder), length, distributed, with_timings=with_timings)
+            options = {
+                "profiling": {"enabled": with_timings},
+                "optimizations": {"check_ranks": check_ranks},
+            }
+            _run(Path(folder), length, distributed, options)
         return Trial.watch.us_per_batch
 
     return train
@@ -94,14 +100,14 @@ def _distributed() -> core.DistributedContext:
 
 
 def _run(
-    folder: Path, length: Length, distributed: core.DistributedContext, *, with_timings: bool
+    folder: Path, length: Length, distributed: core.DistributedContext, options: dict[str, Any]
 ) -> None:
     document = {
         "entrypoint": "Trial",
         "hyperparameters": {"global_batch_size": BATCH_SIZE * distributed.size},
         "searcher": {"name": "single", "metric": "error", "max_length": length.to_document()},
-        "profiling": {"enabled": with_timings},
         "scheduling_unit": REPORT_EVERY,
+        **options,
     }
     config = parse_config(document, default_seed=1)
     plan = GangPlan(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.parallel_ranks import RankRunner, rank_runner
 from tests.integration.rank_support import Lab, Zygote, running_zygote
 
 
@@ -17,6 +18,13 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A zygote that all tests with ranks share: to start one takes seconds."""
     with running_zygote(tmp_path_factory.mktemp("zygote")) as zygote:
         yield zygote
+
+
+@pytest.fixture(scope="session")
+def run() -> Iterator[RankRunner]:
+    """Runs functions on ranks, which are forked from one process that all tests share."""
+    with rank_runner() as runner:
+        yield runner
 
 
 @pytest.fixture

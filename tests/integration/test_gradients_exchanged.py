@@ -22,7 +22,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.parallel import model_state
-from tests.integration.parallel_ranks import rank_runner
+from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import CPU, alone, same_bits
 
 BATCHES = 6
@@ -314,9 +314,8 @@ def all_trained(distributed: DistributedContext) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def by_rank() -> list[dict[str, Any]]:
-    with rank_runner() as run:
-        return run(all_trained, 2)
+def by_rank(run: RankRunner) -> list[dict[str, Any]]:
+    return run(all_trained, 2)
 
 
 @pytest.mark.parametrize("name", [name for name, made in CASES.items() if not made.refusal])

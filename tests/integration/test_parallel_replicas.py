@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
-from tests.integration.parallel_ranks import RankRunner, rank_runner
+from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import (
     CPU,
     Blocks,
@@ -25,12 +24,6 @@ from tests.integration.parallel_samples import (
     resumes_exactly,
     same_bits,
 )
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[RankRunner]:
-    with rank_runner() as runner:
-        yield runner
 
 
 def weights_after(distributed: DistributedContext, options: dict[str, Any]) -> Any:

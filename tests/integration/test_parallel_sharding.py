@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
 from det_jupyter.pytorch.precision import Precision
-from tests.integration.parallel_ranks import RankRunner, rank_runner
+from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import (
     CPU,
     Blocks,
@@ -29,12 +28,6 @@ from tests.integration.parallel_samples import (
 
 FLOAT64: dict[str, Any] = {"dtype": torch.float64, "clip": 0.5}
 SHARDED: dict[str, Any] = {**FLOAT64, "sharding": "fsdp"}
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[RankRunner]:
-    with rank_runner() as runner:
-        yield runner
 
 
 def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:

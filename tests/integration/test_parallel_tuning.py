@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,16 +10,10 @@ import torch
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch.parallel import BucketTuner
-from tests.integration.parallel_ranks import RankRunner, rank_runner
+from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import CPU, Run, same_bits
 
 SIZES = [0.0002, 0.0008, 0.4]  # MiB; the model's gradients are 0.004, so the last holds them all
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[RankRunner]:
-    with rank_runner() as runner:
-        yield runner
 
 
 def tuned(distributed: DistributedContext, compression: str | None, window: int) -> Any:

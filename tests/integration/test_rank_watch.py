@@ -16,7 +16,7 @@ from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.parallel import ParallelOptions
 from det_jupyter.pytorch.training.rank_watch import PERIOD, RankWatch
 from det_jupyter.records import Notice
-from tests.integration.parallel_ranks import rank_runner
+from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import CPU
 from tests.integration.rank_support import Lab
 
@@ -175,10 +175,9 @@ def looked(distributed: DistributedContext) -> list[str]:
     return told
 
 
-def test_every_bit_of_what_ranks_share_is_compared_and_nothing_else() -> None:
-    with rank_runner() as run:
-        two = run(looked, 2)
-        three = run(looked_by_three, 3)
+def test_every_bit_of_what_ranks_share_is_compared_and_nothing_else(run: RankRunner) -> None:
+    two = run(looked, 2)
+    three = run(looked_by_three, 3)
     at = "(steps_completed 5"
     assert two == 2 * [
         [

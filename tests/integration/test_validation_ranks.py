@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,15 +20,9 @@ from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
 from det_jupyter.pytorch.metrics.validation import validate
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.settling import PeerFailed
-from tests.integration.parallel_ranks import RankRunner, rank_runner
+from tests.integration.parallel_ranks import RankRunner
 
 X = torch.randn(23, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[RankRunner]:
-    with rank_runner() as runner:
-        yield runner
 
 
 class LargestRows(MetricReducer):

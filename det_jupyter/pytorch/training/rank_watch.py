@@ -26,11 +26,10 @@ from torch import nn
 from det_jupyter.core import Context
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.parallel import DistributedModel, is_sharded, unwrap
-from det_jupyter.pytorch.parallel.wrapping import as_bytes
 from det_jupyter.records import Notice
 
 PERIOD = 100  # batches; each of which reads the parameters several times
-_CHUNK_CPU, _CHUNK_GPU = 1 << 18, 1 << 22  # integers: what fits a cache; what is worth a kernel
+_CHUNK_CPU, _CHUNK_GPU = 1 << 18, 1 << 20  # integers: what fits a cache; what is worth a kernel
 _ADVICE = (
     "Something changes parameters or gradients on each rank by itself: gradients that were set or "
     "changed by hand (torch.autograd.grad, noise) or came from loss.backward(), parameters "
@@ -119,19 +118,18 @@ class RankWatch:
     def _checksum(self, tensors: Iterable[torch.Tensor]) -> int:
         total: torch.Tensor | int = 0
         for chunk in _chunks(tensors):
-            bits = chunk.view(torch.int32)
-            total = (total * 1_000_003) + (bits * self._factors(bits)).sum()
+            total = total * 1_000_003 + (chunk * self._factors(chunk)).sum()
         return int(total)  # waits for the device
 
-    def _factors(self, bits: torch.Tensor) -> torch.Tensor:
-        device = bits.device
+    def _factors(self, chunk: torch.Tensor) -> torch.Tensor:
+        device = chunk.device
         if device not in self._weights:
             generator = torch.Generator().manual_seed(0)
             drawn = torch.randint(
                 -(2**31), 2**31, (_length(device),), generator=generator, dtype=torch.int64
             )
             self._weights[device] = (drawn | 1).to(device, torch.int32)
-        return self._weights[device][: len(bits)]
+        return self._weights[device][: len(chunk)]
 
 
 def _compared(models: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -145,27 +143,33 @@ def _compared(models: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]
 
 
 def _chunks(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield the bytes of the tensors, joined or cut to chunks of one device, of whole integers."""
+    """Yield the tensors' bits as integers; small tensors joined, large ones cut."""
     parts: list[torch.Tensor] = []
-    size = 0
+    kind: object = None
+    room = 0
     for tensor in tensors:
-        limit = 4 * _length(tensor.device)
-        for piece in as_bytes(tensor).split(limit):
-            if parts and (size + len(piece) > limit or parts[0].device != piece.device):
-                yield _joined(parts, size)
-                parts, size = [], 0
+        flat = tensor.reshape(-1)
+        if kind != (flat.device, flat.dtype):
+            yield from _as_integers(parts)
+            parts, room, kind = [], 0, (flat.device, flat.dtype)
+        limit = 4 * _length(flat.device) // flat.element_size()
+        for piece in flat.split(limit) if len(flat) > limit else (flat,):
+            if len(piece) > room:
+                yield from _as_integers(parts)
+                parts, room = [], limit
             parts.append(piece)
-            size += len(piece)
-    if size:
-        yield _joined(parts, size)
+            room -= len(piece)
+    yield from _as_integers(parts)
 
 
-def _joined(parts: list[torch.Tensor], size: int) -> torch.Tensor:
-    if rest := -size % 4:
-        parts = [*parts, parts[0].new_zeros(rest)]
-    if len(parts) == 1 and parts[0].storage_offset() % 4 == 0:
-        return parts[0]
-    return torch.cat(parts)  # a copy begins where an integer may
+def _as_integers(parts: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield the parts as one vector of 32-bit integers, if there are any."""
+    if not parts:
+        return
+    flat = torch.cat(parts).view(torch.uint8)  # a copy begins where an integer may
+    if rest := -len(flat) % 4:
+        flat = torch.cat([flat, flat.new_zeros(rest)])
+    yield flat.view(torch.int32)
 
 
 def _length(device: torch.device) -> int:
