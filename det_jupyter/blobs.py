@@ -31,7 +31,8 @@ class BlobStore:
         view = memoryview(data).cast("B")
         digest = hashlib.sha256(view).hexdigest()
         path = self.path(digest)
-        if path.exists():
+        with suppress(FileNotFoundError):
+            os.utime(path)  # it is needed now: the master removes what nothing has needed for long
             return digest
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")

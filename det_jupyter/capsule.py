@@ -6,6 +6,7 @@ it is loaded (`notebook_globals`, `rebuild_*`, `fill_cached`) are part of the ca
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import linecache
@@ -36,7 +37,8 @@ def load_capsule(
     Args:
         capsule: What to load.
         blobs: Where its blobs are.
-        code_dir: Folder for the local modules that travelled; ranks may share one.
+        code_dir: Folder for the local modules that travelled. All who have the same modules may
+            share one: a file that was changed there is written anew.
         as_main: The process is the trial's (a rank): the captured names become its `__main__`, and
             the modules as they were captured win over whatever else goes by their name. False in
             a notebook: `__main__` stays as it is, and modules that can be imported anyway win.
@@ -59,6 +61,17 @@ def load_capsule(
         _notebook.reset(token)
     vars(main).update(names)
     return trial
+
+
+def blobs_of(capsule: Capsule) -> set[str]:
+    """Return the digests of all blobs that it takes to load the capsule."""
+    return {capsule.payload, capsule.sources, *capsule.buffers, *capsule.modules.values()}
+
+
+def code_key(capsule: Capsule) -> str:
+    """Return the name of the folder for its modules: capsules with the same ones share it."""
+    modules = json.dumps(sorted(capsule.modules.items()))
+    return hashlib.sha256(modules.encode()).hexdigest()
 
 
 def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
@@ -173,7 +186,9 @@ def fill_cached(cached: Any, state: tuple[Callable[[Any, Any], object], Any]) ->
 
 __all__ = [
     "NotebookGlobals",
+    "blobs_of",
     "cell_labels",
+    "code_key",
     "fill_cached",
     "load_capsule",
     "notebook_globals",

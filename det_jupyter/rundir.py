@@ -8,7 +8,7 @@ runs/<allocation id>/
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
     ranks.json           pids and creation times, once started
     exit.json            the GangExited, once over
-    closed               the master has everything
+    closed               the master has everything, and the folder is being removed
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RunDir:
 
     @property
     def closed(self) -> Path:
-        """Exists when the master has everything."""
+        """Exists when the master has everything, until all of it is removed."""
         return self.path / "closed"
 
     def journal(self, rank: int) -> Path:

@@ -35,10 +35,10 @@ ARROWS: dict[str, set[str]] = {
 # In master/ this is the shell: all the rest of it is pure.
 SHELL = {
     "__init__", "__main__", "api", "cli", "connections", "consult", "deleting", "door", "feed",
-    "ingest", "keeper", "leaving", "links", "matching", "pools_file", "quarantine", "restoring",
-    "routes_agents", "routes_cluster", "routes_experiments", "routes_keeping", "routes_master",
-    "routes_search",
-    "routes_templates", "sampling", "serve", "service", "store", "work",
+    "ingest", "keeper", "leaving", "links", "log_rows", "matching", "pools_file", "quarantine",
+    "restoring", "routes_agents", "routes_cluster", "routes_experiments", "routes_keeping",
+    "routes_master", "routes_search", "routes_templates", "sampling", "serve", "service", "store",
+    "tidying", "work",
 }  # fmt: skip
 IMPURE_MODULES = {
     "asyncio", "logging", "multiprocessing", "os", "pathlib", "socket", "sqlite3", "subprocess",

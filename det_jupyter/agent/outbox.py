@@ -103,6 +103,7 @@ class Outbox:
                 offset = by_name.get(stream.name, stream.offset)
                 has_moved |= offset != stream.offset
                 stream.offset = offset
+                stream.free()
         return has_moved
 
     def reconnected(self, offsets: Mapping[str, Mapping[str, int]]) -> None:

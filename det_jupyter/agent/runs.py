@@ -181,9 +181,8 @@ class Run:
         page.close()
 
     def close(self) -> None:
-        """Mark the folder as known to the master, and remove the sockets. The files stay."""
-        if self.dir.path.is_dir():
-            self.dir.closed.touch(mode=0o600)
+        """Remove its files and sockets: the master has everything."""
+        _remove(self.dir)
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
 
@@ -195,6 +194,17 @@ def _free_port() -> int:
     return port
 
 
+def _remove(folder: RunDir) -> None:
+    """Remove the folder of a run. It is marked first: a part of it is known to be over."""
+    try:
+        folder.closed.touch(mode=0o600)
+        shutil.rmtree(folder.path)
+    except FileNotFoundError:
+        return  # somebody else was faster
+    except OSError as error:  # it is removed with its experiment, or at the next start
+        logger.warning("%s cannot be removed: %s", folder.path, error)
+
+
 def new_run(plan: GangPlan, *, sockets: Path) -> Run:
     """Return the run that a plan describes; nothing is written yet."""
     folder = run_dir(paths.data_dir(), plan.allocation_id)
@@ -202,16 +212,20 @@ def new_run(plan: GangPlan, *, sockets: Path) -> Run:
 
 
 def adopt_runs(*, now: float) -> list[Run]:
-    """Return the runs that a dead predecessor has left open; none of their ranks is alive."""
+    """Return the runs that a dead predecessor has left open; none of their ranks is alive.
+
+    What it has left of closed ones is removed.
+    """
     root = runs_root(paths.data_dir())
     if not root.is_dir():
         return []
-    folders = [RunDir(path) for path in sorted(root.iterdir())]
-    return [
-        run
-        for folder in folders
-        if not folder.closed.exists() and (run := _adopt(folder, now)) is not None
-    ]
+    adopted = []
+    for folder in [RunDir(path) for path in sorted(root.iterdir())]:
+        if folder.closed.exists():
+            _remove(folder)
+        elif (run := _adopt(folder, now)) is not None:
+            adopted.append(run)
+    return adopted
 
 
 def _adopt(folder: RunDir, now: float) -> Run | None:

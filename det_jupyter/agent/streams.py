@@ -7,6 +7,11 @@ else, so whoever is killed in between, each byte arrives exactly once.
                that is too long for a request of ours, nothing that could be read as one
     output     whole lines too, except for a line longer than a chunk, and for a last line without
                an end: these are sent as lines of their own
+
+Output is bounded. Of what a rank prints faster than it can be sent, a part is left out: a line
+says how much. And of a file that has been sent, all but the newest part is given back to the file
+system while it is written (a hole, where the system can make one): its size stays, its use does
+not grow.
 """
 
 from __future__ import annotations
@@ -14,15 +19,21 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_jupyter.agent.holes import make_hole
 from det_jupyter.rundir import RunDir
 from det_jupyter.wire import Chunk
 
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 * 1024
+MAX_BACKLOG_BYTES = 64 * 1024 * 1024  # of output that is not sent yet
+_KEPT_BACKLOG_BYTES = 32 * 1024 * 1024  # when there is more: the newest
+_KEPT_BYTES = 16 * 1024 * 1024  # of output that was sent: a master may ask for it again
+_HOLE_BYTES = 8 * 1024 * 1024  # the least that a hole is made for
 MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may be eight times as large (master/door.py)
 
 
@@ -40,6 +51,7 @@ class Stream:
     is_journal: bool
     offset: int = 0
     unreadable_since: float | None = None
+    freed: int = 0  # up to there the file is a hole
 
     def chunks(self, *, is_final: bool) -> Iterator[Chunk]:
         """Yield what can be sent of the file beyond `offset`, which stays where it is.
@@ -59,6 +71,10 @@ class Stream:
         except FileNotFoundError:  # not written yet, or taken away
             return
         with opened as file:
+            if not self.is_journal and size - offset > MAX_BACKLOG_BYTES:
+                end = _next_line(file.fileno(), size - _KEPT_BACKLOG_BYTES)
+                yield self._gap(offset, end)
+                offset = end
             while offset < size and (part := self._read(file.fileno(), offset, is_final)):
                 size_bytes, text = part
                 yield Chunk(
@@ -69,6 +85,28 @@ class Stream:
                     text=text,
                 )
                 offset += size_bytes
+
+    def _gap(self, offset: int, end: int) -> Chunk:
+        """Return what stands for bytes that are left out."""
+        text = (
+            f"… {end - offset:,} bytes that this rank printed are left out here: it printed them "
+            "faster than they could be stored\n"
+        )
+        return Chunk(
+            allocation_id=self.allocation_id,
+            stream=self.name,
+            offset=offset,
+            size_bytes=end - offset,
+            text=text,
+        )
+
+    def free(self) -> None:
+        """Give back what the file uses for output that was sent long ago."""
+        end = self.offset - _KEPT_BYTES
+        if not self.is_journal and end - self.freed >= _HOLE_BYTES:
+            with suppress(OSError):  # the file system cannot: then the file is as large as it is
+                make_hole(self.path, end)
+            self.freed = end
 
     def _read(self, descriptor: int, offset: int, is_final: bool) -> tuple[int, str] | None:
         limit = CHUNK_BYTES
@@ -88,6 +126,11 @@ class Stream:
                 logger.error("%s: a record of over %d bytes is skipped", self.path, limit)
                 return limit, "\n"  # its rest follows as a line that is no record
             limit *= 2  # a record longer than a chunk travels whole
+
+
+def _next_line(descriptor: int, offset: int) -> int:
+    """Return where the first line after `offset` begins, if that is not far."""
+    return offset + os.pread(descriptor, CHUNK_BYTES, offset).find(b"\n") + 1
 
 
 def end_of_lines(data: bytes, *, is_full: bool, is_final: bool) -> int:

@@ -74,10 +74,11 @@ class LiveExperiment:
         match item.kind:
             case "experiment":
                 trials = self.experiment.trials
-                self.experiment = ExperimentView.model_validate(item.data)
+                known = dict(self.experiment)  # an item leaves out what is large and the same
+                self.experiment = ExperimentView.model_validate(known | item.data)
                 self.experiment.trials = trials
             case "trial":
-                self._replace_trial(TrialView.model_validate(item.data))
+                self._replace_trial(item.trial_id or 0, item.data)
             case "checkpoint":
                 checkpoint = CheckpointView.model_validate(item.data)
                 self.checkpoints[checkpoint.uuid] = checkpoint
@@ -86,10 +87,11 @@ class LiveExperiment:
             case "truncated":
                 self._truncate(item.trial_id or 0, int(item.data["steps_completed"]))
 
-    def _replace_trial(self, trial: TrialView) -> None:
+    def _replace_trial(self, trial_id: int, data: dict[str, Any]) -> None:
         trials = self.experiment.trials
-        place = bisect_left(trials, trial.id, key=lambda t: t.id)
-        is_known = place < len(trials) and trials[place].id == trial.id
+        place = bisect_left(trials, trial_id, key=lambda t: t.id)
+        is_known = place < len(trials) and trials[place].id == trial_id
+        trial = TrialView.model_validate((dict(trials[place]) if is_known else {}) | data)
         # A new list, so that whoever reads the old one meanwhile reads it whole.
         self.experiment.trials = [*trials[:place], trial, *trials[place + is_known :]]
 

@@ -115,8 +115,8 @@ def remove_files(command: Deletion, data_dir: Path) -> Removed:
         case DeleteCheckpoints():
             pass
         case DeleteExperiment():
-            for folder in _runs_of(command.experiment_id, data_dir):
-                _remove_run(folder, removed)
+            for folder in _folders_of(command.experiment_id, data_dir):
+                _remove_folder(folder, removed)
         case _:
             assert_never(command)
     return removed
@@ -169,16 +169,17 @@ def _is_checkpoint(path: Path, uuid: str) -> bool:
     return isinstance(metadata, dict) and metadata.get("uuid") == uuid
 
 
-def _runs_of(experiment_id: int, data_dir: Path) -> Iterator[Path]:
+def _folders_of(experiment_id: int, data_dir: Path) -> Iterator[Path]:
     root = runs_root(data_dir)
     if root.is_dir():
         yield from sorted(root.glob(f"{experiment_id}.*.*"))
+    yield data_dir / "tensorboard" / str(experiment_id)
 
 
-def _remove_run(folder: Path, removed: Removed) -> None:
+def _remove_folder(folder: Path, removed: Removed) -> None:
     if folder.is_symlink() or not folder.is_dir():
         return
     try:
         _remove_tree(folder)
     except OSError as error:
-        removed.problems.append(f"cannot remove the run {folder}: {error.strerror}")
+        removed.problems.append(f"cannot remove the folder {folder}: {error.strerror}")

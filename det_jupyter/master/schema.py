@@ -74,4 +74,9 @@ CREATE TABLE IF NOT EXISTS quarantine (
     error TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS timings_of_trial ON timings (trial_id, id);
+CREATE INDEX IF NOT EXISTS feed_states ON feed (experiment_id, kind, trial_id, seq)
+    WHERE kind IN ('experiment', 'trial');
 """
+
+# Every item was whole before there were others.
+ADDED_COLUMN = "ALTER TABLE feed ADD COLUMN is_whole INTEGER NOT NULL DEFAULT 1"

@@ -36,6 +36,7 @@ from det_jupyter.master.pools_file import read_pools
 from det_jupyter.master.sampling import Samplers
 from det_jupyter.master.service import Service
 from det_jupyter.master.store import Store
+from det_jupyter.master.tidying import tidy
 from det_jupyter.programs import LOG_BYTES, PrivateLog, keep_trimmed, raise_file_limit
 from det_jupyter.wire import PROTOCOL, MasterInfo, State
 
@@ -131,6 +132,7 @@ class _Program:
             asyncio.create_task(keep_trimmed(paths.master_output().name)),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
+            asyncio.create_task(tidy(self._service)),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:

@@ -42,7 +42,7 @@ from det_jupyter.master.store import Store
 from det_jupyter.master.templates import complete, unknown_template
 from det_jupyter.master.views import Progress, agent_view, experiment_view, trial_view
 from det_jupyter.master.why import Whys
-from det_jupyter.master.work import KnownProgress, Work
+from det_jupyter.master.work import KnownProgress, Told, Work
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
@@ -88,6 +88,7 @@ class Service:
         self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
         self._clock = clock
         self._matcher = Matcher()
+        self.told = Told()
         self._give_up_what_cannot_be_read()
 
     def _give_up_what_cannot_be_read(self) -> None:
@@ -126,7 +127,8 @@ class Service:
     @contextmanager
     def _work(self) -> Iterator[Work]:
         reasons = self._reasons(0)  # whoever shows them asks; see routes_cluster.py
-        work = Work(self.machine, self.store, self._clock(), reasons, self._matcher)
+        now = self._clock()
+        work = Work(self.machine, self.store, now, reasons, self._matcher, self.told)
         try:
             with self.store.transaction():
                 yield work

@@ -15,6 +15,10 @@ A feed item that says no more than how far a trial has come is *passing*: the ne
 place. A day of training is then metrics, and not ten views a second; whoever follows from an old
 number misses nothing that matters. Numbers are never reused.
 
+What is *whole* in the feed says everything of an experiment or trial; other items of these kinds
+leave out what is large and seldom changes, and followers keep what they know of it. After a
+minute only the last item of a thing is kept, and its last whole one.
+
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
 tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
 another thread would save. What SIGKILL leaves is whole; after a power cut the last moments may be
@@ -32,14 +36,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.errors import DetError
+from det_jupyter.master.log_rows import LOG_TABLES, LogRows
 from det_jupyter.master.quarantine import Quarantine
-from det_jupyter.master.schema import ADDED, SCHEMA, SCHEMA_VERSION
+from det_jupyter.master.schema import ADDED, ADDED_COLUMN, SCHEMA, SCHEMA_VERSION
 from det_jupyter.ownership import open_own
 from det_jupyter.wire import FeedItem, LogLine, TemplateView, TimingsView
 
 _KEPT_SNAPSHOTS = 2
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nobody else is served
 _TRIALS_AT_ONCE = 500
+_PAGES_AT_ONCE = 500  # that are given back, of 4 KiB: some 10 ms
+_PAGES_KEPT = 1000  # though unused
+_WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction
+_REWRITTEN_BYTES = 200 * 1024 * 1024  # at the start, in about a second
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 
 
@@ -57,6 +66,7 @@ class Store:
         self.path = path
         os.close(open_own(path, os.O_RDWR | os.O_CREAT))
         self._db = sqlite3.connect(path, isolation_level=None)  # we say BEGIN ourselves
+        self._logs = LogRows(self._db)
         try:
             self._prepare()
         except BaseException:
@@ -65,7 +75,9 @@ class Store:
         self.quarantine = Quarantine(self._db)
 
     def _prepare(self) -> None:
+        self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # if it is new, see `give_back`
         self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         self._db.execute("PRAGMA synchronous = NORMAL")
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
@@ -76,7 +88,18 @@ class Store:
                 f"{self.path}: got schema {version}, expected {SCHEMA_VERSION}; it belongs to "
                 "another version of det_jupyter: use that one, or move the file away"
             )
-        self._db.executescript(ADDED)
+        self._db.executescript(ADDED + LOG_TABLES)
+        columns = self._db.execute("SELECT name FROM pragma_table_info('feed')")
+        if ("is_whole",) not in columns.fetchall():
+            self._db.execute(ADDED_COLUMN)
+        self._learn_to_shrink()
+
+    def _learn_to_shrink(self) -> None:
+        """Rewrite a file of an older version, which cannot shrink, unless that would take long."""
+        is_able = self._db.execute("PRAGMA auto_vacuum").fetchone()[0]
+        if not is_able and self.path.stat().st_size < _REWRITTEN_BYTES:
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self._db.execute("VACUUM")
 
     def close(self) -> None:
         """Close the file."""
@@ -137,6 +160,8 @@ class Store:
             "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
             (_KEPT_SNAPSHOTS,),
         )
+        # Nothing asks for what was before the oldest of them.
+        self._db.execute("DELETE FROM events WHERE seq <= (SELECT min(seq) FROM snapshots)")
 
     @property
     def snapshot_seq(self) -> int:
@@ -164,6 +189,7 @@ class Store:
         trial_id: int | None,
         text: str,
         is_passing: bool = False,
+        is_whole: bool = True,
     ) -> None:
         """Append a feed item that is no metrics; it takes the place of passing ones before it.
 
@@ -174,6 +200,7 @@ class Store:
             trial_id: The trial that it is about, if any.
             text: Its data as JSON.
             is_passing: The next item of this kind about the same thing makes it superfluous.
+            is_whole: It leaves nothing out.
         """
         self._db.execute(
             "DELETE FROM feed WHERE is_passing AND kind = ? AND experiment_id = ? "
@@ -181,9 +208,27 @@ class Store:
             (kind, experiment_id, trial_id),
         )
         self._db.execute(
-            "INSERT INTO feed (at, kind, experiment_id, trial_id, is_passing, json) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (at, kind, experiment_id, trial_id, is_passing, text),
+            "INSERT INTO feed (at, kind, experiment_id, trial_id, is_passing, is_whole, json) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (at, kind, experiment_id, trial_id, is_passing, is_whole, text),
+        )
+
+    def compact(self, experiment_id: int, before: float) -> Iterator[None]:
+        """Delete states of an experiment and its trials that others have followed upon.
+
+        Args:
+            experiment_id: The experiment.
+            before: Only such as are older: who follows closely is told of each.
+        """
+        states = "FROM feed WHERE experiment_id = ? AND kind IN ('experiment', 'trial')"
+        last = f"SELECT max(seq) {states}"
+        each = "GROUP BY kind, trial_id"
+        yield from self._delete(
+            "feed",
+            "seq",
+            "experiment_id = ? AND kind IN ('experiment', 'trial') AND at < ? "
+            f"AND seq NOT IN ({last} {each} UNION ALL {last} AND is_whole {each})",
+            [experiment_id, before, experiment_id, experiment_id],
         )
 
     def add_metrics(
@@ -279,27 +324,14 @@ class Store:
     # what ranks printed
 
     def add_logs(self, at: float, *, trial_id: int, run: int, rank: int, lines: list[str]) -> None:
-        """Append lines that a rank printed."""
-        self._db.executemany(
-            "INSERT INTO logs (at, trial_id, run, rank, text) VALUES (?, ?, ?, ?, ?)",
-            [(at, trial_id, run, rank, line) for line in lines],
-        )
+        """Append lines that a rank printed; of each rank the newest are kept (log_rows.py)."""
+        self._logs.add(at, trial_id=trial_id, run=run, rank=rank, lines=lines)
 
     def logs(
         self, trial_id: int, *, after: int, rank: int | None, tail: int | None, limit: int
     ) -> list[LogLine]:
         """Return a trial's lines after that id, oldest first; with `tail` only the last ones."""
-        which = "trial_id = ? AND id > ?" + ("" if rank is None else " AND rank = ?")
-        values = [trial_id, after] + ([] if rank is None else [rank])
-        order, num = ("ASC", limit) if tail is None else ("DESC", min(tail, limit))
-        rows = self._db.execute(
-            "SELECT id, at, trial_id, run, rank, text FROM logs "
-            f"WHERE {which} ORDER BY id {order} LIMIT ?",
-            (*values, num),
-        ).fetchall()
-        fields = ("id", "at", "trial_id", "run", "rank", "text")
-        lines = [LogLine(**dict(zip(fields, row, strict=True))) for row in rows]
-        return lines if tail is None else lines[::-1]
+        return self._logs.read(trial_id, after=after, rank=rank, tail=tail, limit=limit)
 
     # offsets
 
@@ -338,6 +370,7 @@ class Store:
             some = list(trial_ids[first : first + _TRIALS_AT_ONCE])
             which = f"trial_id IN ({', '.join('?' * len(some))})"
             yield from self._delete("logs", "id", which, some)
+            yield from self._delete("log_sizes", "trial_id", which, some)
             yield from self._delete("timings", "id", which, some)
             yield from self._delete("progress", "trial_id", which, some)
         runs = "allocation_id >= ? AND allocation_id < ?"  # "7." to "7/", which comes after "."
@@ -346,7 +379,19 @@ class Store:
                 f"DELETE FROM offsets WHERE {runs}", (f"{experiment_id}.", f"{experiment_id}/")
             )
 
-    def _delete(self, table: str, key: str, which: str, values: list[int]) -> Iterator[None]:
+    def give_back(self) -> bool:
+        """Give some unused space back to the file system; return whether there is more of it.
+
+        What is left is as much as the next rows will take anyway.
+        """
+        free: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
+        if free > _PAGES_KEPT:
+            some = min(_PAGES_AT_ONCE, free - _PAGES_KEPT)
+            self._db.execute(f"PRAGMA incremental_vacuum({some})").fetchall()
+        left: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
+        return _PAGES_KEPT < left < free
+
+    def _delete(self, table: str, key: str, which: str, values: Sequence[float]) -> Iterator[None]:
         some = f"SELECT {key} FROM {table} WHERE {which} LIMIT {_ROWS_AT_ONCE}"
         num = _ROWS_AT_ONCE
         while num == _ROWS_AT_ONCE:

@@ -14,7 +14,7 @@ changed: another one is made from the events stored so far, which costs some mil
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
@@ -34,6 +34,7 @@ from det_jupyter.master.machine import Machine
 from det_jupyter.master.matching import Matcher
 from det_jupyter.master.quarantine import is_trouble
 from det_jupyter.master.restoring import restore_machine
+from det_jupyter.master.state import MachineState
 from det_jupyter.master.store import ItemKind, Store
 from det_jupyter.master.turn import Changes
 from det_jupyter.master.views import Reasons, experiment_view, trial_view
@@ -41,6 +42,9 @@ from det_jupyter.wire import GangExited, Wire
 from det_jupyter.words import printable
 
 logger = logging.getLogger(__name__)
+
+# What may be large: a follower has it from the first item, and again when it has changed.
+SELDOM_TOLD = {"experiment": {"config", "capsule"}, "trial": {"hparams"}}
 
 # A snapshot's cost grows with the number of trials: so does the time between two, and an event's
 # share of it stays the same. So many events are replayed at most, some ten thousand a second.
@@ -65,6 +69,27 @@ class KnownProgress:
         self._known[trial_id] = progress
 
 
+class Told:
+    """What followers know already of the parts that are large and seldom change.
+
+    A changed part is another object, and so is each one that was restored from the store.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, int], object] = {}
+
+    def is_news(self, kind: str, part_id: int, part: object) -> bool:
+        """Return whether a part was not told of yet, and take it for told."""
+        is_known = self._parts.get((kind, part_id)) is part
+        self._parts[kind, part_id] = part
+        return not is_known
+
+    def forget(self, state: MachineState) -> None:
+        """Forget what is no more."""
+        of: dict[str, Container[int]] = {"experiment": state.experiments, "trial": state.trials}
+        self._parts = {key: part for key, part in self._parts.items() if key[1] in of[key[0]]}
+
+
 class Work:
     """What one transaction does.
 
@@ -74,6 +99,7 @@ class Work:
         now: The time of all of it.
         reasons: Say why trials do not run.
         matcher: Looks for what log policies look for.
+        told: What followers know of.
     """
 
     def __init__(
@@ -83,7 +109,9 @@ class Work:
         now: float,
         reasons: Reasons,
         matcher: Matcher | None = None,
+        told: Told | None = None,
     ) -> None:
+        self._told = told or Told()
         self.machine = machine
         self.matcher = matcher or Matcher()
         self._reasons = reasons
@@ -340,18 +368,22 @@ class Work:
 
     def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
         state = self.machine.state
+        experiment = state.experiments[experiment_id]
 
         def view() -> Wire:
             return experiment_view(
                 state,
                 self._progress,
-                state.experiments[experiment_id],
+                experiment,
                 living=self.machine.roster.living(experiment_id),
                 reasons=self._reasons,
                 with_trials=False,
             )
 
-        self._publish_view("experiment", view, experiment_id, None, is_passing=is_passing)
+        is_whole = self._told.is_news("experiment", experiment_id, experiment.config)
+        self._publish_view(
+            "experiment", view, experiment_id, None, is_passing=is_passing, is_whole=is_whole
+        )
 
     def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
         trial = self.machine.state.trials[trial_id]
@@ -359,7 +391,15 @@ class Work:
         def view() -> Wire:
             return trial_view(trial, self._progress, self._reasons)
 
-        self._publish_view("trial", view, trial.experiment_id, trial_id, is_passing=is_passing)
+        is_whole = self._told.is_news("trial", trial_id, trial.hparams)
+        self._publish_view(
+            "trial",
+            view,
+            trial.experiment_id,
+            trial_id,
+            is_passing=is_passing,
+            is_whole=is_whole,
+        )
 
     def _publish_view(
         self,
@@ -369,9 +409,11 @@ class Work:
         trial_id: int | None,
         *,
         is_passing: bool,
+        is_whole: bool,
     ) -> None:
+        left_out = None if is_whole else SELDOM_TOLD[kind]
         try:
-            text = view().model_dump_json()
+            text = view().model_dump_json(exclude=left_out)
         except Exception:  # what happened has happened, whether it can be shown or not
             logger.exception("experiment=%d trial=%s cannot be shown", experiment_id, trial_id)
             return
@@ -381,7 +423,8 @@ class Work:
             experiment_id=experiment_id,
             trial_id=trial_id,
             text=text,
-            is_passing=is_passing,
+            is_passing=is_passing and not is_whole,
+            is_whole=is_whole,
         )
 
 

@@ -181,7 +181,8 @@ class TimingsView(Wire):
 class FeedItem(Wire):
     """One numbered thing that happened. `kind`:
 
-    experiment, trial: `data` is the new ExperimentView (without trials) or TrialView.
+    experiment, trial: `data` is the new ExperimentView (without trials) or TrialView. What is
+        large and the same as before is left out: config and capsule, hparams.
     metrics: a MetricsReported or BatchMetrics record. checkpoint: a CheckpointView.
     truncated: metrics of this trial after `data["steps_completed"]` are void (it restarts there).
     cluster: slots, queues or reasons have changed; `data` is empty, GET /cluster has the rest.

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 from det_jupyter import core, pytorch
 from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import cell_labels, load_capsule
+from det_jupyter.capsule import cell_labels, code_key, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
@@ -83,7 +83,7 @@ class Rank:
         self.folder = RunDir(Path(spec.run_dir))
         self.journal = Journal(self.folder.journal(spec.place.rank))
         self.blobs = BlobStore(Path(spec.data_dir) / "blobs")
-        self.code_dir = self.folder.path / "code"
+        self.code_dir = Path(spec.data_dir) / "code" / code_key(spec.plan.capsule)
         self.names = CodeNames({}, [self.code_dir, Path(spec.plan.cwd)])
         self.device = rendezvous.choose_device(spec.plan, spec.place)
         self.work: Work | None = None
@@ -103,6 +103,7 @@ class Rank:
         lifeline.watch(place.lifeline_fd, after_s=_KERNEL_AFTER_S, then=kernel.start)
         rendezvous.limit_threads(place)
         backend = rendezvous.choose_backend(plan)
+        self._keep_temporary_files_together()
         started = RankStarted(
             at=time.time(), pid=os.getpid(), backend=backend, device=str(self.device)
         )
@@ -196,6 +197,18 @@ class Rank:
         )
         self.journal.write(failure)
         return 1
+
+    def _keep_temporary_files_together(self) -> None:
+        """Let multiprocessing put its sockets where they go with the run.
+
+        It has a folder for each process, which stays when a data-loader worker is killed. Where
+        that is, its children inherit; nothing public says it.
+        """
+        folder = f"{self.spec.socket_dir}/pymp-{self.spec.place.rank}"
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        settings = getattr(multiprocessing.current_process(), "_config", None)
+        if isinstance(settings, dict):
+            settings["tempdir"] = folder
 
     def _tell_of_thread(self, ended: threading.ExceptHookArgs) -> None:
         """Print and journal what a thread of the user's ended with; its rank trains on."""

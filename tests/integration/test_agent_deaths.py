@@ -78,7 +78,8 @@ def test_end_that_an_agent_could_not_tell_is_told_by_the_next_one(tmp_path: Path
             assert (ended.exit_codes, ended.first_failed, ended.lost) == ({0: -9, 1: 3}, 1, False)
             wait_until(lambda: master.is_linked, "the successor is linked")
             master.close("1.1.1")
-            wait_until(files_of(home, "1.1.1").closed.exists, "the run is closed")
+            run = files_of(home, "1.1.1").path
+            wait_until(lambda: not run.exists(), "the run is closed")
         registrations = len(master.registrations)
         with AgentProcess(home, {}, []):
             wait_until(lambda: len(master.registrations) > registrations, "the third registers")
@@ -202,7 +203,8 @@ def test_idle_agent_rests(tmp_path: Path) -> None:
         master.begin(make_plan("1.1.1", []))
         master.end_of("1.1.1")
         master.close("1.1.1")
-        wait_until(files_of(agent.home, "1.1.1").closed.exists, "the run is closed")
+        run = files_of(agent.home, "1.1.1").path
+        wait_until(lambda: not run.exists(), "the run is closed")
         processes = [psutil.Process(agent.process.pid), *agent.zygotes()]
 
         def activity() -> int:

@@ -132,7 +132,8 @@ def test_orders_reach_a_run_through_its_agent_and_leave_the_others_alone(
     assert master.told_by["mine"] == "right"
     await_ends(rank.pid for rank in mine.ranks)
     master.close("mine")
-    wait_until(files_of(agent.home, "mine").closed.exists, "the run is closed")
+    run = files_of(agent.home, "mine").path
+    wait_until(lambda: not run.exists(), "the run is closed")
     assert "other" not in master.exited
     assert master.kill("other").exit_codes == {0: -9}
     await_ends(rank.pid for rank in other.ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,51 @@ def test_every_byte_of_output_is_sent_once(
             assert text.endswith("\n")
             position += size_bytes
     assert position == len(content)
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_BACKLOG_BYTES", 1000)
+    monkeypatch.setattr(streams, "_KEPT_BACKLOG_BYTES", 100)
+    monkeypatch.setattr(streams, "_KEPT_BYTES", 16 * 4096)
+    monkeypatch.setattr(streams, "_HOLE_BYTES", 4096)
+
+
+def test_of_output_that_comes_too_fast_a_part_is_left_out_and_a_line_says_so(
+    tmp_path: Path, small_bounds: None
+) -> None:
+    path = tmp_path / "output-0"
+    lines = "".join(f"line {i:04}\n" for i in range(200))  # of 10 bytes
+    gap, rest = make_stream(path, lines.encode()).chunks(is_final=False)
+    assert (gap.offset, gap.size_bytes) == (0, 1910)
+    assert gap.text == (
+        "… 1,910 bytes that this rank printed are left out here: it printed them faster than they "
+        "could be stored\n"
+    )
+    assert (rest.offset, rest.size_bytes) == (1910, 90)
+    assert rest.text.startswith("line 0191\n")
+
+
+def test_a_journal_is_sent_whole_however_long(tmp_path: Path, small_bounds: None) -> None:
+    path = tmp_path / "journal-0"
+    lines = "".join(f"line {i:04}\n" for i in range(200))
+    stream = make_stream(path, lines.encode(), is_journal=True)
+    assert sum(chunk.size_bytes for chunk in stream.chunks(is_final=False)) == 2000
+    stream.offset = 2000
+    stream.free()
+    assert stream.freed == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="holes are made on Linux only")
+def test_what_was_sent_long_ago_uses_no_space(tmp_path: Path, small_bounds: None) -> None:
+    path = tmp_path / "output-0"
+    stream = make_stream(path, b"x" * 100 * 4096)
+    stream.offset = 90 * 4096
+    stream.free()
+    assert path.stat().st_size == 100 * 4096
+    assert 512 * path.stat().st_blocks <= 26 * 4096
+    assert path.read_bytes()[74 * 4096 :] == b"x" * 26 * 4096
+    stream.free()  # again: no effect
+    path.unlink()
+    stream.offset = 100 * 4096
+    stream.free()  # taken away meanwhile

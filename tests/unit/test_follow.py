@@ -23,6 +23,7 @@ from det_jupyter.wire import (
     QueueEntry,
     Reason,
     State,
+    TrialView,
 )
 
 
@@ -95,6 +96,28 @@ def test_a_new_view_of_the_experiment_keeps_its_trials() -> None:
     copy.apply(item(12, "experiment", view))
     assert copy.experiment.state == "PAUSED"
     assert [t.id for t in copy.experiment.trials] == [1]
+
+
+def test_what_an_item_leaves_out_is_as_it_was() -> None:
+    copy = live()
+    copy.experiment.config = {"name": "x", "large": [1] * 100}
+    experiment = copy.experiment.model_dump(mode="json", exclude={"config", "capsule"})
+    trial = TrialView(
+        id=1, experiment_id=1, state=State.ACTIVE, hparams={"lr": 0.1}, seed=0, created_at=0.0
+    )
+    copy.apply(item(11, "trial", trial.model_dump(mode="json")))
+    copy.apply(item(12, "experiment", experiment | {"progress": 0.5}))
+    passing = trial.model_dump(mode="json", exclude={"hparams"}) | {"steps_completed": 3}
+    copy.apply(item(13, "trial", passing))
+    assert copy.experiment.progress == 0.5
+    assert copy.experiment.config["large"] == [1] * 100
+    assert copy.experiment.capsule.entrypoint == "X"
+    assert (copy.experiment.trials[0].hparams, copy.experiment.trials[0].steps_completed) == (
+        {"lr": 0.1},
+        3,
+    )
+    copy.apply(item(14, "experiment", experiment | {"config": {"name": "y"}}))
+    assert copy.experiment.config == {"name": "y"}
 
 
 def test_what_was_fetched_with_a_curve_is_not_added_again() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from det_jupyter.capsule import code_key
 from det_jupyter.config import parse_config
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
@@ -19,7 +20,6 @@ from det_jupyter.pytorch import (
     check_searcher_metric,
     check_trial_class,
 )
-from det_jupyter.pytorch.checkpoints.load import _code_key
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.position import Position
 from det_jupyter.wire import Capsule
@@ -200,8 +200,8 @@ def test_what_moves_itself_stays_what_it_is() -> None:
 def test_captured_code_with_another_module_lies_elsewhere() -> None:
     one = Capsule(entrypoint="T", payload="1" * 64, sources="2" * 64, modules={"a.py": "3" * 64})
     other = one.model_copy(update={"modules": {"a.py": "4" * 64}})
-    assert _code_key(one) != _code_key(other)
-    assert _code_key(one) == _code_key(one.model_copy())
+    assert code_key(one) != code_key(other)
+    assert code_key(one) == code_key(one.model_copy())
 
 
 def test_data_that_cannot_be_moved_is_named_once() -> None:

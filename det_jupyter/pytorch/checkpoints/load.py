@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ import torch
 from torch import nn
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.capsule import load_capsule
+from det_jupyter.capsule import code_key, load_capsule
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
 from det_jupyter.paths import data_dir as default_data_dir
@@ -24,7 +22,6 @@ from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
 from det_jupyter.pytorch.checkpoints.state import read_state, restore_models
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial import PyTorchTrial
-from det_jupyter.wire import Capsule
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
@@ -140,7 +137,7 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
         return imported
     capsule = origin.capsule
     blobs = origin.blobs or BlobStore((data_dir or default_data_dir()) / "blobs")
-    key = _code_key(capsule)
+    key = code_key(capsule)
     code_dir = data_dir / "code" / key if data_dir else _process_folder(key)
     try:
         captured = load_capsule(capsule, blobs, code_dir, as_main=False)
@@ -162,12 +159,6 @@ def _class_beside(function: Any, origin: Origin, path: Path) -> Any:
         return import_class(origin.trial_class, str(path))
     first, *rest = qualname.split(".")
     return reduce(getattr, rest, function.__globals__[first])
-
-
-def _code_key(capsule: Capsule) -> str:
-    """Return a name for the folder of the code: the same class may use other modules by now."""
-    code = json.dumps([capsule.payload, sorted(capsule.modules.items())])
-    return hashlib.sha256(code.encode()).hexdigest()
 
 
 @cache

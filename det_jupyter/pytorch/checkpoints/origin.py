@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.capsule import blobs_of
 from det_jupyter.errors import CheckpointError
 from det_jupyter.wire import Capsule, GangPlan
 
@@ -140,8 +141,7 @@ def carried_blobs(path: Path) -> BlobStore:
 
 
 def _link_blobs(capsule: Capsule, source: BlobStore, target: BlobStore) -> None:
-    needed = {capsule.payload, capsule.sources, *capsule.buffers, *capsule.modules.values()}
-    for digest in sorted(needed):
+    for digest in sorted(blobs_of(capsule)):
         path = target.path(digest)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

@@ -1,0 +1,99 @@
+"""The lines that ranks print, as rows: of each rank of a trial the newest so many bytes are kept.
+
+A rank that prints without end would fill the disk. What is cut is the oldest, a part at a time,
+and a line in its place says how much that was; why a run failed is in the newest.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from det_jupyter.wire import LogLine
+
+MAX_LOG_BYTES = 32 * 1024 * 1024  # of each rank of a trial
+_PART = 32  # so many parts of that are cut, one at a time: some 20 ms
+_ROW_BYTES = 40  # what a row takes besides its text
+
+LOG_TABLES = """
+CREATE TABLE IF NOT EXISTS log_sizes (
+    trial_id INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    lines_cut INTEGER NOT NULL,
+    PRIMARY KEY (trial_id, rank)
+) WITHOUT ROWID;
+"""
+
+
+class LogRows:
+    """The log tables of a database.
+
+    Args:
+        db: It.
+        max_bytes: What is kept of each rank of a trial.
+    """
+
+    def __init__(self, db: sqlite3.Connection, max_bytes: int = MAX_LOG_BYTES) -> None:
+        self._db = db
+        self._max_bytes = max_bytes
+
+    def add(self, at: float, *, trial_id: int, run: int, rank: int, lines: list[str]) -> None:
+        """Append lines, inside of a transaction; the oldest go when there are too many."""
+        self._db.executemany(
+            "INSERT INTO logs (at, trial_id, run, rank, text) VALUES (?, ?, ?, ?, ?)",
+            [(at, trial_id, run, rank, line) for line in lines],
+        )
+        row = self._db.execute(
+            "SELECT bytes, lines_cut FROM log_sizes WHERE trial_id = ? AND rank = ?",
+            (trial_id, rank),
+        ).fetchone()
+        num_bytes, lines_cut = row or (0, 0)
+        num_bytes += sum(len(line) + _ROW_BYTES for line in lines)
+        if num_bytes > self._max_bytes:
+            num_bytes, lines_cut = self._cut(trial_id, rank, num_bytes, lines_cut)
+        self._db.execute(
+            "INSERT OR REPLACE INTO log_sizes VALUES (?, ?, ?, ?)",
+            (trial_id, rank, num_bytes, lines_cut),
+        )
+
+    def _cut(self, trial_id: int, rank: int, num_bytes: int, lines_cut: int) -> tuple[int, int]:
+        """Cut the oldest lines of a rank; return the new size, and how many were ever cut."""
+        goal = self._max_bytes - self._max_bytes // _PART
+        of_rank = "FROM logs WHERE trial_id = ? AND rank = ?"
+        lines_cut -= lines_cut > 0  # the first row is the line that says how many
+        oldest = self._db.execute(
+            f"SELECT id, at, run, length(text) {of_rank} ORDER BY id", (trial_id, rank)
+        )
+        for row in oldest:
+            last_id, at, run, size = row
+            num_bytes -= size + _ROW_BYTES
+            lines_cut += 1
+            if num_bytes <= goal:
+                break
+        oldest.close()
+        self._db.execute(f"DELETE {of_rank} AND id <= ?", (trial_id, rank, last_id))
+        text = (
+            f"… {lines_cut:,} lines were cut here: the newest {self._max_bytes / 2**20:.3g} MiB "
+            "that a rank of a trial prints are kept"
+        )
+        self._db.execute(
+            "INSERT INTO logs (id, at, trial_id, run, rank, text) VALUES (?, ?, ?, ?, ?, ?)",
+            (last_id, at, trial_id, run, rank, text),
+        )
+        return num_bytes + len(text) + _ROW_BYTES, lines_cut
+
+    def read(
+        self, trial_id: int, *, after: int, rank: int | None, tail: int | None, limit: int
+    ) -> list[LogLine]:
+        """Return a trial's lines after that id, oldest first; with `tail` only the last ones."""
+        which = "trial_id = ? AND id > ?" + ("" if rank is None else " AND rank = ?")
+        values = [trial_id, after] + ([] if rank is None else [rank])
+        order, num = ("ASC", limit) if tail is None else ("DESC", min(tail, limit))
+        rows = self._db.execute(
+            "SELECT id, at, trial_id, run, rank, text FROM logs "
+            f"WHERE {which} ORDER BY id {order} LIMIT ?",
+            (*values, num),
+        ).fetchall()
+        fields = ("id", "at", "trial_id", "run", "rank", "text")
+        lines = [LogLine(**dict(zip(fields, row, strict=True))) for row in rows]
+        return lines if tail is None else lines[::-1]

@@ -1,0 +1,204 @@
+"""What is stored stays in bounds, and what nothing refers to is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.capsule import code_key
+from det_jupyter.client.follow import LiveExperiment
+from det_jupyter.master.log_rows import LOG_TABLES, LogRows
+from det_jupyter.master.schema import SCHEMA
+from det_jupyter.master.store import Store
+from det_jupyter.master.tidying import sweep
+from det_jupyter.wire import Capsule, ExperimentView
+from tests.integration.master_support import (
+    Bench,
+    bench_with_trial,
+    first_step,
+    gang_started,
+    make_chunk,
+    make_request,
+    make_text_chunk,
+    progress,
+    started,
+    validation,
+)
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_with_trial(tmp_path / "det.sqlite3") as bench:
+        yield bench
+
+
+def file_bytes(store: Store) -> int:
+    """Return the size of the database, once all of it is in one file."""
+    with sqlite3.connect(store.path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    db.close()
+    return store.path.stat().st_size
+
+
+def test_a_large_hyperparameter_is_stored_a_few_times_and_not_with_each_report(
+    tmp_path: Path,
+) -> None:
+    large = "x" * 1_000_000
+    hparams = {"global_batch_size": 8, "table": large}
+    bench = Bench(tmp_path / "det.sqlite3")
+    bench.register()
+    asyncio.run(bench.service.submit(make_request(hyperparameters=hparams)))
+    bench.report(gang_started(), make_chunk([started(), first_step()]))
+    offset = make_chunk([started(), first_step()]).size_bytes
+    for step in range(1, 101):
+        chunk = make_chunk([progress(step), validation(step, 0.5)], offset=offset)
+        bench.report(chunk)
+        offset += chunk.size_bytes
+    items = [item for item in bench.store.feed(0, None, 10_000) if item.kind == "trial"]
+    assert items[0].data["hparams"]["table"] == large
+    assert all("hparams" not in item.data for item in items[1:])
+    assert file_bytes(bench.store) < 10_000_000  # one event, two snapshots, two items
+    # Who follows has it all the same.
+    view = bench.service.experiment(1)
+    assert view.trials[0].hparams["table"] == large
+    bench.store.close()
+
+
+def test_whoever_follows_late_comes_to_the_same_as_whoever_asks(bench: Bench) -> None:
+    copy = LiveExperiment(
+        bench.service.experiment(1), [], [], bench.service.experiment(1).last_seq
+    )
+    first = make_chunk([started(), first_step(), progress(5)])
+    bench.report(first)
+    second = make_chunk([validation(10, 0.5), progress(20)], offset=first.size_bytes)
+    bench.report(second)
+    for _ in bench.store.compact(1, before=2000.0):
+        pass
+    for item in bench.store.feed(copy.seq, 1, 1000):
+        copy.apply(item)
+    assert _without_reasons(copy.experiment) == _without_reasons(bench.service.experiment(1))
+
+
+def _without_reasons(view: ExperimentView) -> dict[str, Any]:
+    return view.model_dump(mode="json", exclude={"last_seq"})
+
+
+def test_states_that_others_have_followed_are_deleted_when_they_are_old(bench: Bench) -> None:
+    chunk = make_chunk([started(), first_step(), validation(10, 0.5), validation(20, 0.4)])
+    bench.report(chunk)
+    before = bench.feed()
+    for _ in bench.store.compact(1, before=1000.0):  # the time of all of them
+        pass
+    assert bench.feed() == before
+    for _ in bench.store.compact(1, before=1000.5):
+        pass
+    kinds = [kind for kind, _ in bench.feed()]
+    assert kinds.count("experiment") <= 2  # the last, and the last whole one
+    assert kinds.count("trial") <= 2
+    assert [r["steps_completed"] for r in bench.metrics()] == [10, 20]
+
+
+def test_of_each_rank_the_newest_lines_are_kept_and_one_says_what_was_cut() -> None:
+    db = sqlite3.connect(":memory:")
+    db.executescript(SCHEMA + LOG_TABLES)
+    rows = LogRows(db, max_bytes=64 * 140)
+    for number in range(0, 1000, 10):
+        lines = [f"{number + i:04}".ljust(100, ".") for i in range(10)]
+        rows.add(1.0, trial_id=1, run=1, rank=0, lines=lines)
+        rows.add(1.0, trial_id=1, run=1, rank=1, lines=["quiet"] if number == 0 else [])
+    found = rows.read(1, after=0, rank=0, tail=None, limit=10_000)
+    assert 60 <= len(found) <= 65
+    assert found[0].text.endswith("lines were cut here: the newest 0.00854 MiB that a rank of a "
+                                  "trial prints are kept")  # fmt: skip
+    assert int(found[0].text.split()[1]) + len(found) - 1 == 1000
+    numbers = [int(line.text[:4]) for line in found[1:]]
+    assert numbers == list(range(numbers[0], 1000))
+    assert [line.text for line in rows.read(1, after=0, rank=1, tail=None, limit=9)] == ["quiet"]
+    db.close()
+
+
+def test_a_deleted_experiment_gives_its_space_back(bench: Bench) -> None:
+    empty = file_bytes(bench.store)
+    text = ("x" * 99 + "\n") * 2000
+    for number in range(60):  # 12 MB
+        chunk = make_text_chunk(text, stream="output-0", offset=number * len(text))
+        bench.report(chunk)
+    assert file_bytes(bench.store) > 12_000_000
+    for _ in bench.store.delete_experiment(1, [1]):
+        pass
+    while bench.store.give_back():
+        pass
+    assert file_bytes(bench.store) < empty + 5_000_000  # some is kept for what comes next
+
+
+def test_a_database_from_before_it_could_shrink_learns_it(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite3"
+    Store(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE feed DROP COLUMN is_whole")
+        db.execute("PRAGMA auto_vacuum = NONE")
+        db.execute("VACUUM")
+    db.close()
+    store = Store(path)
+    assert not store.give_back()
+    store.add_item("trial", 1.0, experiment_id=1, trial_id=1, text="{}", is_whole=False)
+    assert [item.data for item in store.feed(0, None, 10)] == [{}]
+    store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+    db.close()
+
+
+def test_events_before_the_oldest_snapshot_are_deleted(bench: Bench) -> None:
+    for seq in (1, 2, 3):
+        bench.store.add_snapshot(seq, bench.service.machine.dump())
+    assert len(bench.store.events_after(0)) == bench.service.machine.state.seq - 2
+
+
+def capsule_of(blobs: BlobStore, name: str) -> Capsule:
+    module = blobs.put(f"# {name}".encode())
+    return Capsule(
+        entrypoint="T",
+        payload=blobs.put(f"payload of {name}".encode()),
+        sources=blobs.put(b"{}"),
+        buffers=[blobs.put(f"array of {name}".encode())],
+        modules={"helpers.py": module},
+    )
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+def test_blobs_and_code_that_no_experiment_refers_to_are_removed_when_they_are_old(
+    tmp_path: Path,
+) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+    kept, gone = capsule_of(blobs, "kept"), capsule_of(blobs, "gone")
+    for capsule in (kept, gone):
+        (tmp_path / "code" / code_key(capsule)).mkdir(parents=True)
+    now = os.stat(tmp_path).st_mtime
+    sweep(tmp_path, [kept], now)  # just stored: who stored them may be about to submit
+    assert len(files_in(tmp_path / "blobs")) == 7
+    sweep(tmp_path, [kept], now + HOUR + 60)
+    left = files_in(tmp_path / "blobs")
+    assert left == {kept.payload, kept.sources, *kept.buffers, *kept.modules.values()}
+    assert [path.name for path in (tmp_path / "code").iterdir()] == [code_key(kept)]
+
+
+def test_a_blob_that_is_stored_again_is_new_again(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+    digest = blobs.put(b"data")
+    os.utime(blobs.path(digest), (0, 0))
+    assert blobs.put(b"data") == digest
+    sweep(tmp_path, [], os.stat(tmp_path).st_mtime + 60)
+    assert blobs.read(digest) == b"data"
