@@ -160,8 +160,6 @@ class Store:
             "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
             (_KEPT_SNAPSHOTS,),
         )
-        # Nothing asks for what was before the oldest of them.
-        self._db.execute("DELETE FROM events WHERE seq <= (SELECT min(seq) FROM snapshots)")
 
     @property
     def snapshot_seq(self) -> int:

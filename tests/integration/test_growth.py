@@ -158,12 +158,6 @@ def test_a_database_from_before_it_could_shrink_learns_it(tmp_path: Path) -> Non
     db.close()
 
 
-def test_events_before_the_oldest_snapshot_are_deleted(bench: Bench) -> None:
-    for seq in (1, 2, 3):
-        bench.store.add_snapshot(seq, bench.service.machine.dump())
-    assert len(bench.store.events_after(0)) == bench.service.machine.state.seq - 2
-
-
 def capsule_of(blobs: BlobStore, name: str) -> Capsule:
     module = blobs.put(f"# {name}".encode())
     return Capsule(
