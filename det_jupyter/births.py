@@ -14,7 +14,11 @@ import psutil
 
 _ENDED = ("Z", "X")
 _STOPPED = ("T", "t")  # by a signal, by a debugger
-_STATE, _START_TICKS = 0, 19  # fields of /proc/PID/stat, from the one after the name on
+_STATE, _START_TICKS, _EXIT_STATUS = (
+    0,
+    19,
+    49,
+)  # fields of /proc/PID/stat, from the one after the name on
 
 
 def birth_of(pid: int) -> str | None:
@@ -47,6 +51,16 @@ def is_frozen(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:
         return False
+
+
+def exit_status_of(pid: int) -> int | None:
+    """Return how a process of ours that waits to be reaped has ended, as `os.wait` tells it.
+
+    None where that cannot be known, or as long as it lives.
+    """
+    fields = _stat(pid) if sys.platform == "linux" else []
+    is_over = len(fields) > _EXIT_STATUS and fields[_STATE] in _ENDED
+    return int(fields[_EXIT_STATUS]) if is_over else None
 
 
 def _stat(pid: int) -> list[str]:

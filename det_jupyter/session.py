@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from det_jupyter import errors
+from det_jupyter.births import is_frozen
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.wire import MasterInfo
 
@@ -108,9 +109,16 @@ class Session:
             http.close()
 
     def _request(self, method: str, path: str, *, repeatable: bool, **kwargs: Any) -> Any:
+        self._must_be_awake()
+        asked = self.info
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.TransportError as error:
+            self._must_be_awake()
+            if isinstance(error, httpx.ReadTimeout):
+                self.relocate()
+                if self.info == asked:  # it would be as silent the second time
+                    raise self._unreachable(error) from None
             if self._locate is None or not (repeatable or _is_unasked(error)):
                 raise self._unreachable(error) from None
             response = self._ask_successor(method, path, repeatable=repeatable, **kwargs)
@@ -146,10 +154,30 @@ class Session:
                 self._retired.append(self._http)  # which others may be using at this moment
                 self._connect(info)
 
+    def _must_be_awake(self) -> None:
+        """Refuse to wait for a master that was stopped (SIGSTOP): its port still takes requests.
+
+        Raises:
+            MasterUnreachable: It was; the message says what to do.
+        """
+        pid = self.info.pid
+        if is_frozen(pid):
+            raise MasterUnreachable(
+                f"the det_jupyter master (process {pid}) is stopped; `kill -CONT {pid}` lets it "
+                f"go on, or `kill -KILL {pid}` ends it and the next command starts another; what "
+                "trains goes on either way"
+            )
+
     def _unreachable(self, error: Exception) -> MasterUnreachable:
+        advice = "see `python -m det_jupyter.master status`"
+        if isinstance(error, httpx.ReadTimeout):
+            pid = self.info.pid
+            advice = (
+                f"`kill -KILL {pid}` ends it and the next command starts another; what trains "
+                "goes on"
+            )
         return MasterUnreachable(
-            f"the det_jupyter master at {self.info.url} does not answer ({error}); "
-            "see `python -m det_jupyter.master status`"
+            f"the det_jupyter master at {self.info.url} does not answer ({error}); {advice}"
         )
 
 

@@ -104,7 +104,7 @@ async def open_link(*, agent_id: str, session: str) -> AsyncIterator[Link]:
         yield Link(http, agent_id=agent_id, session=session)
 
 
-def _read_master_file() -> MasterInfo:
+def _read_master_file() -> MasterInfo:  # of any version: it says itself whether it takes us
     try:
         return MasterInfo.model_validate_json(paths.read_private(paths.master_file()))
     except FileNotFoundError:

@@ -15,7 +15,7 @@ import psutil
 from pydantic import TypeAdapter
 
 from det_jupyter import paths
-from det_jupyter.births import birth_of
+from det_jupyter.births import birth_of, exit_status_of
 from det_jupyter.rundir import RunDir
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,12 @@ def has_ended(pid: int) -> bool:
         return psutil.Process(pid).status() in _GONE
     except psutil.Error:  # there is none, or it is somebody else's by now
         return True
+
+
+def exit_code_of(pid: int) -> int | None:
+    """Return the exit code of a process that has ended and was not reaped; None: nobody knows."""
+    status = exit_status_of(pid)
+    return None if status is None else os.waitstatus_to_exitcode(status)
 
 
 def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:

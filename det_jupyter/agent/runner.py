@@ -227,6 +227,8 @@ class Runner:
             answer = await zygote.fork_gang(self._specs(run))
             if isinstance(answer, RankProcesses):
                 return answer
+            if carried.end_ordered.is_set():
+                return None
             reason = answer.reason
         logger.warning("allocation=%s: ranks are started afresh: %s", run.id, reason)
         return self._spawner.spawn_gang(self._specs(run), note=f"started afresh: {reason}")

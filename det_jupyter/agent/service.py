@@ -30,6 +30,7 @@ from det_jupyter.wire import PROTOCOL, AgentReports, DevicesSeen, RegisterAgent,
 
 logger = logging.getLogger(__name__)
 
+BEAT_S = 3.0  # the master hears at least so often that we live
 _LOOK_S = 0.05  # how soon after a quiet time a new line is seen
 _REST_S = 0.1  # pause after a batch, so that a chatty gang costs ten requests a second at most
 _WAIT_S = 1.0  # when no gang lives, or the master does not take what we send
@@ -142,12 +143,15 @@ class Service:
         raise MasterUnreachable("the master closed the connection")
 
     async def _ship(self, link: Link) -> None:
+        told_at = time.monotonic()
         while True:
             self._runner.news.clear()
             batch = self._outbox.next_batch(time.monotonic())
-            if not batch.reports:
-                await self._await_news(self._patience_s())
+            quiet_s = time.monotonic() - told_at
+            if not batch.reports and quiet_s < BEAT_S:
+                await self._await_news(min(self._patience_s(), BEAT_S - quiet_s))
                 continue
+            told_at = time.monotonic()
             answer = await link.report(AgentReports(session=self._session, reports=batch.reports))
             self._outbox.told(batch, time.monotonic())
             has_moved = self._outbox.set_offsets(answer.offsets)
@@ -157,13 +161,13 @@ class Service:
             elif batch.is_last:
                 await self._await_news(_REST_S)
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
         """Return how long nothing can have happened that we are not told of."""
         if any(run.is_alive for run in self._runs.values()):
             return _LOOK_S
-        return _WAIT_S if self._runs else None
+        return _WAIT_S if self._runs else BEAT_S
 
-    async def _await_news(self, timeout_s: float | None) -> None:
+    async def _await_news(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._runner.news.wait()

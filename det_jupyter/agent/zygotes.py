@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 
 from pydantic import TypeAdapter
@@ -17,6 +18,7 @@ from det_jupyter.agent.processes import (
     RankExit,
     RankProcesses,
     StartFailed,
+    exit_code_of,
     kill_group,
     until_gone,
 )
@@ -37,6 +39,8 @@ from det_jupyter.wire import (
 logger = logging.getLogger(__name__)
 
 _REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
+_PATIENCE_S = 5  # seconds that it may take to fork a gang, which takes milliseconds
+_LOOK_S = 1.0  # how often it is seen whether a zygote that was stopped says nothing of its ranks
 _MAX_ZYGOTES = 3  # each holds torch in memory; idle ones beyond this leave
 
 
@@ -59,7 +63,9 @@ class Zygote:
         self._ready.add_done_callback(self._log_readiness)
         self._forks: dict[str, asyncio.Future[RankProcesses | ForkRefused]] = {}
         self._ranks: dict[int, tuple[int, asyncio.Queue[RankExit]]] = {}  # by pid
+        self._is_silent = False  # it has let a request wait, and said nothing since
         self._listening = asyncio.create_task(self._listen())
+        self._watching = asyncio.create_task(self._watch())
 
     @classmethod
     async def connect(cls, process: ZygoteProcess) -> Zygote:
@@ -86,19 +92,36 @@ class Zygote:
         allocation_id = specs[0].plan.allocation_id
         if not self.is_alive:
             return ForkRefused(allocation_id=allocation_id, reason="the zygote died")
+        if self._is_silent:
+            return self._silence(allocation_id)
+        answer: asyncio.Future[RankProcesses | ForkRefused]
         answer = asyncio.get_running_loop().create_future()
         self._forks[allocation_id] = answer
-        self._writer.write(ForkGang(specs=specs).model_dump_json().encode() + b"\n")
-        return await asyncio.shield(answer)
+        request = ForkGang(specs=specs, until=time.monotonic() + _PATIENCE_S)
+        self._writer.write(request.model_dump_json().encode() + b"\n")
+        # A second at a time: if we were stopped, too, the answer may be there when we wake.
+        for _ in range(_PATIENCE_S):
+            await asyncio.wait({answer}, timeout=1.0)
+            if answer.done():
+                return answer.result()
+        del self._forks[allocation_id]
+        self._is_silent = True
+        return self._silence(allocation_id)
+
+    def _silence(self, allocation_id: str) -> ForkRefused:
+        reason = f"the zygote (process {self.pid}) has not answered for {_PATIENCE_S} s"
+        return ForkRefused(allocation_id=allocation_id, reason=reason)
 
     async def close(self) -> None:
         """End it, and whatever ranks it has."""
+        self._watching.cancel()
         self._writer.close()
         await self._listening
 
     async def _listen(self) -> None:
         try:
             async for line in self._reader:
+                self._is_silent = False
                 self._on_report(_REPORT.validate_json(line))
         except ConnectionError:
             pass  # it died while we were writing
@@ -122,12 +145,34 @@ class Zygote:
             case GangForked():
                 self._on_forked(report)
             case ForkRefused():
-                self._forks.pop(report.allocation_id).set_result(report)
+                if (answer := self._forks.pop(report.allocation_id, None)) is not None:
+                    answer.set_result(report)
             case RankExited():
-                rank, exits = self._ranks.pop(report.pid)
-                exits.put_nowait(RankExit(rank, report.exit_code))
+                self._on_exited(report.pid, report.exit_code)
+
+    def _on_exited(self, pid: int, exit_code: int) -> None:
+        known = self._ranks.pop(pid, None)  # none: we saw for ourselves that it had ended
+        if known is not None:
+            rank, exits = known
+            exits.put_nowait(RankExit(rank, exit_code))
+
+    async def _watch(self) -> None:
+        """Take note of ranks whose end the zygote does not tell: it was stopped, say."""
+        before: dict[int, int] = {}
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            unreaped = {p: code for p in self._ranks if (code := exit_code_of(p)) is not None}
+            for pid in unreaped.keys() & before.keys():
+                logger.warning("zygote=%d does not reap its rank pid=%d", self.pid, pid)
+                kill_group(pid)
+                self._on_exited(pid, unreaped[pid])
+            before = unreaped
 
     def _on_forked(self, report: GangForked) -> None:
+        if report.allocation_id not in self._forks:  # it came to that too late: see fork_gang
+            for pid in report.pids:
+                kill_group(pid)
+            return
         exits: asyncio.Queue[RankExit] = asyncio.Queue()
         self._ranks |= {pid: (rank, exits) for rank, pid in enumerate(report.pids)}
         self._forks.pop(report.allocation_id).set_result(

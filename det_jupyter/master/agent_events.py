@@ -12,7 +12,7 @@ nothing             alive               nobody wants it: kill
 
 from __future__ import annotations
 
-from det_jupyter.master.events import AgentRegistered
+from det_jupyter.master.events import AgentAway, AgentRegistered
 from det_jupyter.master.failing import on_behalf_of
 from det_jupyter.master.lifecycle import move_allocation
 from det_jupyter.master.placing import order_extend, order_leave, order_start
@@ -25,6 +25,7 @@ from det_jupyter.wire import AllocationState, GangExited, KillGang, State
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     """Take note of an agent, or of one that is back, and settle what became of its runs."""
     turn.state.lost_agents.pop(event.agent_id, None)
+    before = turn.state.agents.get(event.agent_id)
     offered = {slot.id for slot in event.slots}
     turn.state.agents[event.agent_id] = Agent(
         id=event.agent_id,
@@ -36,6 +37,8 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         occupied={id: who for id, who in event.devices.items() if who},
     )
     turn.pools.note_agent(event.agent_id)
+    if before is not None and before.problem:
+        _tell_problem(turn, turn.state.agents[event.agent_id])
     lives = {run.allocation_id: run.alive for run in event.runs}
     for trial, allocation in _held_by(turn, event.agent_id):
         if allocation.agent_id != event.agent_id:
@@ -77,12 +80,23 @@ def _are_offered(turn: Turn, allocation: Allocation) -> bool:
     return all(agent in agents and (id < 0 or (agent, id) in offered) for agent, id in held)
 
 
-def on_agent_away(turn: Turn, agent_id: str) -> None:
+def on_agent_away(turn: Turn, event: AgentAway) -> None:
     """Start nothing on an agent that does not listen; what runs there goes on."""
-    agent = turn.state.agents.get(agent_id)
-    if agent is not None and not agent.is_away:
+    agent = turn.state.agents.get(event.agent_id)
+    if agent is None:
+        return
+    if not agent.is_away:
         agent.is_away = True
-        turn.pools.note_agent(agent_id)
+        turn.pools.note_agent(agent.id)
+    if agent.problem != event.problem:
+        agent.problem = event.problem
+        _tell_problem(turn, agent)
+
+
+def _tell_problem(turn: Turn, agent: Agent) -> None:
+    """Have the trials that run on an agent say what is wrong with it, or no longer."""
+    for trial, _ in _held_by(turn, agent.id):
+        turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
 
 
 def on_agent_lost(turn: Turn, agent_id: str) -> None:

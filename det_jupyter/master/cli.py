@@ -76,6 +76,8 @@ def _in_words(status: dict[str, Any]) -> str:
         away = "" if agent["connected"] else ", not connected"
         slots, used = len(agent["slots"]), len(agent["used"])
         lines.append(f"Agent {agent['id']}: {used} of {slots} slots in use{away}.")
+        if agent["problem"] and away:
+            lines.append(f"  {agent['problem']}.")
     if not status["agents"]:
         lines.append("No agent has come yet.")
     for experiment in status["experiments"]:
@@ -85,7 +87,7 @@ def _in_words(status: dict[str, Any]) -> str:
         )
     if not status["experiments"]:
         lines.append(f"No experiment is active; {status['num_experiments']} in all.")
-    lines += [f"Not followed: {problem}" for problem in status["problems"]]
+    lines += [f"Problem: {problem}" for problem in status["problems"]]
     return "\n".join(lines)
 
 

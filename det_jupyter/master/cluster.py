@@ -143,6 +143,7 @@ def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> A
         hostname=agent.hostname,
         pool=pool.pool_name,
         connected=is_connected(agent.id),
+        problem=agent.problem,
         slots=[
             _held(machine, agent, slot, *holders[slot.id])
             if slot.id in holders

@@ -255,10 +255,15 @@ class AgentRegistered(Wire):
 
 
 class AgentAway(Wire):
-    """An agent does not listen: nothing shall start there until it registers again."""
+    """An agent does not listen: nothing shall start there until it registers again.
+
+    Args:
+        problem: Why, and what can be done, in a sentence; nothing yet: it may come in a moment.
+    """
 
     kind: Literal["agent_away"] = "agent_away"
     agent_id: str
+    problem: str = ""
 
 
 class AgentLost(Wire):

@@ -1,10 +1,11 @@
 """Sees to it that this computer has an agent, and tells the machine when one is gone for good.
 
 listens to us            nothing to do
-silent for AWAY_S        nothing new is started there
-does not, lock held      it is starting, or will find us again: wait
-does not, lock free      it is dead: start another, with growing pauses when they die at once
-gone for LOST_S          whatever ran there counts as dead
+silent for SILENT_S      it is frozen: its line is closed, and its trials say what is wrong
+has no line for AWAY_S   nothing new is started there
+has none, lock held      it is starting, or will find us again: wait, however long
+has none, lock free      it is dead: start another, with growing pauses when they die at once
+gone for LOST_S          whatever ran there counts as dead, unless its process holds the lock
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from det_jupyter.births import is_frozen
 from det_jupyter.engine.local import is_agent_running, start_agent
 from det_jupyter.master.events import AgentAway, AgentLost
+from det_jupyter.master.links import SILENT_S
 from det_jupyter.master.service import Service
+from det_jupyter.master.state import Agent
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ class Keeper:
             try:
                 if self._starts_agents:
                     self._keep_agent()
-                self._give_up_on_lost()
+                self._look_at_agents()
             except Exception:  # a full disk, say; the next look may go better
                 logger.exception("looking after the agents failed")
             await asyncio.sleep(LOOK_S)
@@ -83,17 +87,45 @@ class Keeper:
         self._agent = start_agent(self._agents)
         logger.info("no agent here: started one, pid=%d", self._agent.pid)
 
-    def _give_up_on_lost(self) -> None:
+    def _look_at_agents(self) -> None:
         links = self._service.links
+        links.tick()
+        for agent_id in links.drop_silent():
+            logger.warning("agent %s has said nothing for %g s: its line is closed",
+                           agent_id, SILENT_S)  # fmt: skip
         for agent_id, agent in list(self._service.machine.state.agents.items()):
-            if links.silent_s(agent_id) > AWAY_S and not agent.is_away:
-                self._service.take(AgentAway(agent_id=agent_id))
-            if links.silent_s(agent_id) < self._lost_s:
+            silent_s = links.silent_s(agent_id)
+            if silent_s > AWAY_S:
+                problem = self._problem_of(agent, silent_s)
+                if not agent.is_away or agent.problem != problem:
+                    self._service.take(AgentAway(agent_id=agent_id, problem=problem))
+            if silent_s < self._lost_s:
                 self._lost.discard(agent_id)
-            elif agent_id not in self._lost:
+            elif agent_id not in self._lost and not self._is_one_unheard():
                 self._lost.add(agent_id)
                 logger.error("agent %s is gone: what ran there is lost", agent_id)
                 self._service.take(AgentLost(agent_id=agent_id))
+
+    def _is_one_unheard(self) -> bool:
+        """Return whether this computer's agent lives, though it has no line to us.
+
+        If any listens, it is that process which holds the lock, and others are gone.
+        """
+        if not self._starts_agents or self._service.links.connected():
+            return False
+        return is_agent_running()
+
+    def _problem_of(self, agent: Agent, silent_s: float) -> str:
+        """Return why an agent has no line to us, as far as that can be known from here."""
+        if refusal := self._service.refusal_of(agent.id):
+            return refusal
+        if silent_s < SILENT_S or not self._is_one_unheard():
+            return ""
+        who = f"agent {agent.id} (process {agent.pid})"
+        end = f"`kill -KILL {agent.pid}` ends it, and its trials go on from their checkpoints"
+        if is_frozen(agent.pid):
+            return f"{who} is stopped: `kill -CONT {agent.pid}` lets it go on; {end}"
+        return f"{who} does not answer; {end}"
 
     def is_agent_here(self) -> bool:
         """Return whether an agent of this computer lives."""

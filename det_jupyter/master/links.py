@@ -1,7 +1,11 @@
 """The lines to the agents: a queue of commands for each registered agent process.
 
     registered ──► streaming ──► dropped         an agent that comes back registers anew and so
-                                                 gets a new link; the old one is closed
+                       │            ▲            gets a new link; the old one is closed
+                       └────────────┘            no report for SILENT_S: it is frozen
+
+An agent reports every few seconds, if only that it lives. Its silence is counted in time in which
+we were awake ourselves: who wakes from a freeze must not take all others for dead.
 
 Commands that were on a link when it dropped are lost, and need not be saved: at a registration the
 machine says again what it wants of the agent.
@@ -12,19 +16,29 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from det_jupyter.errors import Conflict
 from det_jupyter.wire import AgentCommand
 
+SILENT_S = 10.0  # an agent says at least every 3 s that it lives
+_LONGEST_TICK_S = 1.0
+
 
 class Link:
-    """The line to one agent process, good for one stream."""
+    """The line to one agent process, good for one stream.
 
-    def __init__(self, session: str) -> None:
+    Args:
+        session: That process's.
+        clock: Says the time in which we were awake.
+    """
+
+    def __init__(self, session: str, clock: Callable[[], float]) -> None:
         self.session = session
         self.is_streaming = False
-        self.silent_since = time.monotonic()  # counts while it does not stream
+        self.heard_at = clock()
+        self.silent_since = clock()  # counts while it does not stream
+        self._clock = clock
         self._was_taken = False
         self._queue: deque[AgentCommand | None] = deque()  # None: the end
         self._filled = asyncio.Event()
@@ -73,7 +87,7 @@ class Link:
                     yield b"\n"
         finally:
             self.is_streaming = False
-            self.silent_since = time.monotonic()
+            self.silent_since = self._clock()
 
 
 class Links:
@@ -81,14 +95,17 @@ class Links:
 
     def __init__(self) -> None:
         self._links: dict[str, Link] = {}
-        self._began = time.monotonic()
+        self._dropped_at: dict[str, float] = {}
+        self._refused_at: dict[str, float] = {}
+        self._awake_s = 0.0  # so long we have been
+        self._ticked_at = time.monotonic()
         self.registered = asyncio.Event()  # some agent, at some time
 
     def open(self, agent_id: str, session: str) -> Link:
         """Make a new line to an agent in place of the one before."""
         if old := self._links.get(agent_id):
             old.close()
-        link = self._links[agent_id] = Link(session)
+        link = self._links[agent_id] = Link(session, lambda: self._awake_s)
         self.registered.set()
         return link
 
@@ -101,7 +118,39 @@ class Links:
         link = self._links.get(agent_id)
         if link is None or link.session != session:
             raise Conflict(f"agent {agent_id}: this session is not registered; register first")
+        link.heard_at = self._awake_s
         return link
+
+    def refuse(self, agent_id: str) -> None:
+        """Note that an agent asked to be taken on and was not."""
+        self._refused_at[agent_id] = self._awake_s
+
+    def was_refused(self, agent_id: str) -> bool:
+        """Return whether that was just now: an agent asks again each second or so."""
+        refused_at = self._refused_at.get(agent_id)
+        return refused_at is not None and self._awake_s - refused_at < SILENT_S
+
+    def tick(self) -> None:
+        """Count the time since the last tick; to be called several times a second."""
+        now = time.monotonic()
+        self._awake_s += min(now - self._ticked_at, _LONGEST_TICK_S)
+        self._ticked_at = now
+
+    def drop_silent(self) -> list[str]:
+        """Close the lines to agents that have said nothing for long, and return whose they were.
+
+        Such an agent registers anew when it wakes, and so hears what it has missed.
+        """
+        silent = [
+            agent_id
+            for agent_id, link in self._links.items()
+            if link.is_streaming and self._awake_s - link.heard_at > SILENT_S
+        ]
+        for agent_id in silent:
+            link = self._links.pop(agent_id)
+            link.close()
+            self._dropped_at[agent_id] = link.heard_at
+        return silent
 
     def send(self, agent_id: str, command: AgentCommand) -> None:
         """Send a command, if the agent is registered; if not, it will be told when it does."""
@@ -121,8 +170,8 @@ class Links:
         """Return for how long the agent has not listened; 0 while it does."""
         link = self._links.get(agent_id)
         if link is None:
-            return time.monotonic() - self._began
-        return 0.0 if link.is_streaming else time.monotonic() - link.silent_since
+            return self._awake_s - self._dropped_at.get(agent_id, 0.0)
+        return 0.0 if link.is_streaming else self._awake_s - link.silent_since
 
     def close(self) -> None:
         """End all streams."""

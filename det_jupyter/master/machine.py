@@ -215,7 +215,7 @@ def _dispatch(turn: Turn, event: Event) -> None:
         case events.AgentRegistered():
             on_agent_registered(turn, event)
         case events.AgentAway():
-            on_agent_away(turn, event.agent_id)
+            on_agent_away(turn, event)
         case events.AgentLost():
             on_agent_lost(turn, event.agent_id)
         case events.ClockStepped():

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from det_jupyter.master.door import JsonResponse, LinesResponse
 from det_jupyter.master.service import Service
-from det_jupyter.wire import AgentCommand, AgentReports, AgentView, Offsets, RegisterAgent
+from det_jupyter.wire import AgentCommand, AgentReports, AgentView, Knock, Offsets, RegisterAgent
 
 HEARTBEAT_S = 5.0  # an agent that hears nothing for longer looks for another master
 
@@ -21,7 +21,7 @@ def agent_routes(service: Service) -> APIRouter:
         return JsonResponse(service.agents())
 
     @routes.post("/agents/{agent_id}/register", response_model=Offsets)
-    async def register(agent_id: str, registration: RegisterAgent) -> Response:
+    async def register(agent_id: str, registration: RegisterAgent | Knock) -> Response:
         """Take an agent on; say what is stored of the runs that it knows."""
         return JsonResponse(service.register(agent_id, registration))
 

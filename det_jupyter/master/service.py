@@ -52,6 +52,7 @@ from det_jupyter.wire import (
     CreateExperiment,
     ExperimentView,
     JobEntry,
+    Knock,
     Offsets,
     PoolStatus,
     Reason,
@@ -84,6 +85,7 @@ class Service:
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # deleting.py carries them out
         self.machine = restore_machine(store)
         self.is_leaving = False  # takes no more experiments
+        self._refusals: dict[str, str] = {}  # of agents of other versions
         self.file_problems: list[str] = []  # with files that people write for us
         self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
         self._clock = clock
@@ -218,18 +220,23 @@ class Service:
 
     # agents
 
-    def register(self, agent_id: str, registration: RegisterAgent) -> Offsets:
+    def register(self, agent_id: str, registration: RegisterAgent | Knock) -> Offsets:
         """Take an agent on and return what is stored of the runs that it knows.
 
         Raises:
             ProtocolMismatch: It is of another version.
             Conflict: The master failed at it.
         """
-        if registration.protocol != PROTOCOL:
-            raise ProtocolMismatch(
-                f"agent {agent_id} is det_jupyter {registration.version} "
-                f"(protocol {registration.protocol}), the master speaks protocol {PROTOCOL}"
+        if isinstance(registration, Knock) or registration.protocol != PROTOCOL:
+            self.links.refuse(agent_id)
+            self._refusals[agent_id] = (
+                f"agent {agent_id} (process {registration.pid}) is det_jupyter "
+                f"{registration.version} (protocol {registration.protocol}), and this master "
+                f"speaks protocol {PROTOCOL}: its trials train on, and when they have ended one "
+                f"of this version takes over; `kill {registration.pid}` ends it with them now"
             )
+            raise ProtocolMismatch(self._refusals[agent_id])
+        self._refusals.pop(agent_id, None)
         with self._work() as work:
             is_taken = work.take(
                 AgentRegistered(
@@ -250,6 +257,11 @@ class Service:
         runs = (run.allocation_id for run in registration.runs)
         return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
 
+    def refusal_of(self, agent_id: str) -> str:
+        """Return why an agent that asks again and again was not taken on, if there is one."""
+        is_asking = self.links.was_refused(agent_id)
+        return self._refusals.get(agent_id, "") if is_asking else ""
+
     def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
         """Store what an agent reports; when this returns, it is on disk.
 
@@ -257,6 +269,8 @@ class Service:
             Conflict: The agent process is not the registered one.
         """
         self.links.get(agent_id, reports.session)
+        if not reports.reports:  # only a sign of life
+            return Offsets(offsets={})
         with self._work() as work:
             offsets = take_in(work, agent_id, reports.reports)
         self._act(work)
@@ -335,7 +349,9 @@ class Service:
     def problems(self) -> list[str]:
         """What is wrong with what people wrote for us, and was not followed."""
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
-        return [*self.file_problems, *dict.fromkeys(of_agents)]
+        strangers = self._refusals.keys() - self.machine.state.agents.keys()
+        refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
+        return [*self.file_problems, *dict.fromkeys(of_agents), *refused]
 
     def agents(self) -> list[AgentView]:
         """Return the agents and what their slots do."""

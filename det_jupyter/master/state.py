@@ -166,6 +166,7 @@ class Agent(Part):
     pid: int
     slots: list[SlotView]
     is_away: bool = False  # does not listen; what runs there goes on
+    problem: str = ""  # why it does not, and what can be done
     disabled: list[int] = []  # slots that are given out no more, by hand
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: strangers on its device
 

@@ -157,6 +157,7 @@ def agent_view(agent: Agent, roster: Roster, *, is_connected: bool) -> AgentView
         hostname=agent.hostname,
         pid=agent.pid,
         connected=is_connected,
+        problem=agent.problem,
         slots=agent.slots,
         used={
             slot.id: trial.allocation.id

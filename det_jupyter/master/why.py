@@ -19,6 +19,7 @@ from det_jupyter.scheduler.estimate import estimate_end
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.pool import Pool
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons_words import clock
 from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
 
 _IN_LINE = "waits for its turn"
@@ -57,8 +58,10 @@ class Whys:
     def sentence(self, trial: Trial) -> str | None:
         """Return why a trial does not run, in a sentence; None if it runs, starts or is over."""
         allocation = trial.allocation
-        if allocation is None or allocation.state is not AllocationState.QUEUED:
+        if allocation is None or allocation.state is AllocationState.ENDED:
             return trial.waiting_for
+        if allocation.state is not AllocationState.QUEUED:
+            return self._news_of_gang(trial, allocation)
         if self._left == 0:
             return _IN_LINE
         self._left -= 1
@@ -71,6 +74,9 @@ class Whys:
             return _over(trial)
         if allocation is None or allocation.state is AllocationState.ENDED:
             return _resting(trial) if trial.state is State.ACTIVE else _paused(trial)
+        if problem := self._problem_of(allocation):
+            is_leaving = allocation.state is AllocationState.STOPPING
+            return _said(trial, "leaving" if is_leaving else "running", problem)
         match allocation.state:
             case AllocationState.QUEUED:
                 return self._waiting(trial, allocation)
@@ -78,9 +84,43 @@ class Whys:
                 where = " and ".join(dict.fromkeys(allocation.agent_ids))
                 return _said(trial, "starting", f"its ranks are starting on {where}")
             case AllocationState.STOPPING:
-                return _leaving(trial, allocation)
+                return _said(trial, "leaving", self._leaving(trial, allocation))
             case _:
                 return _said(trial, "running", "runs")
+
+    def _news_of_gang(self, trial: Trial, allocation: Allocation) -> str | None:
+        """Return what should be known of a trial that holds slots, if anything."""
+        if problem := self._problem_of(allocation):
+            return problem
+        goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
+        if allocation.state is AllocationState.STOPPING and not goes_to_rest:
+            return self._leaving(trial, allocation)
+        return trial.waiting_for
+
+    def _problem_of(self, allocation: Allocation) -> str:
+        agents = self._machine.state.agents
+        held = (agents.get(agent_id) for agent_id in dict.fromkeys(allocation.agent_ids))
+        return next((agent.problem for agent in held if agent and agent.problem), "")
+
+    def _leaving(self, trial: Trial, allocation: Allocation) -> str:
+        """Return for what a trial was asked, and until when it may take: it may not do it."""
+        if trial.state is State.STOPPING_KILLED or allocation.asked_at is None:
+            return "its ranks are being killed"
+        for_whom = ""
+        if allocation.preempted_by is not None:
+            for_whom = f", to make room for experiment {allocation.preempted_by}"
+        config = self._machine.state.experiments[trial.experiment_id].config
+        until = allocation.asked_at + config["preemption_timeout"]
+        asked, limit = (clock(at, self.now, self._zone) for at in (allocation.asked_at, until))
+        after = ""
+        if trial.state is not State.ACTIVE:
+            after = f"; `%det_experiment kill {trial.experiment_id}` ends it now"
+        elif not trial.is_resting:
+            after = "; then it queues again"
+        return (
+            f"was asked at {asked} to save its state and give its slots back{for_whom}, and is "
+            f"killed if it has not by {limit}{after}"
+        )
 
     def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
         pools = self._machine.pools
@@ -88,7 +128,13 @@ class Whys:
         if name not in self._surveys:
             self._surveys[name] = survey(pools[name], self._facts(name))
         found = self._surveys[name]
-        return why_waiting(pools[name], allocation.id, found.facts, found)
+        reason = why_waiting(pools[name], allocation.id, found.facts, found)
+        agents = self._machine.state.agents.values()
+        problems = [a.problem for a in agents if a.problem and pools.pool_of_agent(a.id) == name]
+        if not problems:
+            return reason
+        sentence = "; ".join([reason.sentence, *problems])
+        return reason.model_copy(update={"sentence": sentence})
 
     def _facts(self, pool: str) -> _Facts:
         return _Facts(
@@ -203,12 +249,3 @@ def _paused(trial: Trial) -> Reason:
         experiment_id=trial.experiment_id,
     )
     return _said(trial, "paused", f"is paused; `{command}` lets it go on", remedy)
-
-
-def _leaving(trial: Trial, allocation: Allocation) -> Reason:
-    for_whom = ""
-    if allocation.preempted_by is not None:
-        for_whom = f", to make room for experiment {allocation.preempted_by}"
-    goes_on = trial.state is State.ACTIVE and not trial.is_resting
-    after = "; then it queues again" if goes_on else ""
-    return _said(trial, "leaving", f"saves its state and gives its slots back{for_whom}{after}")

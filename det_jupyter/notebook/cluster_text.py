@@ -91,7 +91,8 @@ def agent_title(agent: AgentStatus) -> str:
     if agent.hostname not in ("", agent.id):
         words.append(f"on {one_line(agent.hostname)}")
     if not agent.connected:
-        words.append("(not connected: nothing starts there)")
+        why = agent.problem or "not connected"
+        words.append(f"({why}: nothing starts there)")
     return " ".join(words)
 
 

@@ -52,7 +52,9 @@ def describe_state(view: ExperimentView) -> str:
     """Return the state in words: also what a paused or stopping experiment still waits for."""
     leaving = [t for t in view.trials if t.allocation is not None]
     if view.state == "PAUSED" and leaving:
-        return "PAUSED; its ranks are saving their state"
+        return "PAUSED; its ranks were asked to save their state and leave"
+    if view.state == "STOPPING_KILLED" and leaving:
+        return "STOPPING_KILLED; its ranks are being killed"
     if view.state.startswith("STOPPING"):
         return f"{view.state}; its ranks are leaving" if leaving else str(view.state)
     return f"{view.state}: {view.message}" if view.message else str(view.state)

@@ -60,6 +60,7 @@ class AgentStatus(Wire):
     hostname: str
     pool: str
     connected: bool
+    problem: str = ""  # why it is not, and what can be done, in a sentence
     slots: list[SlotStatus]
     num_aux: int = 0  # trials without slots that run here
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from det_jupyter.bounds import Count, ExitCode, Moment, ProcessId, Rank, Words
 from det_jupyter.wire.capsule import Capsule
@@ -116,6 +122,16 @@ class RegisterAgent(Wire):
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # who else uses them, by slot id
     problems: list[str] = []  # with what it was told to offer, for people
+
+
+class Knock(Wire):
+    """What is understood of a registration by an agent of another version."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    protocol: int
+    version: str
+    pid: int
 
 
 class Offsets(Wire):

@@ -51,9 +51,15 @@ class RankSpec(Wire):
 
 
 class ForkGang(Wire):
-    """Fork all ranks of one gang, in rank order, or none."""
+    """Fork all ranks of one gang, in rank order, or none.
+
+    Args:
+        specs: What the ranks are told.
+        until: On the clock that both have (CLOCK_MONOTONIC): later, nobody wants them any more.
+    """
 
     specs: list[RankSpec]
+    until: float
 
 
 class ZygoteReady(Wire):

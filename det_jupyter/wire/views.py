@@ -215,6 +215,7 @@ class AgentView(Wire):
     hostname: str
     pid: int
     connected: bool
+    problem: str = ""  # why it is not, and what can be done, in a sentence
     slots: list[SlotView]
     used: dict[int, str] = {}  # slot id -> allocation id
 

@@ -252,14 +252,15 @@ class ForkServer:
         data = self._connection.recv(1 << 16)
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
-            _tell(self._connection, self._fork_gang(ForkGang.model_validate_json(line).specs))
+            _tell(self._connection, self._fork_gang(ForkGang.model_validate_json(line)))
         return bool(data)
 
-    def _fork_gang(self, specs: list[RankSpec]) -> GangForked | ForkRefused:
-        allocation_id = specs[0].plan.allocation_id
+    def _fork_gang(self, request: ForkGang) -> GangForked | ForkRefused:
+        specs, allocation_id = request.specs, request.specs[0].plan.allocation_id
         pids: list[int] = []
         try:
-            reason = why_unsafe()
+            is_late = time.monotonic() > request.until  # we were stopped, and are not waited for
+            reason = "the request is too old" if is_late else why_unsafe()
             if not reason:
                 for spec in specs:
                     pids.append(self._fork_rank(spec))

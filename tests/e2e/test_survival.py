@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from typing import Any
 
 import psutil
@@ -148,3 +149,49 @@ def test_a_canceled_experiment_saves_its_state_first(client: Client) -> None:
     assert experiment.wait(30) == "CANCELED"
     view = experiment.view.trials[0]
     assert experiment.checkpoints()[-1].steps_completed == view.steps_completed
+
+
+def test_a_kill_ends_a_trial_that_hangs_in_its_pause_at_once(client: Client) -> None:
+    experiment = submit(client, slow(3600))
+
+    def state() -> str:
+        allocation = experiment.view.trials[0].allocation
+        return "" if allocation is None else allocation.state
+
+    wait_until(lambda: state() == "RUNNING", "its ranks are up")
+    experiment.pause()
+    told = experiment.view.trials[0].waiting_for or ""
+    assert "was asked at" in told
+    assert f"`%det_experiment kill {experiment.id}` ends it now" in told
+    experiment.kill()
+    began = time.monotonic()
+    assert experiment.wait(30) == "CANCELED"
+    assert time.monotonic() - began < 5
+    assert not any(agent.used for agent in client.agents())
+
+
+def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
+    home: DetHome, client: Client
+) -> None:
+    wait_until(lambda: any(agent.connected for agent in client.agents()), "the agent is there")
+    experiment, killed = submit(client, slow(0.2)), submit(client, slow(0.2))
+    wait_for_steps(experiment, 5)
+    wait_for_steps(killed, 5)
+    agent = home.agent()
+    agent.suspend()
+    try:
+        wait_until(lambda: not any(a.connected for a in client.agents()), "it is missed", 20)
+        advice = f"(process {agent.pid}) is stopped: `kill -CONT {agent.pid}` lets it go on"
+        for each in (experiment, killed):
+            told = wait_until(lambda: each.view.trials[0].waiting_for, "it is told", 5)  # noqa: B023
+            assert advice in told
+        killed.kill()
+        assert killed.state == "STOPPING_KILLED"
+        assert advice in (killed.view.trials[0].waiting_for or "")
+    finally:
+        agent.resume()
+    assert killed.wait(30) == "CANCELED"
+    assert experiment.wait(60) == "COMPLETED"
+    view = experiment.view.trials[0]
+    assert (view.restarts, view.waiting_for) == (0, None)
+    assert curve(experiment, "batches", "loss")[0] == list(range(1, STEPS + 1))

@@ -100,6 +100,36 @@ def test_zygote_that_dies_takes_its_gangs_along_and_a_new_one_takes_over(tmp_pat
         assert master.kill("1.1.2").killed
 
 
+def test_zygote_that_is_stopped_keeps_nobody_from_being_killed_or_started(
+    tmp_path: Path,
+) -> None:
+    with agent_with_master(tmp_path / "home") as (agent, master):
+        master.begin(make_plan("1.1.1", FOREVER))
+        ends = master.begin(make_plan("2.1.1", {"0": [["sleep", 1.0], ["exit", 3]], "1": FOREVER}))
+        (zygote,) = agent.zygotes()
+        zygote.suspend()
+        began = time.monotonic()
+        ended = master.kill("1.1.1")
+        assert (ended.killed, ended.exit_codes) == (True, {0: -9, 1: -9})
+        assert time.monotonic() - began < 5
+        ended = master.end_of("2.1.1")  # by itself, which the zygote does not tell either
+        assert (ended.first_failed, ended.lost, ended.exit_codes) == (0, False, {0: 3, 1: -9})
+        master.order(StartGang(plan=make_plan("1.1.2", FOREVER)))
+        time.sleep(1)  # the zygote has been asked by now
+        ended = master.kill("1.1.2")  # which waits for the zygote, and not for long
+        assert (ended.killed, ended.exit_codes) == (True, {0: None, 1: None})
+        assert "1.1.2" not in master.started
+        zygote.resume()
+        await_ends([rank.pid for rank in ends.ranks])
+        wait_until(lambda: "the request is too old" in _zygote_log(agent.home), "it is refused")
+        assert master.begin(make_plan("3.1.1", FOREVER)).note == "forked from the zygote"
+        assert master.kill("3.1.1").killed
+
+
+def _zygote_log(home: Path) -> str:
+    return "".join(log.read_text() for log in (home / "data" / "logs").glob("zygote-*.out"))
+
+
 def test_gang_trains_on_without_a_master_and_the_next_one_gets_everything(
     tmp_path: Path,
 ) -> None:

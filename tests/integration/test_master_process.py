@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master.serve import idle_hours
+from det_jupyter.master.store import Store
 from det_jupyter.programs import PrivateLog
 from det_jupyter.records import Record
+from det_jupyter.session import Session
 from det_jupyter.wire import MasterInfo, RunReport
 from tests.integration.master_support import (
     RUN,
@@ -33,7 +39,7 @@ from tests.integration.master_support import (
     master_process,
     started,
 )
-from tests.processes import wait_until
+from tests.processes import processes_of, wait_until
 
 
 @pytest.fixture
@@ -87,6 +93,36 @@ def test_a_damaged_database_is_named_with_a_remedy(master: MasterProcess) -> Non
     assert "det.sqlite3 cannot be used" in errors
     assert "move it away" in errors
     assert "Traceback" not in errors
+
+
+def of_another_schema(path: Path) -> None:
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+
+
+def of_another_state(path: Path) -> None:
+    store = Store(path)
+    with store.transaction():
+        store.add_snapshot(1, '{"seq": 1, "what_comes_later": true}')
+    store.close()
+
+
+@pytest.mark.parametrize("make", [of_another_schema, of_another_state])
+def test_a_database_of_another_version_is_named_and_no_agent_stays(
+    master: MasterProcess, make: Callable[[Path], None]
+) -> None:
+    (master.home / "data").mkdir(mode=0o700, parents=True)
+    make(master.home / "data" / "det.sqlite3")
+    starter = subprocess.run(
+        [sys.executable, "-m", "det_jupyter.master", "serve"],
+        env=master.environ, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert starter.returncode == 1
+    assert "det.sqlite3" in starter.stderr
+    assert "it belongs to another version" in starter.stderr
+    assert "Traceback" not in starter.stderr
+    wait_until(lambda: not processes_of(master.home), "the agent has left", 20)
 
 
 def test_its_files_are_for_the_user_alone(master: MasterProcess) -> None:
@@ -179,6 +215,30 @@ def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(master: Maste
         "error": "MasterUnreachable",
         "problems": ["the master is stopping; submit again in a moment"],
     }
+
+
+def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
+    master: MasterProcess,
+) -> None:
+    info = master.start()
+    os.kill(info.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        session = Session(info, locate=lambda: info)
+        with pytest.raises(MasterUnreachable, match=f"kill -CONT {info.pid}`"):
+            session.get("/status")
+        assert time.monotonic() - began < 2
+        for verb in ("status", "stop"):
+            starter = subprocess.run(
+                [sys.executable, "-m", "det_jupyter.master", verb],
+                env=master.environ, capture_output=True, text=True, timeout=20, check=False,
+            )  # fmt: skip
+            assert starter.returncode == 1
+            assert f"(process {info.pid}) is stopped; `kill -CONT {info.pid}`" in starter.stderr
+    finally:
+        os.kill(info.pid, signal.SIGCONT)
+    assert session.get("/status")["master"]["pid"] == info.pid
+    session.close()
 
 
 def test_people_can_ask_how_it_is(master: MasterProcess) -> None:

@@ -211,3 +211,24 @@ def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: Wor
     restored = Machine(MachineState.model_validate(old))
     assert restored.pools["default"].free("box") == ()
     restored.check()
+
+
+# What is wrong with an agent
+
+PROBLEM = "agent box is stopped (process 1)"
+
+
+def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World) -> None:
+    world.tell(*running(), submitted("other"))
+    world.tell(AgentAway(agent_id="box"))  # it may come back in a moment
+    assert world.waiting_for(1) is None
+    world.tell(AgentAway(agent_id="box", problem=PROBLEM))
+    assert world.machine.changes().trials == {1}
+    assert world.waiting_for(1) == PROBLEM
+    assert (world.waiting_for(2) or "").endswith(f"; {PROBLEM}")
+    world.tell(KillRequested(experiment_id=1))
+    assert world.waiting_for(1) == PROBLEM  # why it is not killed yet
+    world.tell(registered(slots=2, runs={"1.1.1": True}))
+    assert world.machine.changes().trials >= {1}
+    assert world.waiting_for(1) == "its ranks are being killed"
+    assert PROBLEM not in (world.waiting_for(2) or "")

@@ -271,6 +271,21 @@ def test_a_killed_trial_is_ended_at_once(world: World) -> None:
     assert world.trial().failure is None
 
 
+def test_a_kill_overtakes_a_pause_and_each_is_told_as_it_is(world: World) -> None:
+    world.tell(registered(), submitted(preemption_timeout=600), *running())
+    assert world.waiting_for() is None
+    world.tell(PauseRequested(experiment_id=1))
+    assert world.waiting_for() == (
+        "was asked at 00:01 to save its state and give its slots back, and is killed if it has "
+        "not by 00:11; `%det_experiment kill 1` ends it now"
+    )
+    assert world.tell(KillRequested(experiment_id=1)) == [world.order(KILL)]
+    assert world.waiting_for() == "its ranks are being killed"
+    world.tell(exited(codes={0: -9, 1: -9}, killed=True))
+    assert world.experiment().state is State.CANCELED
+    assert world.waiting_for() is None
+
+
 def test_a_cancel_may_be_followed_by_a_kill(world: World) -> None:
     world.tell(registered(), submitted(), *running(), CancelRequested(experiment_id=1))
     assert world.tell(KillRequested(experiment_id=1)) == [world.order(KILL)]

@@ -101,3 +101,15 @@ def test_a_dying_master_that_is_still_announced_is_asked_until_its_successor_ans
     # What announces the dead one is its file: for a moment after SIGKILL it still looks alive.
     assert session(answer, successor=1).get("/x") == "fine"
     assert asked == [1, 1, 1, 1]
+
+
+def test_a_master_that_is_silent_is_not_asked_a_second_time() -> None:
+    asked: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.port or 0)
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    with pytest.raises(MasterUnreachable, match="`kill -KILL 1` ends it"):
+        session(answer, successor=1).get("/x")
+    assert asked == [1]
