@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import uvicorn
 from pydantic import ValidationError
@@ -82,26 +81,17 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
     database = paths.data_dir() / "det.sqlite3"
     try:
         service = Service(Store(database))
-    except (DetError, ValidationError, sqlite3.DatabaseError) as error:
+    except (DetError, sqlite3.DatabaseError) as error:
         if agent is not None:
             agent.terminate()
         logger.exception("the database cannot be opened")
-        sys.exit(_why_unusable(database, error))
+        if isinstance(error, DetError):  # it is another version's, and the message says so
+            sys.exit(str(error))
+        sys.exit(f"{database} cannot be used ({error}); move it away to begin with an empty one")
     _take_pools(service)
     for agent_id in list(service.machine.state.agents):  # until they have registered with us
         service.take(AgentAway(agent_id=agent_id))
     return service
-
-
-def _why_unusable(database: Path, error: Exception) -> str:
-    if isinstance(error, DetError):  # its message says all of it
-        return str(error)
-    if isinstance(error, ValidationError):
-        return (
-            f"{database} holds what det_jupyter {__version__} does not know: it belongs to "
-            "another version; use that one, or move the file away"
-        )
-    return f"{database} cannot be used ({error}); move it away to begin with an empty one"
 
 
 def _take_pools(service: Service) -> None:
