@@ -124,6 +124,7 @@ class Links:
     def refuse(self, agent_id: str) -> None:
         """Note that an agent asked to be taken on and was not."""
         self._refused_at[agent_id] = self._awake_s
+        self.registered.set()  # no other will come while this one lives
 
     def was_refused(self, agent_id: str) -> bool:
         """Return whether that was just now: an agent asks again each second or so."""

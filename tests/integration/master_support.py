@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from det_jupyter import paths
+from det_jupyter.agent.service import BEAT_S
 from det_jupyter.master.service import Service
 from det_jupyter.master.store import Store
 from det_jupyter.records import (
@@ -210,6 +211,8 @@ class FakeAgent:
         self.http = make_client(info)
         self.stored: dict[str, dict[str, int]] = {}  # what the master said at our registration
         self._stream: threading.Thread | None = None
+        self._beat: threading.Thread | None = None
+        self._is_closed = threading.Event()
 
     def register(self, runs: list[RunReport] | None = None) -> dict[str, dict[str, int]]:
         """Register and begin to listen; return the offsets."""
@@ -218,6 +221,8 @@ class FakeAgent:
         assert answer.status_code == 200, answer.text
         self._stream = threading.Thread(target=self._listen, daemon=True)
         self._stream.start()
+        self._beat = threading.Thread(target=self._live, daemon=True)
+        self._beat.start()
         return Offsets.model_validate(answer.json()).offsets
 
     def _listen(self) -> None:
@@ -231,6 +236,11 @@ class FakeAgent:
         except httpx.HTTPError:
             return  # the master was killed, or we were closed
 
+    def _live(self) -> None:
+        while not self._is_closed.wait(BEAT_S):
+            with suppress(httpx.HTTPError):  # the master is gone
+                self.report()
+
     def next_command(self) -> dict[str, Any]:
         """Return the next command."""
         return self.commands.get(timeout=20)[1]
@@ -242,9 +252,11 @@ class FakeAgent:
 
     def close(self) -> None:
         """Hang up; the master must have ended, which ends what we listen to."""
-        if self._stream is not None:
-            self._stream.join(timeout=20)
-            assert not self._stream.is_alive()
+        self._is_closed.set()
+        for thread in (self._stream, self._beat):
+            if thread is not None:
+                thread.join(timeout=20)
+                assert not thread.is_alive()
         self.http.close()
 
 

@@ -205,3 +205,10 @@ def test_an_agent_that_hangs_up_is_noticed(info: MasterInfo) -> None:
         wait_until(lambda: not is_connected(), "the master has noticed", 20)
         again = http.get("/agents/brief/commands", params=agent)
         assert_refused(again, 409, "Conflict", "register again")
+
+
+def test_an_agent_of_another_version_is_understood_enough_to_be_told(http: httpx.Client) -> None:
+    body = {"protocol": 99, "version": "9.9", "pid": 4711, "slots": "of another kind", "more": 1}
+    answer = http.post("/agents/old/register", json=body)
+    assert_refused(answer, 409, "ProtocolMismatch", "agent old (process 4711) is det_jupyter 9.9")
+    assert any("agent old" in line for line in http.get("/status").json()["problems"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,24 @@ from pathlib import Path
 import psutil
 import pytest
 
+from det_jupyter import paths
 from det_jupyter.client import Client
+from det_jupyter.errors import Conflict, ProtocolMismatch
 from det_jupyter.master.keeper import Keeper
-from tests.integration.master_support import Bench, bench_with_trial
+from det_jupyter.master.links import Links
+from det_jupyter.wire import Knock, RunReport, State
+from tests.integration.master_support import (
+    AGENT,
+    RUN,
+    Bench,
+    bench_with_trial,
+    first_step,
+    gang_exited,
+    last_words,
+    make_chunk,
+    make_request,
+    started,
+)
 from tests.processes import DetHome, det_home, wait_until
 
 
@@ -73,3 +89,111 @@ def keep_until_lost(bench: Bench) -> None:
 
     asyncio.run(keep_for_a_while())
     assert bench.service.machine.state.seq == seq + 1
+
+
+# Agents that live and are not heard
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hold the agent's lock, as an agent that lives does."""
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    descriptor = paths.take_lock(paths.agent_lock(), timeout_s=0)
+    assert descriptor is not None
+    yield
+    os.close(descriptor)
+
+
+OLD = Knock(protocol=1, version="0.0.1", pid=4711)
+TOLD = "agent here (process 4711) is det_jupyter 0.0.1 (protocol 1)"
+
+
+def keep_s(bench: Bench, seconds: float) -> None:
+    async def keep() -> None:
+        keeper = Keeper(bench.service, agent=None, starts_agents=True, lost_s=0.0)
+        keeping = asyncio.create_task(keeper.run())
+        await asyncio.sleep(seconds)
+        keeping.cancel()
+
+    asyncio.run(keep())
+
+
+@pytest.mark.usefixtures("lock")
+def test_what_an_agent_of_another_version_still_trains_is_told_and_counts(tmp_path: Path) -> None:
+    with bench_with_trial(tmp_path / "det.sqlite3"):
+        pass
+    bench = Bench(tmp_path / "det.sqlite3")  # the master of the new version
+    with pytest.raises(ProtocolMismatch, match="its trials train on"):
+        bench.service.register(AGENT, OLD)
+    keep_s(bench, 1.5)
+    trial = bench.service.trial(1)
+    assert trial.allocation is not None
+    assert trial.allocation.run == 1  # not given up
+    assert (trial.waiting_for or "").startswith(TOLD)
+    waiting = asyncio.run(bench.service.submit(make_request()))
+    assert TOLD in (waiting.trials[0].waiting_for or "")
+    assert bench.service.agents()[0].problem.startswith(TOLD)
+    # It has ended with its trial, and its successor tells what it finds.
+    bench.register(runs=[RunReport(allocation_id=RUN, alive=False)])
+    bench.report(make_chunk([started(), first_step(), *last_words()]), gang_exited())
+    assert bench.service.experiment(1).state is State.COMPLETED
+    assert bench.service.agents()[0].problem == ""
+    bench.service.close()
+
+
+def test_an_agent_of_another_version_that_nobody_knows_is_told_as_well(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "det.sqlite3")
+    with pytest.raises(ProtocolMismatch):
+        bench.service.register(AGENT, OLD)
+    (problem,) = bench.service.problems
+    assert problem.startswith(TOLD)
+    bench.register()
+    assert bench.service.problems == []
+    bench.service.close()
+
+
+class Line:
+    """A line to an agent that streams, and a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr("det_jupyter.master.links.time.monotonic", lambda: self.now)
+        self.links = Links()
+        self.links.open(AGENT, "s").is_streaming = True
+
+    def pass_s(self, seconds: float, *, frozen: bool = False) -> None:
+        for _ in range(1 if frozen else int(seconds)):
+            self.now += seconds if frozen else 1.0
+            self.links.tick()
+
+
+def test_an_agent_that_says_nothing_for_ten_seconds_has_no_line_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line(monkeypatch)
+    for _ in range(5):
+        line.pass_s(9)
+        line.links.get(AGENT, "s")  # it has reported, if only that it lives
+    assert line.links.drop_silent() == []
+    line.pass_s(11)
+    assert line.links.drop_silent() == [AGENT]
+    assert not line.links.is_connected(AGENT)
+    assert line.links.silent_s(AGENT) == 11
+    with pytest.raises(Conflict, match="register first"):
+        line.links.get(AGENT, "s")
+
+
+def test_a_master_that_was_frozen_for_an_hour_takes_nobody_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line(monkeypatch)
+    line.pass_s(3600, frozen=True)
+    assert line.links.drop_silent() == []
+    assert line.links.silent_s("other") <= 1
+
+
+def test_a_sign_of_life_costs_no_transaction(tmp_path: Path) -> None:
+    with bench_with_trial(tmp_path / "det.sqlite3") as bench:
+        seq, rung = bench.service.machine.state.seq, bench.store.last_seq
+        assert bench.report() == {}
+        assert (bench.service.machine.state.seq, bench.store.last_seq) == (seq, rung)
