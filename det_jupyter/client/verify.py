@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.verification import Verification
+from det_jupyter.config import merge_variables
 from det_jupyter.errors import (
     CheckpointError,
     ConfigError,
@@ -121,10 +122,10 @@ def request_for(view: ExperimentView, trying: Trying, *, interrupted: bool) -> C
     searcher = config["searcher"]
     kept = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
     environment = config.get("environment") or {}
-    variables = list(environment.get("environment_variables") or [])
+    variables = environment.get("environment_variables") or []
     if interrupted:
         plan = " ".join(f"{kind}@{steps}" for kind, steps in trying.interruptions)
-        variables.append(f"{_VARIABLE}={plan}")
+        variables = merge_variables(variables, [f"{_VARIABLE}={plan}"])
     policy = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 1}
     changed = {
         "name": f"{view.name}: {'interrupted' if interrupted else 'straight'}",

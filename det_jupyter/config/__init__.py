@@ -4,7 +4,7 @@ from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.config.lengths import Length, TrainingUnits
 from det_jupyter.config.located import Sources
-from det_jupyter.config.merging import merge, origins, take_template
+from det_jupyter.config.merging import merge, merge_variables, origins, take_template
 from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config, parse_part
 from det_jupyter.config.reading import Reading, lines_of_paths, parse_yaml, read_yaml
@@ -25,6 +25,7 @@ __all__ = [
     "known_keys",
     "lines_of_paths",
     "merge",
+    "merge_variables",
     "notices",
     "origins",
     "parse_config",

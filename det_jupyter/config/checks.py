@@ -29,7 +29,7 @@ def find_contradictions(document: Mapping[str, Any], *, is_part: bool = False) -
     """
     checks = [_slots, _profiling, _storage, _log_policies, _sources, _rungs, find_bare_steps]
     if not is_part:
-        checks += [_together, _batch_size, _halving_length, _grid]
+        checks += [_batch_size, _halving_length, _grid]
     return [problem for check in checks for problem in check(document)]
 
 
@@ -51,12 +51,6 @@ def _profiling(document: Mapping[str, Any]) -> Iterator[str]:
             f"profiling.begin_on_batch: got {begin}, expected at most "
             f"profiling.end_after_batch ({end})"
         )
-
-
-def _together(document: Mapping[str, Any]) -> Iterator[str]:
-    for one, other in (("workspace", "project"), ("project", "workspace")):
-        if document.get(one) and not document.get(other):
-            yield f"{other}: missing; {one} is given, and they go together"
 
 
 def _storage(document: Mapping[str, Any]) -> Iterator[str]:

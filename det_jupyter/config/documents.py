@@ -10,6 +10,7 @@ from typing import Any
 from det_jupyter.config.foreign import ForeignConfig
 from det_jupyter.config.notices import NO_MEANING, NOT_YET
 from det_jupyter.config.reference import FieldHelp, describe, describe_field, known_keys
+from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.tree import TAGS, kinds
 
 _INTRODUCTION = """\
@@ -107,7 +108,10 @@ _NONE = FieldHelp("", "", None, "")
 _BUCKETS = ("s3", "gcs", "azure")
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 _SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null", "array"]}
-_VARIABLES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+_VARIABLES: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*(=|$)"},
+}
 
 
 def markdown() -> str:
@@ -237,7 +241,8 @@ def _allow_short_forms(sections: dict[str, Any]) -> None:
     action["anyOf"].append({"type": "object", "properties": {"type": action["anyOf"][0]}})
     variables = sections["ForeignEnvironment"]["properties"]["environment_variables"]
     described = variables.get("description", "")
-    by_kind = {"type": "object", "additionalProperties": _VARIABLES}
+    kinds = {kind: _VARIABLES for kind in (*DEVICE_KINDS, "gpu")}
+    by_kind = {"type": "object", "properties": kinds, "additionalProperties": False}
     variables.clear()
     variables |= {"anyOf": [_VARIABLES, by_kind], "default": [], "description": described}
 

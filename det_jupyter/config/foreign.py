@@ -18,6 +18,7 @@ from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.fields import (
     AbsolutePath,
     Bool,
+    Count,
     Int,
     PositiveInt,
     Section,
@@ -102,6 +103,8 @@ class ForeignResources(Foreign, Resources):
     """Devices of the host that containers see."""
     agent_label: Text | None = None
     """The label of the agents that the trials run on."""
+    slots: Count | None = None
+    """The slots of a notebook or command."""
 
 
 class ProxyPort(Section):

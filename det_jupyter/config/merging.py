@@ -143,6 +143,11 @@ def _identity(item: Any, path: str) -> str | None:
     return None if None in given else repr(given)
 
 
+def merge_variables(template: Any, config: Any) -> Any:
+    """Return the environment variables of both, in either form."""
+    return _merge_values(template, config, _VARIABLES)
+
+
 def _by_kind(variables: Any) -> Mapping[str, Any]:
     """Return environment variables by kind of device: a list is for all of them."""
     if isinstance(variables, Mapping):

@@ -8,7 +8,6 @@ from typing import Any
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.lengths import UNITS
 from det_jupyter.config.paths import look_up
-from det_jupyter.config.sections import DEVICE_KINDS
 
 _NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
 _NO_CLUSTER = "ignored: there is no cluster manager here"
@@ -27,6 +26,7 @@ NO_MEANING = {
     "resources.shm_size": _NO_CONTAINERS,
     "resources.devices": _NO_CONTAINERS,
     "resources.agent_label": "ignored, as in Determined since 0.20",
+    "resources.slots": "ignored: the slots of a trial are resources.slots_per_trial",
     "environment.image": _NO_CONTAINERS,
     "environment.ports": _NO_CONTAINERS,
     "environment.proxy_ports": _NO_CONTAINERS,
@@ -83,13 +83,9 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
         document, "checkpoint_storage.container_path"
     ):
         yield f"checkpoint_storage.container_path: {_NO_CONTAINERS}."
-    variables = look_up(document, "environment.environment_variables")
-    if isinstance(variables, Mapping) and len(variables) < len(DEVICE_KINDS):
-        kinds = " and ".join(str(kind) for kind in variables)
-        yield (
-            f"environment.environment_variables: those for {kinds} are given to the ranks on "
-            "all kinds of devices."
-        )
+    rocm = "environment.environment_variables.rocm"
+    if look_up(document, rocm):
+        yield f"{rocm}: ignored: slots are of kind cpu or cuda here."
     yield from _unmet_rungs(document)
 
 

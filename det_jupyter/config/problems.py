@@ -13,6 +13,7 @@ from det_jupyter.config.searchers import SEARCHERS
 
 STORAGES = ("shared_fs", "directory", "s3", "gcs", "azure")
 _TAGS = {"searcher": set(SEARCHERS), "checkpoint_storage": set(STORAGES)}
+_VARIABLES = ("environment", "environment_variables")
 _MAPPING = "a mapping (`key: value` lines)"
 _EXPECTED = {
     "bool_type": "true or false",
@@ -62,6 +63,8 @@ def describe(
 
 def _without_tag(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Leave out which kind of section pydantic looked at: it is no part of the path."""
+    if loc[:2] == _VARIABLES and len(loc) > 2:
+        return (*_VARIABLES, *loc[3:])
     if len(loc) > 1 and loc[1] in _TAGS.get(str(loc[0]), ()):
         return (loc[0], *loc[2:])
     return loc
@@ -103,6 +106,6 @@ def _expected(details: ErrorDetails) -> str:
         case "greater_than":
             return f"a number above {context['gt']:g}"
         case "string_pattern_mismatch":
-            return "an absolute path" if context["pattern"] == "^/" else "NAME=value"
+            return "an absolute path"
         case _:
             return _EXPECTED.get(kind) or details["msg"].removeprefix("expected ")

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.fields import (
@@ -123,30 +130,48 @@ class Profiling(Section):
 
 
 def _variables(value: Any) -> Any:
-    """Lists by kind of device are one list here, as far as that is possible."""
+    """Lists that are the same for all kinds of devices are one list."""
     if not isinstance(value, dict):
         return value
-    if strange := [key for key in value if key not in DEVICE_KINDS]:
+    if strange := [key for key in value if key not in (*DEVICE_KINDS, "gpu")]:
         raise PydanticCustomError(
-            "kinds", "{reason}", {"reason": f"expected a list, or lists by cpu, cuda and rocm, "
-                                            f"not {strange[0]}"}
-        )  # fmt: skip
-    given = [lines for lines in value.values() if lines]
-    if any(lines != given[0] for lines in given):
-        raise PydanticCustomError(
-            "kinds", "expected one list: this version gives all kinds of devices the same"
+            "kinds",
+            "{reason}",
+            {"reason": f"expected a list, or lists by cpu, cuda and rocm, not {strange[0]}"},
         )
-    return given[0] if given else []
+    by_kind = {kind: value[kind] for kind in DEVICE_KINDS if kind in value}
+    if "gpu" in value:  # what Determined once called cuda
+        others = by_kind.get("cuda", [])
+        both_lists = isinstance(others, list) and isinstance(value["gpu"], list)
+        by_kind["cuda"] = [*value["gpu"], *others] if both_lists else value["gpu"]
+    lists = [by_kind.get(kind) or [] for kind in DEVICE_KINDS]
+    return lists[0] if all(lines == lists[0] for lines in lists) else by_kind
+
+
+def _variable(value: Any) -> Any:
+    if isinstance(value, str) and _VARIABLE.match(value):
+        return value
+    raise PydanticCustomError("variable", "expected NAME=value, or NAME to take its value along")
+
+
+def _shape_of_variables(value: Any) -> str:
+    return "kinds" if isinstance(value, dict) else "list"
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=|\Z)")
+Variable = Annotated[str, BeforeValidator(_variable)]
 
 
 class Environment(Section):
     """What the ranks find around them."""
 
     environment_variables: Annotated[
-        list[Annotated[Text, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=")]],
+        Annotated[list[Variable], Tag("list")]
+        | Annotated[dict[str, list[Variable]], Tag("kinds")],
+        Discriminator(_shape_of_variables),
         BeforeValidator(_variables),
     ] = []
-    """Environment variables of the ranks, each `NAME=value`."""
+    """`NAME=value`, or `NAME` for the notebook's own value; a list, or lists by cpu and cuda."""
 
 
 def _log_action(value: Any) -> Any:

@@ -12,7 +12,6 @@ from det_jupyter.config.tree import TAGS, all_paths, fields_of, kinds, sections_
 
 _GONE = {
     "template": "it is named in a cell or file only, or with --template NAME; a template has none",
-    "resources.slots": "the slots of a trial are resources.slots_per_trial",
     "searcher.budget": "training is limited by max_trials and max_length",
     "searcher.step_budget": "training is limited by max_trials and max_length",
     "searcher.train_stragglers": "trials that were not promoted never train on",

@@ -20,6 +20,7 @@ from det_jupyter.notebook.capture import capture, find_entrypoint_problem, find_
 from det_jupyter.notebook.drafts import Draft, below_magic
 from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.notebook.tables import counted
+from det_jupyter.notebook.taking_along import find_unset, take_along
 from det_jupyter.wire import Capsule, CreateExperiment
 
 
@@ -101,7 +102,7 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
 
 def print_notices(draft: Draft) -> None:
     """Say what of the configuration has no effect."""
-    for notice in notices(draft.merged()):
+    for notice in notices(draft.merged()) + find_unset(draft.merged()):
         print(f"Note: {notice}")
 
 
@@ -128,16 +129,16 @@ def _prepare(
             )
     if problems or config is None:
         raise draft.located(problems)
-    client = handles.client()
+    blobs = BlobStore(Path(handles.client().session.info.data_dir) / "blobs")
     capsule = capture(
         config.entrypoint,
         shell.user_ns,
-        blobs=BlobStore(Path(client.session.info.data_dir) / "blobs"),
+        blobs=blobs,
         cwd=_folder(),
         shell=shell,
         allow_large=options.allow_large,
     )
-    return draft, config, capsule
+    return draft, config, take_along(capsule, config.to_document(), blobs)
 
 
 def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class Capsule(Wire):
         modules: Files of local modules, by path relative to their import root, to their blobs.
         captured: What the stream holds, for people.
         packages: Names and versions of the imported distributions.
+        environment: Blob with JSON `{"salt": ..., "values": {name: value}}`, the environment
+            variables that the configuration only names: they are nowhere else, and never shown.
         notices: Things the user should know (a CUDA tensor was copied to the CPU).
     """
 
@@ -35,4 +37,5 @@ class Capsule(Wire):
     modules: dict[str, str] = {}
     captured: list[CapturedName] = []
     packages: dict[str, str] = {}
+    environment: str | None = None
     notices: list[str] = []

@@ -13,13 +13,16 @@ The working directory is `run_rank`'s to set: a missing one is a failure that th
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
 from io import TextIOWrapper
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
+from det_jupyter.blobs import BlobStore
 from det_jupyter.pdeathsig import die_with
 from det_jupyter.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec, SlotView
@@ -38,17 +41,43 @@ def prepare_process(spec: RankSpec, parent_pid: int) -> None:
         os.setpgid(0, 0)
     die_with(parent_pid)
     _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
-    os.environ.update(environment(spec.plan, spec.place))
+    os.environ.update(environment(spec.plan, spec.place, _taken_along(spec)))
 
 
-def environment(plan: GangPlan, place: RankPlace) -> Mapping[str, str]:
+def environment(
+    plan: GangPlan, place: RankPlace, taken_along: Mapping[str, str] = MappingProxyType({})
+) -> Mapping[str, str]:
     """Return the environment variables that the rank gets on top of its parent's.
 
     The devices win over the user's own CUDA_VISIBLE_DEVICES: they are what the scheduler gave us.
+
+    Args:
+        plan: What the gang runs.
+        place: The rank's place in it.
+        taken_along: Values of the variables that the configuration only names.
     """
-    lines = plan.config.get("environment", {}).get("environment_variables", [])
-    chosen = dict(line.split("=", 1) for line in lines)
-    return {**chosen, **_torchrun_variables(place), **_device_variables(plan, place)}
+    chosen = dict(line.split("=", 1) for line in _own_variables(plan, place) if "=" in line)
+    named = {
+        name: taken_along[name] for name in _own_variables(plan, place) if name in taken_along
+    }
+    return {**chosen, **named, **_torchrun_variables(place), **_device_variables(plan, place)}
+
+
+def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
+    """Return the lines that are for the kind of device that the rank is on."""
+    given = plan.config.get("environment", {}).get("environment_variables", [])
+    kind = plan.slots[place.rank].kind if place.rank < len(plan.slots) else "cpu"
+    lines: list[str] = given.get(kind, []) if isinstance(given, dict) else given
+    return lines
+
+
+def _taken_along(spec: RankSpec) -> dict[str, str]:
+    digest = spec.plan.capsule.environment
+    if digest is None:
+        return {}
+    kept = json.loads(BlobStore(Path(spec.data_dir) / "blobs").read(digest))
+    values: dict[str, str] = kept["values"]
+    return values
 
 
 def _torchrun_variables(place: RankPlace) -> dict[str, str]:

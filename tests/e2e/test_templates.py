@@ -165,6 +165,26 @@ def test_what_has_no_effect_is_said_once(book: Notebook, tmp_path: Path) -> None
     book.check("experiment.wait(60)")
 
 
+def test_a_variable_that_is_only_named_travels_and_is_kept_nowhere_in_plain_sight(
+    book: Notebook, home: DetHome
+) -> None:
+    book.check("%env HF_TOKEN=hf-Zq7x\n")
+    book.check("def show():\n    import os\n    print('token:', os.environ['HF_TOKEN'][::-1])")
+    text = book.check(
+        "%%det_experiment\nentrypoint: show\n"
+        "searcher: {name: single, metric: loss, max_length: 1}\n"
+        "environment: {environment_variables: {cpu: [HF_TOKEN, NOT_SET], cuda: [A=1]}}\n"
+    ).text
+    assert "NOT_SET is not set in this notebook" in text
+    assert "HF_TOKEN is not set" not in text
+    book.check("assert experiment.wait(60) == 'COMPLETED'")
+    assert "token: x7qZ-fh" in book.check("print(experiment.trial.logs())").text
+    files = [path for path in home.path.rglob("*") if path.is_file()]
+    kept = [path for path in files if "blobs" not in path.parts]
+    assert kept
+    assert [path for path in kept if b"hf-Zq7x" in path.read_bytes()] == []
+
+
 def test_names_are_completed(book: Notebook) -> None:
     book.check(TEAM)
     book.complete("%det template show te")  # the first answer may come too late

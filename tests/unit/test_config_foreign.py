@@ -147,9 +147,13 @@ def test_nothing_is_said_of_what_is_as_it_would_be_anyway() -> None:
 @pytest.mark.parametrize(
     ("changes", "notice"),
     [
-        ({"environment": {"environment_variables": {"cuda": ["A=1"]}}},
-         "environment.environment_variables: those for cuda are given to the ranks on all kinds "
-         "of devices."),
+        ({"environment": {"environment_variables": {"rocm": ["A=1"]}}},
+         "environment.environment_variables.rocm: ignored: slots are of kind cpu or cuda here."),
+        ({"resources": {"slots": 4}},
+         "resources.slots: ignored: the slots of a trial are resources.slots_per_trial."),
+        ({"workspace": "team"},
+         "workspace: ignored: there are no workspaces here; use labels."),
+        ({"project": "mine"}, "project: ignored: there are no projects here; use labels."),
         ({"searcher": {"name": "adaptive_asha", "time_metric": "s", "max_time": 9, "max_length": 9,
                        "metric": "a", "max_trials": 3}},
          "min_validation_period: trials validate only at their end, so the search judges none "
@@ -161,10 +165,23 @@ def test_what_depends_on_the_value_is_said_too(changes: dict[str, Any], notice: 
     assert parse_config(minimal(**changes), default_seed=1)
 
 
-def test_variables_by_kind_of_device_are_one_list() -> None:
-    both = {"cpu": ["A=1"], "cuda": ["A=1"], "rocm": []}
-    config = parse_config(minimal(environment={"environment_variables": both}), default_seed=1)
-    assert config.environment.environment_variables == ["A=1"]
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["A=1", "HF_TOKEN"], ["A=1", "HF_TOKEN"]),
+        ({"cpu": ["A=1"], "cuda": ["A=1"], "rocm": ["A=1"]}, ["A=1"]),
+        ({"cpu": ["A=1"], "cuda": ["A=2"]}, {"cpu": ["A=1"], "cuda": ["A=2"]}),
+        ({"gpu": ["A=1"]}, {"cuda": ["A=1"]}),
+        ({"gpu": ["A=1"], "cuda": ["B=1"]}, {"cuda": ["A=1", "B=1"]}),
+        ({"cuda": ["A=1"], "cpu": None}, {"cuda": ["A=1"]}),
+        ({"cpu": [], "cuda": []}, []),
+        ({}, []),
+    ],
+)  # fmt: skip
+def test_variables_are_a_list_or_lists_by_kind_of_device(given: Any, read: Any) -> None:
+    config = parse_config(minimal(environment={"environment_variables": given}), default_seed=1)
+    assert config.environment.environment_variables == read
+    assert parse_config(config.to_document()) == config
 
 
 @pytest.mark.parametrize(

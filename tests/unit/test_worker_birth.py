@@ -81,6 +81,25 @@ def test_the_users_variables_are_set_but_for_the_devices() -> None:
     assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-a"
 
 
+def test_variables_are_those_for_the_kind_of_the_ranks_device() -> None:
+    by_kind = {"cpu": ["A=cpu", "B=1"], "cuda": ["A=cuda"]}
+    config = {"environment": {"environment_variables": by_kind}}
+    on_cpu = environment(plan([cpu(0), gpu(0)], **config), place(0, 2))
+    on_gpu = environment(plan([cpu(0), gpu(0)], **config), place(1, 2))
+    without_slots = environment(plan([], **config), place(0, 1))
+    assert (on_cpu["A"], on_cpu["B"]) == ("cpu", "1")
+    assert (on_gpu["A"], "B" in on_gpu) == ("cuda", False)
+    assert without_slots["A"] == "cpu"
+
+
+def test_a_variable_without_a_value_gets_the_one_that_was_taken_along() -> None:
+    config = {"environment": {"environment_variables": ["HF_TOKEN", "UNSET", "A=1"]}}
+    values = {"HF_TOKEN": "secret", "OTHER": "x"}
+    variables = environment(plan([cpu(0)], **config), place(0, 1), values)
+    assert variables["HF_TOKEN"] == "secret"
+    assert not {"UNSET", "OTHER"} & variables.keys()
+
+
 def test_torchruns_variables_are_there() -> None:
     variables = environment(plan([cpu(0), cpu(1)]), place(1, 2))
     assert (variables["RANK"], variables["WORLD_SIZE"]) == ("1", "2")

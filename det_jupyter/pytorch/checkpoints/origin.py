@@ -71,7 +71,10 @@ class Origin:
         load_data = {
             "format": _FORMAT,
             "trial_class": self.trial_class,
-            "capsule": self.capsule.model_dump(mode="json") if self.capsule else None,
+            # A checkpoint may be given away: it names no blob with somebody's tokens.
+            "capsule": self.capsule.model_dump(mode="json", exclude={"environment"})
+            if self.capsule
+            else None,
             "config": self.config,
             "hparams": self.hparams,
             "seed": self.seed,

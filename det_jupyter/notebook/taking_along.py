@@ -1,0 +1,46 @@
+"""Environment variables that a configuration names without a value: the notebook's own go along.
+
+    environment: {environment_variables: [HF_TOKEN]}
+
+Their values are in no configuration, view, log or checkpoint: only in a blob of the data folder,
+which is its owner's alone, and in the ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.wire import Capsule
+
+
+def take_along(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) -> Capsule:
+    """Return the capsule with the values of the variables that a configuration only names."""
+    values = {name: os.environ[name] for name in _names(document) if name in os.environ}
+    if not values:
+        return capsule
+    # With a salt the blob's name, a digest, tells nothing of what is in it.
+    text = json.dumps({"salt": secrets.token_hex(16), "values": values})
+    return capsule.model_copy(update={"environment": blobs.put(text.encode())})
+
+
+def find_unset(document: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each variable that is only named, and is not set here either."""
+    return [
+        f"environment.environment_variables: {name} is not set in this notebook, so ranks get no "
+        f"value of it; write %env {name}=... in a cell, and submit again."
+        for name in _names(document)
+        if name not in os.environ
+    ]
+
+
+def _names(document: Mapping[str, Any]) -> list[str]:
+    environment = document.get("environment")
+    given = environment.get("environment_variables") if isinstance(environment, Mapping) else None
+    lists = given.values() if isinstance(given, Mapping) else [given]
+    lines = [line for some in lists if isinstance(some, list) for line in some]
+    return list(dict.fromkeys(line for line in lines if isinstance(line, str) and "=" not in line))
