@@ -1,5 +1,6 @@
 """The experiment configuration: what may be written, its defaults, and what is wrong with it."""
 
+from det_jupyter.config.checks import find_missing_batch_size
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
 from det_jupyter.config.lengths import Length, TrainingUnits
@@ -22,6 +23,7 @@ __all__ = [
     "check_sanity",
     "choices",
     "describe",
+    "find_missing_batch_size",
     "known_keys",
     "lines_of_paths",
     "merge",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from det_jupyter.config.lengths import UNITS, Length, parse_length
+from det_jupyter.config.lengths import UNITS, parse_length
 from det_jupyter.config.paths import join, look_up, shown
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
@@ -214,17 +214,37 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(size, Mapping):
         return  # drawn later; the trial's context checks the drawn value
     if size is None:
-        for where, length in _lengths(document):
-            counted = length.unit == "epochs" and document.get("records_per_epoch")
-            if length.unit == "records" or counted:
-                yield f"{path}: missing; {where} is in {length.unit}, which needs it"
-    elif isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        return  # a function may need none; of a class it is asked when the class is known
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         yield f"{path}: got {shown(size)}, expected a whole number of at least 1"
     elif size < slots:
         yield f"{path}: got {size}, expected at least resources.slots_per_trial ({slots})"
 
 
-def _lengths(document: Mapping[str, Any]) -> Iterator[tuple[str, Length]]:
-    for path in ("searcher.max_length", "min_validation_period", "min_checkpoint_period"):
+def find_missing_batch_size(document: Mapping[str, Any]) -> list[str]:
+    """Return a problem if a trial class could not tell how many batches a length is.
+
+    It is no part of the other checks: a function may count as it likes.
+
+    Args:
+        document: The document, merged, not completed.
+    """
+    hparams = document.get("hyperparameters") or {}
+    if not isinstance(hparams, Mapping) or hparams.get("global_batch_size") is not None:
+        return []
+    where = "hyperparameters.global_batch_size: missing"
+    paths = ("searcher.max_length", "min_validation_period", "min_checkpoint_period")
+    units: dict[str, str] = {}
+    for path in paths:
         with suppress(ValueError):  # a malformed length is reported by its own field
-            yield path, parse_length(look_up(document, path))
+            units.setdefault(parse_length(look_up(document, path)).unit, path)
+    units.setdefault(str(look_up(document, "searcher.time_metric")), "searcher.time_metric")
+    records = whole(document.get("records_per_epoch"))
+    if records and "epochs" in units:
+        return [
+            f"{where}; records_per_epoch ({records}) is divided by it; give it, or leave "
+            "records_per_epoch out: an epoch is then a pass over the data"
+        ]
+    if "records" in units:
+        return [f"{where}; {units['records']} is in records, which are divided by it"]
+    return []

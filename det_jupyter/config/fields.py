@@ -47,20 +47,25 @@ def identifier(value: Any) -> Any:
     """Return the value if it can be the name of a class or function."""
     if isinstance(value, str) and value.isidentifier():
         return value
-    is_command = isinstance(value, list) or (isinstance(value, str) and " " in value.strip())
-    if isinstance(value, str) and (named := re.fullmatch(r"([\w.]+):(\w+)", value)):
-        remedy = (
-            f"; import it in the notebook (from {named[1]} import {named[2]}) and write {named[2]}"
-        )
-    elif is_command:
-        remedy = "; commands are not run here: make the script a PyTorchTrial class or a function"
-    else:
-        remedy = ""
     raise PydanticCustomError(
         "entrypoint",
         "expected the name of a class or function of the notebook, such as MyTrial{remedy}",
-        {"remedy": remedy},
+        {"remedy": _entrypoint_remedy(value)},
     )
+
+
+def _entrypoint_remedy(value: Any) -> str:
+    """Return what to do about an entrypoint of Determined's: a class in a module, a command."""
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value).strip()
+    if named := re.fullmatch(r"(?:.*\s--trial[ =])?([\w.]+):(\w+)(?:\s.*)?", text, re.DOTALL):
+        module, name = named.groups()
+        return f"; import it in the notebook (from {module} import {name}) and write {name}"
+    if isinstance(value, list) or re.search(r"\s|/|\.(py|sh)\b", text):
+        return (
+            '; commands are not run here: docs/from-determined.md, "Commands as entrypoints", '
+            "says what to write"
+        )
+    return ""
 
 
 def _title(value: Any) -> Any:

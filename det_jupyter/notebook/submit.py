@@ -13,7 +13,13 @@ from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
-from det_jupyter.config import ExperimentConfig, notices, read_yaml, take_template
+from det_jupyter.config import (
+    ExperimentConfig,
+    find_missing_batch_size,
+    notices,
+    read_yaml,
+    take_template,
+)
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
 from det_jupyter.notebook import handles
 from det_jupyter.notebook.capture import capture, find_entrypoint_problem, find_function_problem
@@ -202,22 +208,22 @@ def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]
             f"write `class {entrypoint}(PyTorchTrial)` (from det_jupyter.pytorch), "
             "or name a function, which every rank then calls"
         ]
-    return [f"entrypoint: {problem}" for problem in library.check_trial_class(value)]
+    found = library.check_trial_class(value) + library.check_constructor(value)
+    return [f"entrypoint: {problem}" for problem in found]
 
 
 def find_batch_size_problems(document: dict[str, Any]) -> list[str]:
-    """Return a problem if a trial is to train on several slots without a batch size.
+    """Return a problem if a trial class is to train without a batch size that it needs.
 
     It is no part of the configuration's own checks: a function needs none.
     """
     resources, hparams = document.get("resources"), document.get("hyperparameters")
     slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
-    if not isinstance(slots, int) or slots < 2 or not isinstance(hparams or {}, dict):
-        return []
-    if (hparams or {}).get("global_batch_size") is not None:
-        return []
-    where = "hyperparameters.global_batch_size"
-    return [f"{where}: missing; give the batch size of all slots together"]
+    is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None
+    if type(slots) is int and slots > 1 and isinstance(hparams or {}, dict) and not is_given:
+        where = "hyperparameters.global_batch_size"
+        return [f"{where}: missing; give the batch size of all slots together"]
+    return find_missing_batch_size(document)
 
 
 def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -> list[str]:

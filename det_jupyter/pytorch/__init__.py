@@ -21,7 +21,12 @@ from det_jupyter.pytorch.metrics.reducers import Reducer
 from det_jupyter.pytorch.training.planned import PlannedRun
 from det_jupyter.pytorch.training.trainer import Trainer, init
 from det_jupyter.pytorch.training.trying import try_out
-from det_jupyter.pytorch.trial import PyTorchTrial, check_searcher_metric, check_trial_class
+from det_jupyter.pytorch.trial import (
+    PyTorchTrial,
+    check_constructor,
+    check_searcher_metric,
+    check_trial_class,
+)
 from det_jupyter.pytorch.units import Batch, Epoch, TrainUnit
 
 __all__ = [
@@ -42,6 +47,7 @@ __all__ = [
     "TrainUnit",
     "Trainer",
     "adapt_batch_sampler",
+    "check_constructor",
     "check_searcher_metric",
     "check_trial_class",
     "data_length",

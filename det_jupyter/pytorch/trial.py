@@ -6,6 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -86,6 +87,9 @@ def overrides(trial_class: type, method: str) -> bool:
     return getattr(trial_class, method, None) is not getattr(PyTorchTrial, method)
 
 
+_VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
 def check_trial_class(trial_class: Any) -> list[str]:
     """Return what is wrong with the class, one line each; it is not instantiated."""
     if not isinstance(trial_class, type):
@@ -104,6 +108,26 @@ def check_trial_class(trial_class: Any) -> list[str]:
     if len(evaluating) == 2:
         problems.append(f"{name} defines both {_listed(evaluating)}; keep one of them")
     return problems
+
+
+def check_constructor(trial_class: type) -> list[str]:
+    """Return a problem if a rank cannot make a trial of the class: it gives the context alone."""
+    where = f"{trial_class.__name__}.__init__"
+    try:
+        signature = inspect.signature(trial_class)
+    except (TypeError, ValueError):  # written in C, say: nothing tells
+        return []
+    with suppress(TypeError):
+        signature.bind(None)
+        return []
+    named = [each for each in signature.parameters.values() if each.kind not in _VARIADIC]
+    if not named or named[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        return [f"{where} takes no context; write `def __init__(self, context)`"]
+    surplus = [each.name for each in named[1:] if each.default is each.empty]
+    return [
+        f"{where} requires {_listed(surplus)}, and ranks give it the context alone; read "
+        "hyperparameters from context.get_hparams(), and give other parameters a default"
+    ]
 
 
 def check_searcher_metric(trial_class: type, metric: str) -> list[str]:

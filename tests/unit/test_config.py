@@ -107,12 +107,16 @@ def test_all_problems_are_told_at_once() -> None:
          "write Trial"),
         ({"entrypoint": "python3 train.py"},
          "entrypoint: got 'python3 train.py', expected the name of a class or function of the "
-         "notebook, such as MyTrial; commands are not run here: make the script a PyTorchTrial "
-         "class or a function"),
-        ({"entrypoint": ["python3", "train.py"]},
-         "entrypoint: got ['python3', 'train.py'], expected the name of a class or function of "
-         "the notebook, such as MyTrial; commands are not run here: make the script a "
-         "PyTorchTrial class or a function"),
+         "notebook, such as MyTrial; commands are not run here: docs/from-determined.md, "
+         "\"Commands as entrypoints\", says what to write"),
+        ({"entrypoint": ["./train.sh"]},
+         "entrypoint: got ['./train.sh'], expected the name of a class or function of "
+         "the notebook, such as MyTrial; commands are not run here: docs/from-determined.md, "
+         "\"Commands as entrypoints\", says what to write"),
+        ({"entrypoint": "python3 -m x.launch --trial a.b:MyTrial"},
+         "entrypoint: got 'python3 -m x.launch --trial a.b:MyTrial', expected the name of a class "
+         "or function of the notebook, such as MyTrial; import it in the notebook (from a.b "
+         "import MyTrial) and write MyTrial"),
         ({"entrypoint": "my-trial"},
          "entrypoint: got 'my-trial', expected the name of a class or function of the notebook, "
          "such as MyTrial"),
@@ -129,9 +133,6 @@ def test_all_problems_are_told_at_once() -> None:
          "environment.environment_variables: got 'A=1', expected a list"),
         ({"hyperparameters": {"global_batch_size": "8"}},
          "hyperparameters.global_batch_size: got '8', expected a whole number of at least 1"),
-        ({"min_validation_period": {"records": 5}},
-         "hyperparameters.global_batch_size: missing; min_validation_period is in records, which "
-         "needs it"),
         ({"max_trials": 5}, "max_trials: unknown key; did you mean searcher.max_trials?"),
         ({"serch": {}}, "serch: unknown key; did you mean searcher?"),
         ({"slots_per_trial": 5},

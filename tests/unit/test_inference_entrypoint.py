@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.config import parse_config
 from det_jupyter.notebook.capture import find_function_problem
 from det_jupyter.notebook.submit import find_batch_size_problems, find_class_problems
 
@@ -77,3 +78,37 @@ def test_only_a_trial_on_several_slots_needs_a_batch_size() -> None:
     assert find_batch_size_problems({"resources": {"slots_per_trial": 1}}) == []
     given = {"resources": {"slots_per_trial": 2}, "hyperparameters": {"global_batch_size": 8}}
     assert find_batch_size_problems(given) == []
+
+
+EPOCHS = {"searcher": {"max_length": {"epochs": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("document", "cause"),
+    [
+        (EPOCHS, ""),
+        (EPOCHS | {"records_per_epoch": 0}, ""),
+        (EPOCHS | {"records_per_epoch": 90, "hyperparameters": {"global_batch_size": 8}}, ""),
+        ({"records_per_epoch": 90, "searcher": {"max_length": {"batches": 2}}}, ""),
+        (EPOCHS | {"records_per_epoch": 90},
+         "records_per_epoch (90) is divided by it; give it, or leave records_per_epoch out: an "
+         "epoch is then a pass over the data"),
+        ({"records_per_epoch": 90, "searcher": {"time_metric": "epochs"}},
+         "records_per_epoch (90) is divided by it; give it, or leave records_per_epoch out: an "
+         "epoch is then a pass over the data"),
+        ({"searcher": {"max_length": {"records": 90}}},
+         "searcher.max_length is in records, which are divided by it"),
+        (EPOCHS | {"min_checkpoint_period": {"records": 90}},
+         "min_checkpoint_period is in records, which are divided by it"),
+    ],
+)  # fmt: skip
+def test_lengths_that_are_counted_in_batches_need_its_size_and_say_why(
+    document: dict[str, Any], cause: str
+) -> None:
+    """A class needs it; for a function the same configuration is right."""
+    where = "hyperparameters.global_batch_size: missing"
+    assert find_batch_size_problems(document) == ([f"{where}; {cause}"] if cause else [])
+    searcher = {"name": "single", "metric": "loss", "max_length": 1}
+    if "time_metric" not in document.get("searcher", {}):
+        whole = document | {"searcher": searcher | document.get("searcher", {}), "entrypoint": "A"}
+        parse_config(whole, default_seed=1)

@@ -17,6 +17,7 @@ from det_jupyter.pytorch import (
     LRScheduler,
     PyTorchTrial,
     PyTorchTrialContext,
+    check_constructor,
     check_searcher_metric,
     check_trial_class,
 )
@@ -321,3 +322,30 @@ def test_wrapping_in_the_wrong_order_is_refused() -> None:
         made.wrap_model(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected True or False"):
         made.set_stop_requested("yes")  # type: ignore[arg-type]
+
+
+def made_by(init: Any) -> type:
+    return type("Made", (Whole,), {"__init__": init} if init else {})
+
+
+@pytest.mark.parametrize(
+    ("init", "problem"),
+    [
+        (None, ""),
+        (lambda self, context: None, ""),
+        (lambda self, *args: None, ""),
+        (lambda self, context, **kwargs: None, ""),
+        (lambda self, context, hparams=None, *, size=3: None, ""),
+        (lambda self: None, "takes no context; write `def __init__(self, context)`"),
+        (lambda self, *, context: None, "takes no context; write `def __init__(self, context)`"),
+        (lambda self, context, hparams: None,
+         "requires hparams, and ranks give it the context alone; read hyperparameters from "
+         "context.get_hparams(), and give other parameters a default"),
+        (lambda self, context, hparams, *, size: None,
+         "requires hparams and size, and ranks give it the context alone; read hyperparameters "
+         "from context.get_hparams(), and give other parameters a default"),
+    ],
+)  # fmt: skip
+def test_a_constructor_gets_the_context_alone(init: Any, problem: str) -> None:
+    expected = [f"Made.__init__ {problem}"] if problem else []
+    assert check_constructor(made_by(init)) == expected

@@ -13,7 +13,12 @@ from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, DataLoader, smallest_share
 from det_jupyter.pytorch.own_frames import warn_user
 from det_jupyter.pytorch.rng import seed_everything
-from det_jupyter.pytorch.trial import PyTorchTrial, check_searcher_metric, check_trial_class
+from det_jupyter.pytorch.trial import (
+    PyTorchTrial,
+    check_constructor,
+    check_searcher_metric,
+    check_trial_class,
+)
 
 
 def build_trial(
@@ -30,7 +35,8 @@ def build_trial(
     Raises:
         ConfigError: The class, or what it has wrapped, cannot be trained.
     """
-    problems = [f"entrypoint: {problem}" for problem in check_trial_class(trial_class)]
+    found = check_trial_class(trial_class) + check_constructor(trial_class)
+    problems = [f"entrypoint: {problem}" for problem in found]
     if not problems and metric is not None:
         problems = check_searcher_metric(trial_class, metric)
     if problems:

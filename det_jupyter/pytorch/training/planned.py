@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.config import ExperimentConfig
+from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.core import Context
+from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
 from det_jupyter.pytorch.position import Position
@@ -88,6 +89,8 @@ class PlannedRun:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
         """
         plan, config = self._plan, self._config
+        if problems := find_missing_batch_size(plan.config | {"hyperparameters": plan.hparams}):
+            raise ConfigError(problems)
         start = Start(
             seed=plan.seed,
             checkpoint=plan.checkpoint,
