@@ -185,7 +185,7 @@ def _count_points(hparams: Mapping[str, Any], path: str, problems: list[str]) ->
         if not isinstance(spec, Mapping):
             continue
         kind = spec.get("type")
-        if "type" not in spec:
+        if kind is None:
             points *= _count_points(spec, here, problems)
         elif kind in ("int", "double", "log"):
             points *= _count_values(spec, here, problems)
@@ -195,7 +195,7 @@ def _count_points(hparams: Mapping[str, Any], path: str, problems: list[str]) ->
 
 
 def _count_values(spec: Mapping[str, Any], path: str, problems: list[str]) -> int:
-    if "count" not in spec:
+    if spec.get("count") is None:
         problems.append(f"{path}.count: missing; searcher grid needs the number of its values")
     count = max(1, whole(spec.get("count")) or 1)
     low, high = whole(spec.get("minval")), whole(spec.get("maxval"))

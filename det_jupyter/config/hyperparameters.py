@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from det_jupyter.config.paths import shown
 from det_jupyter.config.seeds import draw_below, draw_between
 
 TYPES = ("const", "int", "double", "log", "categorical")
@@ -31,6 +32,12 @@ _KEYS = {
     "log": ({"base", "minval", "maxval"}, {"count"}),
     "categorical": ({"vals"}, set()),
 }
+_ALIASES = {  # what other tools call them
+    "bool": "categorical", "boolean": "categorical", "choice": "categorical",
+    "constant": "const", "discrete": "categorical", "float": "double", "integer": "int",
+    "log_uniform": "log", "loguniform": "log", "number": "double", "range": "int",
+    "real": "double", "uniform": "double",
+}  # fmt: skip
 _NUMBERS = ("minval", "maxval", "base", "count")
 _MOST_INTS = 2**63  # values of an int hyperparameter: what two words can tell apart, and less
 
@@ -41,17 +48,25 @@ def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> 
         here = f"{path}.{name}"
         if not isinstance(value, Mapping):
             continue
-        if "type" not in value:
+        if value.get("type") is None:
             yield from find_problems(value, here)
         elif value["type"] not in TYPES:
-            yield f"{here}.type: got {value['type']!r}, expected one of {', '.join(TYPES)}"
+            yield f"{here}.type: got {shown(value['type'])}, expected {_meant(value['type'])}"
         else:
             yield from _find_typed_problems(value, here)
+
+
+def _meant(kind: Any) -> str:
+    if isinstance(kind, str) and (meant := _ALIASES.get(kind)):
+        return meant
+    return f"one of {', '.join(TYPES)}; a value of yours needs another key than type"
 
 
 def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     kind = spec["type"]
     required, optional = _KEYS[kind]
+    # A null is the value of a constant; elsewhere it counts as not given.
+    spec = {key: value for key, value in spec.items() if value is not None or key == "val"}
     for key in sorted(required - spec.keys()):
         yield f"{path}.{key}: missing; a hyperparameter of type {kind} needs it"
     known = sorted(required | optional)
@@ -62,7 +77,7 @@ def _find_typed_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
         )
         yield f"{path}.{key}: unknown key; {remedy}"
     if kind == "categorical" and "vals" in spec and not _is_filled_list(spec["vals"]):
-        yield f"{path}.vals: got {spec['vals']!r}, expected a list of at least one value"
+        yield f"{path}.vals: got {shown(spec['vals'])}, expected a list of at least one value"
     numbers = {key: spec[key] for key in _NUMBERS if key in spec}
     unfit = list(_find_unfit_numbers(numbers, kind, path))
     yield from unfit or _find_empty_range(numbers, kind, path)
@@ -72,13 +87,13 @@ def _find_unfit_numbers(numbers: Mapping[str, Any], kind: str, path: str) -> Ite
     whole = {"count"} | ({"minval", "maxval"} if kind == "int" else set())
     for key, value in numbers.items():
         if not _is_finite(value):
-            yield f"{path}.{key}: got {value!r}, expected a number"
+            yield f"{path}.{key}: got {shown(value)}, expected a number"
         elif key in whole and value != int(value):
-            yield f"{path}.{key}: got {value!r}, expected a whole number"
+            yield f"{path}.{key}: got {shown(value)}, expected a whole number"
         elif key == "base" and value <= 0:
-            yield f"{path}.base: got {value!r}, expected a number above 0"
+            yield f"{path}.base: got {shown(value)}, expected a number above 0"
         elif key == "count" and value < 1:
-            yield f"{path}.count: got {value!r}, expected at least 1"
+            yield f"{path}.count: got {shown(value)}, expected at least 1"
 
 
 def _find_empty_range(numbers: Mapping[str, Any], kind: str, path: str) -> Iterator[str]:
@@ -119,10 +134,11 @@ def _is_filled_list(value: Any) -> bool:
 def sample_hparams(hparams: Mapping[str, Any], generator: random.Random) -> dict[str, Any]:
     """Return one sample: constants as they are, every typed hyperparameter drawn.
 
-    >>> from det_jupyter.config.seeds import make_generator
-    >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}
-    >>> sample_hparams(space, make_generator(0))
-    {'lr': 0.004430375245218264, 'depth': 3}
+        >>> from det_jupyter.config.paths import shown
+    from det_jupyter.config.seeds import make_generator
+        >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}
+        >>> sample_hparams(space, make_generator(0))
+        {'lr': 0.004430375245218264, 'depth': 3}
     """
     drawn = {name: _draw(hparams[name], generator) for name in sorted(hparams)}
     return {name: drawn[name] for name in hparams}

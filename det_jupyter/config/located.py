@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from det_jupyter.config.merging import merge
-from det_jupyter.config.paths import join, look_up
+from det_jupyter.config.paths import join, look_up, within
 from det_jupyter.config.reading import split_line
 
 _ENTRY = re.compile(r"([^\[:]+)\[(\d+)\](.*)", re.DOTALL)
@@ -58,7 +58,9 @@ class Sources:
         path, is_inherited = self._own_entry(path, merged)
         problem = f"{path}:{rest}"
         if is_inherited is None:
-            where = _nearest(path, self.lines.keys() | inherited)
+            # What is missing is missing where its innermost section is.
+            known = (place for place in within(path) if place in self.lines or place in inherited)
+            where = next(known, "")
             is_inherited = where not in self.lines and where in inherited
         lines = self.template_lines if is_inherited else self.lines
         return Located(problem, split_line(problem, lines)[0], is_inherited)
@@ -86,13 +88,6 @@ class Sources:
             is_inherited = index < num_theirs
             own = theirs.index(entry) if is_inherited else index - num_theirs
         return join(match[1], own) + match[3], is_inherited
-
-
-def _nearest(path: str, known: Iterable[str]) -> str:
-    """Return the path or its innermost section that is known: what is missing is missing there."""
-    while path and path not in known:
-        path = re.sub(r"(^|\.)[^.\[\]]*$|\[\d+\]$", "", path)
-    return path
 
 
 def _paths(value: Any, path: str) -> Iterator[str]:

@@ -105,7 +105,7 @@ def _merge_hparams(template: Mapping[str, Any], config: Mapping[str, Any]) -> di
 
 
 def _is_nested(value: Any) -> bool:
-    return isinstance(value, Mapping) and "type" not in value
+    return isinstance(value, Mapping) and value.get("type") is None
 
 
 def _fitting(
@@ -196,7 +196,9 @@ def _trace_section(
     path: str,
     found: dict[str, Origin],
 ) -> None:
-    is_whole = path in _LENGTHS or (path.startswith("hyperparameters.") and "type" in effective)
+    is_whole = path in _LENGTHS or (
+        path.startswith("hyperparameters.") and effective.get("type") is not None
+    )
     if user is not None and (is_whole or not isinstance(user, Mapping)):
         user, template, merged = _Everything(), None, _Everything()
     elif template is not None and (is_whole or not isinstance(template, Mapping)):

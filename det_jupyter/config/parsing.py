@@ -21,7 +21,7 @@ from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.fields import MAX_TITLE, Section
 from det_jupyter.config.hyperparameters import find_problems
 from det_jupyter.config.merging import merge
-from det_jupyter.config.paths import in_order, look_up
+from det_jupyter.config.paths import in_order, look_up, within
 from det_jupyter.config.problems import describe
 from det_jupyter.config.reading import read_yaml, with_lines
 from det_jupyter.config.retired import find_retired
@@ -108,12 +108,18 @@ def parse_part(text: str) -> dict[str, Any]:
 def without_nulls(document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """Return the document without what counts as absent."""
     return {
-        key: without_nulls(value, f"{path}{key}.")
-        if isinstance(value, Mapping) and path + key not in FREE_FORM
-        else value
+        key: value if path + key in FREE_FORM else _without_nulls(value, path + key)
         for key, value in document.items()
         if value is not None
     }
+
+
+def _without_nulls(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        return without_nulls(value, f"{path}.")
+    if isinstance(value, list):
+        return [without_nulls(e, f"{path}.") if isinstance(e, Mapping) else e for e in value]
+    return value
 
 
 def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
@@ -133,8 +139,8 @@ def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
 
 
 def _raise_if_any(strange: list[str], problems: list[str]) -> None:
-    """Raise what was found; of a value that is strange nothing more is said."""
-    places = {problem.partition(":")[0] for problem in strange}
+    """Raise what was found; of a value that is strange, or holds one, nothing more is said."""
+    places = {place for problem in strange for place in within(problem.partition(":")[0])}
     others = [problem for problem in problems if problem.partition(":")[0] not in places]
     found = strange + others
     meant = {path for problem in found if (path := _meant_by(problem))}

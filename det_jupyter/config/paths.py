@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _LONGEST_KEY = 60
@@ -29,6 +29,17 @@ def dotted(parts: Iterable[int | str]) -> str:
     return path
 
 
+def within(path: str) -> Iterator[str]:
+    """Yield a path and all that it lies in.
+
+    >>> list(within("bind_mounts[0].host_path"))
+    ['bind_mounts[0].host_path', 'bind_mounts[0]', 'bind_mounts']
+    """
+    while path:
+        yield path
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+
+
 def look_up(document: Any, path: str) -> Any:
     """Return the value at a path without lists, None if there is none."""
     for part in path.split("."):
@@ -48,11 +59,14 @@ def _sort_key(problem: str) -> tuple[list[str], str]:
     return [part.zfill(20) if part.isdigit() else part for part in _PARTS.findall(path)], problem
 
 
+_WORDS = {None: "null", True: "true", False: "false"}
 _PARTS = re.compile(r"\d+|\D+")
 
 
 def shown(value: Any, longest: int = _LONGEST_KEY) -> str:
     """Return a value as it is shown in a problem: whole if it is short."""
+    if value is None or isinstance(value, bool):
+        return _WORDS[value]
     if not isinstance(value, (str, int, float, list, dict, type(None))):
         return f"a {type(value).__name__}"
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,6 +14,7 @@ from det_jupyter.config.paths import dotted, either, shown
 from det_jupyter.config.searchers import SEARCHERS
 
 STORAGES = ("shared_fs", "directory", "s3", "gcs", "azure")
+_WRITABLE = STORAGES[:2]
 _TAGS = {"searcher": set(SEARCHERS), "checkpoint_storage": set(STORAGES)}
 _VARIABLES = ("environment", "environment_variables")
 _MAPPING = "a mapping (`key: value` lines)"
@@ -86,12 +89,24 @@ def _line(details: ErrorDetails, loc: tuple[int | str, ...], document: Mapping[s
             tag = details["ctx"]["discriminator"].strip("'")
             return _wrong_kind(path, tag, details["input"].get(tag))
     given = details["input"]
-    return f"{path}: got {shown(given)}, expected {_expected(details)}"
+    return f"{path}: got {shown(given)}, expected {_expected(details)}{_quoting(details)}"
 
 
 def _wrong_kind(path: str, tag: str, given: Any) -> str:
-    known = SEARCHERS if path == "searcher" else STORAGES
-    return f"{path}.{tag}: got {shown(given)}, expected one of {', '.join(known)}"
+    known = list(SEARCHERS) if path == "searcher" else list(_WRITABLE)
+    near = get_close_matches(given.lower(), SEARCHERS, n=1) if isinstance(given, str) else []
+    meant = f"; did you mean {near[0]}?" if near and path == "searcher" else ""
+    return f"{path}.{tag}: got {shown(given)}, expected one of {', '.join(known)}{meant}"
+
+
+def _quoting(details: ErrorDetails) -> str:
+    """Return how to write it, if only the quotes are wrong."""
+    given, kind = details["input"], details["type"]
+    if kind == "string_type" and isinstance(given, (int, float)):
+        return f'; write "{shown(given)}"'
+    if kind == "number" and isinstance(given, str) and re.fullmatch(r"-?[0-9.]+", given):
+        return f"; write {given}"
+    return ""
 
 
 def _expected(details: ErrorDetails) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.config.paths import join
+from det_jupyter.config.paths import join, within
 from det_jupyter.config.salvage import explain, salvage
 from det_jupyter.config.text import Loader, Reader, line_of_node
 from det_jupyter.errors import ConfigError
@@ -140,10 +140,8 @@ def split_line(problem: str, lines: Mapping[str, int]) -> tuple[int, str]:
     """
     if given := _LINE.match(problem):
         return int(given[1]), problem[given.end() :]
-    path = problem.partition(":")[0]
-    while path and path not in lines:
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return lines.get(path, 0), problem
+    places = within(problem.partition(":")[0])
+    return next((lines[place] for place in places if place in lines), 0), problem
 
 
 def with_lines(problems: Iterable[str], lines: Mapping[str, int]) -> list[str]:

@@ -134,11 +134,8 @@ def _variables(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if strange := [key for key in value if key not in (*DEVICE_KINDS, "gpu")]:
-        raise PydanticCustomError(
-            "kinds",
-            "{reason}",
-            {"reason": f"expected a list, or lists by cpu, cuda and rocm, not {strange[0]}"},
-        )
+        reason = "expected a list of NAME=value, or lists by cpu, cuda and rocm"
+        raise PydanticCustomError("kinds", "{reason}", {"reason": f"{reason}, not {strange[0]}"})
     by_kind = {kind: value[kind] for kind in DEVICE_KINDS if kind in value}
     if "gpu" in value:  # what Determined once called cuda
         others = by_kind.get("cuda", [])

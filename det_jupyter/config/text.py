@@ -100,6 +100,8 @@ class Reader:
             self._visit_strange(node, path)
         elif isinstance(node, yaml.ScalarNode):
             self._visit_scalar(node, path, keys)
+        elif path and (wrong := _wrong_key(node)):  # {{ lr }}, say: nothing of it can be read
+            self._tell(node, path, _of_key(wrong))
         else:
             self._parents.append(node)
             size += sum(self._visit_items(node, path, keys))
@@ -133,8 +135,7 @@ class Reader:
         names = [pair for pair in node.value if _is_name(pair[0])]
         for key, _ in node.value if len(names) < len(node.value) else ():
             if not _is_name(key):
-                line = line_of_node(key)
-                self.problems.append(f"line {line}: a key has to be a name, got {_kind(key)}")
+                self.problems.append(f"line {line_of_node(key)}: {_of_key(key)}")
         node.value = names
         for key, _ in names:
             line = line_of_node(key)
@@ -198,6 +199,19 @@ def _remedy(word: str, switch: bool | None) -> str:
 def line_of_node(node: yaml.Node) -> int:
     """Return the line (from 1) that a node begins in."""
     return int(node.start_mark.line) + 1
+
+
+def _wrong_key(node: yaml.Node) -> yaml.Node | None:
+    """Return the first key that is no name, if the node is a mapping in braces with one."""
+    if not isinstance(node, yaml.MappingNode) or not node.flow_style:
+        return None
+    keys: list[yaml.Node] = [key for key, _ in node.value]
+    return next((key for key in keys if not _is_name(key)), None)
+
+
+def _of_key(key: yaml.Node) -> str:
+    hint = "; no template fills {{ }} in here" if isinstance(key, yaml.MappingNode) else ""
+    return f"a key has to be a name, got {_kind(key)}{hint}"
 
 
 def _is_name(key: yaml.Node) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from det_jupyter.config import choices, known_keys
+from det_jupyter.config.notices import NO_MEANING
 from det_jupyter.notebook.yaml_cursor import Cursor
 
 TYPES = {
@@ -59,4 +60,5 @@ def _values(cursor: Cursor, metric_names: MetricNames) -> list[str]:
 
 
 def _keys(cursor: Cursor) -> list[str]:
-    return list(known_keys(".".join(cursor.section), cursor.document))
+    found = known_keys(".".join(cursor.section), cursor.document)
+    return [name for name, field in found.items() if field.path not in NO_MEANING]

@@ -55,7 +55,7 @@ def _find_wider_value(new: Any, old: Any, path: str) -> Iterator[str]:
 
 
 def _is_nested(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and "type" not in spec
+    return isinstance(spec, Mapping) and spec.get("type") is None
 
 
 def _holds(old: Any, new: Any) -> bool:

@@ -55,7 +55,7 @@ def _axes(hyperparameters: Mapping[str, Any], path: Path) -> list[tuple[Path, li
     axes: list[tuple[Path, list[Any]]] = []
     for name in sorted(hyperparameters):
         spec, here = hyperparameters[name], (*path, name)
-        if isinstance(spec, Mapping) and "type" not in spec and spec:
+        if isinstance(spec, Mapping) and spec.get("type") is None and spec:
             axes += _axes(spec, here)
         else:
             axes.append((here, axis_values(spec)))
@@ -68,7 +68,7 @@ def axis_values(spec: Any) -> list[Any]:
     >>> axis_values({"type": "int", "minval": 0, "maxval": 20, "count": 7})
     [0, 3, 7, 10, 13, 17, 20]
     """
-    if not isinstance(spec, Mapping) or "type" not in spec:
+    if not isinstance(spec, Mapping) or spec.get("type") is None:
         return [spec]
     match spec["type"]:
         case "const":

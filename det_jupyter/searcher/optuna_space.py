@@ -139,7 +139,7 @@ def _text(value: Any) -> str:
 
 
 def _is_nested(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and "type" not in spec
+    return isinstance(spec, Mapping) and spec.get("type") is None
 
 
 def _escaped(key: str) -> str:

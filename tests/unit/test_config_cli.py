@@ -108,7 +108,7 @@ def test_mistakes_of_text_template_and_content_are_one_list(
         "--template FILE",
         *mine,
         *mine,
-        "template: line 1: labels[0]: got 1, expected text",
+        'template: line 1: labels[0]: got 1, expected text; write "1"',
         "template: line 3: resources.max_slots: got 0, expected at least "
         "resources.slots_per_trial (1)",
         "template: line 4: resources.weight: got 0, expected a number above 0",

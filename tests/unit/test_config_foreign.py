@@ -214,7 +214,7 @@ def test_shared_memory_has_a_size(size: Any, is_size: bool) -> None:
          ["connection_string: expected either it or checkpoint_storage.account_url",
           f"type: got 'azure', {UNWRITTEN}"]),
         ({"type": "hdfs"},
-         ["type: got 'hdfs', expected one of shared_fs, directory, s3, gcs, azure"]),
+         ["type: got 'hdfs', expected one of shared_fs, directory"]),
         ({"host_path": "/a", "storage_path": "/b"},
          ["storage_path: got '/b', expected a relative path, or one within "
           "checkpoint_storage.host_path (/a)"]),
@@ -288,7 +288,7 @@ def test_log_policies_are_checked(policies: list[Any], problems: list[str]) -> N
         ({"retention_policy": {"log_retention_days": -2}},
          "retention_policy.log_retention_days: got -2, expected at least -1"),
         ({"environment": {"ports": {"http": "80"}}},
-         "environment.ports.http: got '80', expected a number"),
+         "environment.ports.http: got '80', expected a number; write 80"),
     ],
 )  # fmt: skip
 def test_what_is_ignored_is_checked_all_the_same(changes: dict[str, Any], problem: str) -> None:

@@ -68,7 +68,8 @@ def problems_of(text: str) -> list[str]:
         ("- b", "- [b", "line 11: labels[1]: this is not YAML: the [ that begins here is not "
                         "closed"),
         ("  max_length", "\tmax_length", "line 8: this is not YAML: indent with spaces, not tabs"),
-        ("[1, 2]", "{{ layers }}", "line 5: a key has to be a name, got a mapping"),
+        ("[1, 2]", "{{ layers }}", "line 5: hyperparameters.layers: a key has to be a name, got a "
+                                    "mapping; no template fills {{ }} in here"),
         ("[1, 2]", "!my [1, 2]", "line 5: hyperparameters.layers: the tag !my is not allowed"),
         ("[1, 2]", "off", "line 5: hyperparameters.layers: off is false in one version of YAML "
                           'and text in the next; write false, or "off" if it is text'),

@@ -66,7 +66,7 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
          ["searcher.max_length: got -1, expected exactly one of \"batches\", \"records\" or "
           "\"epochs\" with a whole number that is not negative, such as {epochs: 6}",
           "searcher.name: got 'singel', expected one of single, random, grid, async_halving, "
-          "adaptive_asha, optuna"]),
+          "adaptive_asha, optuna; did you mean single?"]),
         (ASHA | {"time_metric": "batches", "max_time": 9, "max_rungs": 0},
          ["searcher.max_rungs: got 0, expected at least 1"]),
         (ASHA | {"time_metric": "batches", "max_time": 9, "bracket_rungs": [0]},
@@ -83,7 +83,7 @@ def problems_of(searcher: dict[str, Any], **changes: Any) -> list[str]:
          ["searcher.source_checkpoint_uuid: searcher.source_trial_id is given too; expected one "
           "of them"]),
         ({"name": "single", "max_length": 5, "metric": 3},
-         ["searcher.metric: got 3, expected text"]),
+         ['searcher.metric: got 3, expected text; write "3"']),
         ({"name": ["single"], "max_length": 5},
          ["searcher.name: got ['single'], expected one of single, random, grid, async_halving, "
           "adaptive_asha, optuna"]),
@@ -224,7 +224,7 @@ def test_a_part_of_a_configuration_is_sane_though_things_are_missing(part: dict[
     [
         ({"searcher": {"metric": 5, "divisor": 0}},
          ["searcher.divisor: got 0, expected a number above 1",
-          "searcher.metric: got 5, expected text"]),
+          'searcher.metric: got 5, expected text; write "5"']),
         ({"searcher": {"name": "pbt", "metric": "a"}},
          ["searcher.name: pbt is no more; write searcher: {name: adaptive_asha, metric: a, "
           "max_trials: 16, max_length: {epochs: 1}}"]),

@@ -95,7 +95,10 @@ def test_keys_are_text_whatever_they_look_like() -> None:
     ("text", "problem"),
     [
         ("? [a]\n: 1", "line 1: a key has to be a name, got a sequence"),
-        ("data: {{a: 1}: 2}", "line 1: a key has to be a name, got a mapping"),
+        (
+            "data: {{a: 1}: 2}",
+            "line 1: data: a key has to be a name, got a mapping; no template fills {{ }} in here",
+        ),
         ("a: 1\n? \n: 2", "line 2: a key has to be a name, got nothing"),
         ("a: !!int x", "line 1: a: got 'x', expected a value of type int"),
         ("a: !!bool maybe", "line 1: a: got 'maybe', expected a value of type bool"),
