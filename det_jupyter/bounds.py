@@ -1,4 +1,4 @@
-"""The bounds of what programs say to each other, records and reports alike.
+"""The bounds of what programs say to each other, records, reports and requests alike.
 
 They are the same where something is said (the Core API refuses what is beyond them, in the user's
 words) and where it is taken in: what is within them can be stored, sent and computed with.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StrictInt
 
 from det_jupyter.words import printable
 
@@ -57,6 +57,9 @@ def check_values(values: Any) -> Any:
 
 Moment = Annotated[float, Field(ge=0, le=MAX_AT)]  # UTC seconds
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Whole = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
+StrictWhole = Annotated[StrictInt, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
+StrictCount = Annotated[StrictInt, Field(ge=0, le=MAX_COUNT)]
 Rank = Annotated[int, Field(ge=0, le=MAX_RANK)]
 ProcessId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 ExitCode = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]

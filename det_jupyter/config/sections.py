@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -28,13 +29,15 @@ from det_jupyter.config.fields import (
 from det_jupyter.config.lengths import Length
 from det_jupyter.config.seeds import MAX_SEED
 
+MAX_SLOTS = 1_000_000  # more than any pool has; sums of them stay exact
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # shares beyond could not be told from all, or from none
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
 
 
 class Resources(Section):
     """What a trial needs, and how urgent it is."""
 
-    slots_per_trial: Count = 1
+    slots_per_trial: Annotated[Int, Field(ge=0, le=MAX_SLOTS)] = 1
     """How many ranks train a trial together, each on a slot of its own; 0: one, on no slot."""
     resource_pool: Text = ""
     """The pool whose slots it gets; the default pool if not given."""
@@ -42,9 +45,9 @@ class Resources(Section):
     """Whether a trial must have all its slots on one agent."""
     priority: Annotated[Int, Field(ge=1, le=99)] | None = None
     """How urgent the experiment is; lower is more urgent. If not given, the pool's default: 42."""
-    max_slots: Count | None = None
+    max_slots: Annotated[Int, Field(ge=0, le=MAX_SLOTS)] | None = None
     """The most slots that all trials of the experiment hold together."""
-    weight: Annotated[Number, Field(gt=0)] = 1
+    weight: Annotated[Number, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)] = 1
     """The experiment's share of the slots, beside others', in pools with fair share."""
 
 
@@ -177,7 +180,9 @@ def _log_action(value: Any) -> Any:
 
 def _pattern(value: str) -> str:
     try:
-        re.compile(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what may mean something else one day
+            re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
         raise PydanticCustomError(
             "pattern", "{reason}", {"reason": f"expected a regular expression ({error})"}

@@ -13,6 +13,7 @@ again.
 from __future__ import annotations
 
 from det_jupyter.config.pools import parse_pools
+from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.events import (
     DevicesReported,
@@ -74,13 +75,20 @@ def _problems(turn: Turn, experiment: Experiment, change: ChangeResources) -> li
         problems.append("nothing to change: give priority, weight, max_slots or resource_pool")
     if change.priority is not None and not 1 <= change.priority <= 99:
         problems.append(f"priority: got {change.priority}, expected a number from 1 to 99")
-    if change.weight is not None and change.weight <= 0:
-        problems.append(f"weight: got {change.weight:g}, expected a number above 0")
+    if change.weight is not None and not MIN_WEIGHT <= change.weight <= MAX_WEIGHT:
+        problems.append(
+            f"weight: got {change.weight:g}, expected a number from {MIN_WEIGHT:g} to "
+            f"{MAX_WEIGHT:g}"
+        )
     least = max(1, experiment.slots_per_trial)
     if isinstance(change.max_slots, int) and change.max_slots < least:
         problems.append(
             f"max_slots: got {change.max_slots}, expected at least {least} "
             f"(resources.slots_per_trial), or none; to stop its trials, pause it"
+        )
+    if isinstance(change.max_slots, int) and change.max_slots > MAX_SLOTS:
+        problems.append(
+            f"max_slots: got {change.max_slots}, expected at most {MAX_SLOTS}, or none"
         )
     if change.resource_pool is not None:
         problems += _pool_problems(turn, experiment, change.resource_pool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.door import JsonResponse, LinesResponse
+from det_jupyter.master.door import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.service import Service
 from det_jupyter.wire import AgentCommand, AgentReports, AgentView, Knock, Offsets, RegisterAgent
 
@@ -13,7 +13,7 @@ HEARTBEAT_S = 5.0  # an agent that hears nothing for longer looks for another ma
 
 def agent_routes(service: Service) -> APIRouter:
     """Return the routes."""
-    routes = APIRouter()
+    routes = new_routes()
 
     @routes.get("/agents", response_model=list[AgentView])
     async def agents() -> Response:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from det_jupyter.bounds import Whole
 from det_jupyter.config.pools import DEFAULT_POOL, parse_pools
 from det_jupyter.master.cluster import agent_status
-from det_jupyter.master.door import JsonResponse
+from det_jupyter.master.door import JsonResponse, new_routes
 from det_jupyter.master.events import (
     MoveRequested,
     PoolsSet,
@@ -46,7 +47,7 @@ Limit = Annotated[int, Query(ge=0, le=_MOST)]
 
 def cluster_routes(service: Service) -> APIRouter:
     """Return the routes; to be asked before those for experiments, whose verbs are any word."""
-    routes = APIRouter()
+    routes = new_routes()
     _add_questions(routes, service)
     _add_changes(routes, service)
     return routes
@@ -54,7 +55,7 @@ def cluster_routes(service: Service) -> APIRouter:
 
 def _add_questions(routes: APIRouter, service: Service) -> None:
     @routes.get("/cluster", response_model=ClusterView)
-    async def cluster(limit: Limit = _FRONT, experiment_id: int | None = None) -> Response:
+    async def cluster(limit: Limit = _FRONT, experiment_id: Whole | None = None) -> Response:
         """Return all pools, who has which slots, and the fronts of the queues."""
         return JsonResponse(service.cluster(limit=limit, experiment_id=experiment_id))
 
@@ -69,13 +70,13 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
         return JsonResponse(service.tasks(limit=limit))
 
     @routes.get("/trials/{trial_id}/reason", response_model=Reason)
-    async def reason(trial_id: int) -> Response:
+    async def reason(trial_id: Whole) -> Response:
         """Return why a trial does not run, and what would start it."""
         return JsonResponse(service.why(service.find_trial(trial_id)))
 
     @routes.get("/possible", response_model=Possibility)
     async def possible(
-        slots: Annotated[int, Query(ge=0)], pool: str = "", is_single_agent: bool = False
+        slots: Annotated[Whole, Query(ge=0)], pool: str = "", is_single_agent: bool = False
     ) -> Response:
         """Return whether a pool could run trials of so many slots, and if not, why not."""
         pools, name = service.machine.pools, pool or DEFAULT_POOL
@@ -104,13 +105,13 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         return JsonResponse(service.pools())
 
     @routes.post("/experiments/{experiment_id}/resources", response_model=ExperimentView)
-    async def resources(experiment_id: int, change: ChangeResources) -> Response:
+    async def resources(experiment_id: Whole, change: ChangeResources) -> Response:
         """Give an experiment another priority, weight, limit or pool."""
         service.apply(ResourcesChangeRequested(experiment_id=experiment_id, change=change))
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/move", response_model=ExperimentView)
-    async def move(experiment_id: int, move: MoveInQueue) -> Response:
+    async def move(experiment_id: Whole, move: MoveInQueue) -> Response:
         """Put an experiment ahead of or behind another one."""
         service.apply(MoveRequested(experiment_id=experiment_id, move=move))
         return JsonResponse(service.experiment(experiment_id))

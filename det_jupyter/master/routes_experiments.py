@@ -7,8 +7,9 @@ from typing import Annotated, Literal, assert_never
 
 from fastapi import APIRouter, Query, Response
 
+from det_jupyter.bounds import Whole
 from det_jupyter.master.curves import to_curves
-from det_jupyter.master.door import JsonResponse, LinesResponse
+from det_jupyter.master.door import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.events import (
     ActivateRequested,
     CancelRequested,
@@ -38,7 +39,7 @@ _MAX_TIMINGS = 200  # records in one answer, each of about a second
 
 def experiment_routes(service: Service) -> APIRouter:
     """Return the routes."""
-    routes = APIRouter()
+    routes = new_routes()
 
     @routes.post("/experiments", response_model=ExperimentView, status_code=201)
     async def create(request: CreateExperiment) -> Response:
@@ -51,26 +52,26 @@ def experiment_routes(service: Service) -> APIRouter:
         return JsonResponse(service.experiments())
 
     @routes.get("/experiments/{experiment_id}", response_model=ExperimentView)
-    async def experiment(experiment_id: int) -> Response:
+    async def experiment(experiment_id: Whole) -> Response:
         """Return one experiment with its trials."""
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/{verb}", response_model=ExperimentView)
-    async def command(experiment_id: int, verb: Verb) -> Response:
+    async def command(experiment_id: Whole, verb: Verb) -> Response:
         """Ask for a change; safe to repeat."""
         service.apply(_request(verb, experiment_id))
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.get("/experiments/{experiment_id}/curves", response_model=list[Curve])
     async def curves(
-        experiment_id: int, max_points: Annotated[int | None, Query(ge=4)] = None
+        experiment_id: Whole, max_points: Annotated[Whole | None, Query(ge=4)] = None
     ) -> Response:
         """Return every metric of every trial, each thinned to `max_points`."""
         service.find_experiment(experiment_id)
         return await asyncio.to_thread(_read_curves, service, experiment_id, max_points)
 
     @routes.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
-    async def checkpoints(experiment_id: int) -> Response:
+    async def checkpoints(experiment_id: Whole) -> Response:
         """Return the checkpoints of an experiment, oldest first."""
         service.find_experiment(experiment_id)
         found = service.machine.state.checkpoints.values()
@@ -81,16 +82,16 @@ def experiment_routes(service: Service) -> APIRouter:
         return JsonResponse(own)
 
     @routes.get("/trials/{trial_id}", response_model=TrialView)
-    async def trial(trial_id: int) -> Response:
+    async def trial(trial_id: Whole) -> Response:
         """Return one trial."""
         return JsonResponse(service.trial(trial_id))
 
     @routes.get("/trials/{trial_id}/logs", response_model=list[LogLine])
     async def logs(
-        trial_id: int,
-        after: int = 0,
-        rank: int | None = None,
-        tail: Annotated[int | None, Query(ge=0)] = None,
+        trial_id: Whole,
+        after: Whole = 0,
+        rank: Whole | None = None,
+        tail: Annotated[Whole | None, Query(ge=0)] = None,
     ) -> Response:
         """Return lines that the ranks of a trial printed, of all its runs."""
         service.find_trial(trial_id)
@@ -98,14 +99,14 @@ def experiment_routes(service: Service) -> APIRouter:
         return JsonResponse(lines)
 
     @routes.get("/trials/{trial_id}/timings", response_model=list[TimingsView])
-    async def timings(trial_id: int, after: int = 0) -> Response:
+    async def timings(trial_id: Whole, after: Whole = 0) -> Response:
         """Return how long the parts of a trial's batches took, where that is recorded."""
         service.find_trial(trial_id)
         return JsonResponse(service.store.timings(trial_id, after=after, limit=_MAX_TIMINGS))
 
     @routes.get("/feed", response_model=FeedItem)
     async def feed(
-        after: int = 0, experiment_id: int | None = None, follow: bool = False
+        after: Whole = 0, experiment_id: Whole | None = None, follow: bool = False
     ) -> Response:
         """Stream what happened after number `after` as JSON lines; with `follow`, without end."""
         if experiment_id is not None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from det_jupyter.bounds import Whole
 from det_jupyter.master.continuing import check_continuable
-from det_jupyter.master.door import JsonResponse
+from det_jupyter.master.door import JsonResponse, new_routes
 from det_jupyter.master.events import (
     ArchiveRequested,
     ContinueRequested,
@@ -18,33 +19,38 @@ from det_jupyter.master.retention import Retention, find_unneeded
 from det_jupyter.master.service import Service
 from det_jupyter.master.state import Experiment
 from det_jupyter.master.templates import complete
-from det_jupyter.wire import CheckpointView, ContinueExperiment, ExperimentView, SetRetention
+from det_jupyter.wire import (
+    CheckpointView,
+    ContinueExperiment,
+    ExperimentView,
+    SetRetention,
+)
 
 
 def keeping_routes(service: Service) -> APIRouter:
     """Return the routes; to be asked before those for experiments, whose verbs are any word."""
-    routes = APIRouter()
+    routes = new_routes()
 
     @routes.post("/experiments/{experiment_id}/archive", response_model=ExperimentView)
-    async def archive(experiment_id: int) -> Response:
+    async def archive(experiment_id: Whole) -> Response:
         """Put an experiment that is over away: lists leave it out."""
         service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=True))
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/unarchive", response_model=ExperimentView)
-    async def unarchive(experiment_id: int) -> Response:
+    async def unarchive(experiment_id: Whole) -> Response:
         """List an experiment again."""
         service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=False))
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/delete", response_model=ExperimentView)
-    async def delete(experiment_id: int) -> Response:
+    async def delete(experiment_id: Whole) -> Response:
         """Delete an experiment that is over, with all that is kept of it. Safe to repeat."""
         service.apply(DeleteRequested(experiment_id=experiment_id))
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/continue", response_model=ExperimentView)
-    async def go_on(experiment_id: int, body: ContinueExperiment) -> Response:
+    async def go_on(experiment_id: Whole, body: ContinueExperiment) -> Response:
         """Go on with an experiment that is over, under its own number."""
         experiment = service.find_experiment(experiment_id)
         check_continuable(experiment, body.config)
@@ -53,7 +59,7 @@ def keeping_routes(service: Service) -> APIRouter:
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/retention", response_model=list[CheckpointView])
-    async def retain(experiment_id: int, body: SetRetention) -> Response:
+    async def retain(experiment_id: Whole, body: SetRetention) -> Response:
         """Keep other checkpoints from now on; return those that are deleted, or would be."""
         experiment = service.find_experiment(experiment_id)
         numbers = body.model_dump(exclude={"dry_run"})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.door import JsonResponse
+from det_jupyter.master.door import JsonResponse, new_routes
 from det_jupyter.master.service import Service
 from det_jupyter.wire import AgentView, MasterInfo, State, Wire
 
@@ -41,7 +41,7 @@ def master_routes(
     service: Service, info: MasterInfo, request_stop: Callable[[bool], None]
 ) -> APIRouter:
     """Return the routes."""
-    routes = APIRouter()
+    routes = new_routes()
     public = info.model_copy(update={"token": ""})
 
     @routes.get("/master", response_model=MasterInfo)

@@ -7,11 +7,12 @@ import secrets
 
 from fastapi import APIRouter, Response
 
+from det_jupyter.bounds import Whole
 from det_jupyter.config import notices, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.door import JsonResponse
+from det_jupyter.master.door import JsonResponse, new_routes
 from det_jupyter.master.events import (
     ExperimentSubmitted,
     KillTrialRequested,
@@ -37,7 +38,7 @@ _MOST_SOURCES = 5  # earlier experiments that are looked at for how fast they tr
 
 def search_routes(service: Service) -> APIRouter:
     """Return the routes; to be asked before those for experiments, whose verbs are any word."""
-    routes = APIRouter()
+    routes = new_routes()
 
     @routes.post("/preview", response_model=PreviewView)
     async def preview(request: PreviewRequest) -> Response:
@@ -45,7 +46,7 @@ def search_routes(service: Service) -> APIRouter:
         return JsonResponse(await _preview(service, request))
 
     @routes.post("/experiments/{experiment_id}/search", response_model=ExperimentView)
-    async def change(experiment_id: int, body: ChangeSearch) -> Response:
+    async def change(experiment_id: Whole, body: ChangeSearch) -> Response:
         """Give a running search other limits."""
         changes = body.model_dump()
         if body.max_length is not None:
@@ -54,13 +55,13 @@ def search_routes(service: Service) -> APIRouter:
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/trials/{trial_id}/kill", response_model=TrialView)
-    async def kill(trial_id: int) -> Response:
+    async def kill(trial_id: Whole) -> Response:
         """End one trial now; its experiment goes on. Safe to repeat."""
         service.apply(KillTrialRequested(trial_id=trial_id))
         return JsonResponse(service.trial(trial_id))
 
     @routes.post("/trials/{trial_id}/continue", response_model=ExperimentView, status_code=201)
-    async def train_on(trial_id: int, body: ContinueTrial) -> Response:
+    async def train_on(trial_id: Whole, body: ContinueTrial) -> Response:
         """Train a trial on, as an experiment of its own."""
         return JsonResponse(_train_on(service, trial_id, body), 201)
 

@@ -7,7 +7,8 @@ import time
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.door import JsonResponse
+from det_jupyter.bounds import Whole
+from det_jupyter.master.door import JsonResponse, new_routes
 from det_jupyter.master.service import Service
 from det_jupyter.master.templates import check_template, effective_config
 from det_jupyter.wire import EffectiveConfig, SetTemplate, TemplateView
@@ -15,7 +16,7 @@ from det_jupyter.wire import EffectiveConfig, SetTemplate, TemplateView
 
 def template_routes(service: Service) -> APIRouter:
     """Return the routes."""
-    routes = APIRouter()
+    routes = new_routes()
     # Names take the rest of the path: one with a slash is then refused as a name, with a reason.
     one = "/templates/{name:path}"
 
@@ -44,7 +45,7 @@ def template_routes(service: Service) -> APIRouter:
         return JsonResponse(view)
 
     @routes.get("/experiments/{experiment_id}/config", response_model=EffectiveConfig)
-    async def config(experiment_id: int) -> Response:
+    async def config(experiment_id: Whole) -> Response:
         """Return an experiment's effective configuration, with the origin of each value."""
         return JsonResponse(effective_config(service.find_experiment(experiment_id)))
 

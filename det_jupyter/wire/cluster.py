@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import Field, StrictBool
 
-from det_jupyter.bounds import Count, Moment, ProcessId, Words
+from det_jupyter.bounds import Count, Moment, ProcessId, StrictCount, StrictWhole, Words
 from det_jupyter.wire.states import State, Wire
 from det_jupyter.wire.views import SlotView
 
@@ -253,17 +253,17 @@ class ChangeResources(Wire):
     `max_slots`: "none" lifts the limit.
     """
 
-    priority: StrictInt | None = None
+    priority: StrictWhole | None = None
     weight: float | None = Field(default=None, allow_inf_nan=False)
-    max_slots: StrictInt | Literal["none"] | None = None
+    max_slots: StrictWhole | Literal["none"] | None = None
     resource_pool: str | None = None
 
 
 class MoveInQueue(Wire):
     """A request to have an experiment right ahead of, or right behind, another one."""
 
-    ahead_of: StrictInt | None = None
-    behind: StrictInt | None = None
+    ahead_of: StrictWhole | None = None
+    behind: StrictWhole | None = None
 
 
 class SwitchSlots(Wire):
@@ -275,7 +275,7 @@ class SwitchSlots(Wire):
         drain: Let the gangs that are there finish; else they are asked to leave at once.
     """
 
-    slots: list[StrictInt] | None = None
+    slots: list[StrictWhole] | None = None
     enabled: StrictBool
     drain: StrictBool = False
 
@@ -298,7 +298,7 @@ class SetRetention(Wire):
     With `dry_run` nothing is deleted; the answer lists what would be.
     """
 
-    save_experiment_best: StrictInt = Field(ge=0)
-    save_trial_best: StrictInt = Field(ge=0)
-    save_trial_latest: StrictInt = Field(ge=0)
+    save_experiment_best: StrictCount
+    save_trial_best: StrictCount
+    save_trial_latest: StrictCount
     dry_run: StrictBool = False

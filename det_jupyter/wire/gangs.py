@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -12,7 +13,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from det_jupyter.bounds import Count, ExitCode, Moment, ProcessId, Rank, Words
+from det_jupyter.bounds import MAX_COUNT, Count, ExitCode, Moment, ProcessId, Rank, Words
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.cluster import DeviceProcess
 from det_jupyter.wire.states import Wire
@@ -106,6 +107,13 @@ class RunReport(Wire):
     alive: bool
 
 
+def _numbered(slots: list[SlotView]) -> list[SlotView]:
+    ids = {slot.id for slot in slots}
+    if len(ids) < len(slots) or any(not 0 <= slot_id <= MAX_COUNT for slot_id in ids):
+        raise ValueError("expected slots with numbers of their own, from 0 on")
+    return slots
+
+
 class RegisterAgent(Wire):
     """An agent's first word, and its first word after each reconnection.
 
@@ -118,7 +126,7 @@ class RegisterAgent(Wire):
     session: str
     hostname: str
     pid: int
-    slots: list[SlotView]
+    slots: Annotated[list[SlotView], AfterValidator(_numbered)]
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # who else uses them, by slot id
     problems: list[str] = []  # with what it was told to offer, for people

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, StrictInt
+from pydantic import Field
 
+from det_jupyter.bounds import StrictWhole, Whole
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import Wire
 
@@ -25,7 +26,7 @@ class CreateExperiment(Wire):
     notebook: str | None = None
     template: str | None = None  # name of the template that `config` is laid over
     queue_anyway: bool = False  # though no pool can run it now: slots may come
-    parent_id: int | None = None  # it is a fork of this experiment
+    parent_id: Whole | None = None  # it is a fork of this experiment
     key: Key = ""  # of the client's choice, new for each submission; none: it is not repeatable
 
 
@@ -145,9 +146,9 @@ class PreviewView(Wire):
 class ChangeSearch(Wire):
     """A request to give a running search other limits; None: as it is."""
 
-    max_trials: StrictInt | None = None
-    max_length: dict[str, StrictInt] | StrictInt | None = None
-    max_concurrent_trials: StrictInt | None = None
+    max_trials: StrictWhole | None = None
+    max_length: dict[str, StrictWhole] | StrictWhole | None = None
+    max_concurrent_trials: StrictWhole | None = None
     hyperparameters: dict[str, Any] | None = None
 
 
@@ -155,5 +156,5 @@ class ContinueTrial(Wire):
     """A request to train a trial on, as an experiment of its own. Repeatable by its key, too."""
 
     # Counted from the trial's beginning; None: its search's full length.
-    length: dict[str, StrictInt] | StrictInt | None = None
+    length: dict[str, StrictWhole] | StrictWhole | None = None
     key: Key = ""

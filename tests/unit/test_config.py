@@ -143,7 +143,10 @@ def test_all_problems_are_told_at_once() -> None:
         ({"profiling": {"zzz": 5}},
          "profiling.zzz: unknown key; expected one of begin_on_batch, enabled, end_after_batch, "
          "sync_timings"),
-        ({"resources": {"weight": 0}}, "resources.weight: got 0, expected a number above 0"),
+        ({"resources": {"weight": 0}}, "resources.weight: got 0, expected at least 0.001"),
+        ({"resources": {"weight": 1e308}}, "resources.weight: got 1e+308, expected at most 1000"),
+        ({"resources": {"max_slots": 2**60}},
+         f"resources.max_slots: got {2**60}, expected at most 1000000"),
         ({"resources": {"priority": 100}}, "resources.priority: got 100, expected at most 99"),
         ({"version": 1}, "version: got 1, expected 0"),
         ({"workspace": 5}, 'workspace: got 5, expected text; write "5"'),

@@ -229,10 +229,16 @@ def test_everything_that_is_wrong_with_a_change_is_told_at_once(world: World) ->
         world.tell(resources(1, priority=100, weight=0.0, max_slots=1, resource_pool="nigth"))
     assert refusal.value.problems == [
         "priority: got 100, expected a number from 1 to 99",
-        "weight: got 0, expected a number above 0",
+        "weight: got 0, expected a number from 0.001 to 1000",
         "max_slots: got 1, expected at least 2 (resources.slots_per_trial), or none; "
         "to stop its trials, pause it",
         "resource_pool: got 'nigth'; there is no such pool, there are: default",
+    ]
+    with pytest.raises(ConfigError) as refusal:
+        world.tell(resources(1, weight=1e308, max_slots=2**50))
+    assert refusal.value.problems == [
+        "weight: got 1e+308, expected a number from 0.001 to 1000",
+        f"max_slots: got {2**50}, expected at most 1000000, or none",
     ]
 
 
