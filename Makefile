@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-long check bench test-gpu frontend clean
+.PHONY: setup demo lab test test-long soak check bench test-gpu frontend clean
 
 setup: $(READY)
 
@@ -33,6 +33,10 @@ test: setup
 
 test-long: setup
 	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m exactness --timeout 3600
+
+# Random kills and freezes of every process: MINUTES=30 SEED=2 make soak
+soak: setup
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),3) --seed $(or $(SEED),1)
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu tests/gpu

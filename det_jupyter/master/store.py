@@ -22,7 +22,7 @@ minute only the last item of a thing is kept, and its last whole one.
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
 tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
 another thread would save. What SIGKILL leaves is whole; after a power cut the last moments may be
-missing, rows and offsets alike, and the agent's files still have them.
+missing, rows and offsets alike, and the agent's files of open runs still have them.
 """
 
 from __future__ import annotations
