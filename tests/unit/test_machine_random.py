@@ -23,6 +23,7 @@ from det_jupyter.master.events import (
     ArchiveRequested,
     CancelRequested,
     CheckpointsDeleted,
+    ClockStepped,
     ContinueRequested,
     DeleteRequested,
     DevicesReported,
@@ -361,9 +362,13 @@ class RandomLife(RuleBasedStateMachine):
         runs = data.draw(st.dictionaries(st.sampled_from(possible), st.booleans(), max_size=4))
         self.tell(registered(slots, runs, agent_id=agent_id))
 
-    @rule(agent_id=AGENTS)
-    def go_silent(self, agent_id: str) -> None:
-        self.tell(AgentAway(agent_id=agent_id))
+    @rule(agent_id=AGENTS, problem=st.sampled_from(["", "it is stopped"]))
+    def go_silent(self, agent_id: str, problem: str) -> None:
+        self.tell(AgentAway(agent_id=agent_id, problem=problem))
+
+    @rule(by_s=st.sampled_from([-7200.0, 3.0, 7200.0]))
+    def set_clock(self, by_s: float) -> None:
+        self.tell(ClockStepped(by_s=by_s))
 
     @rule(agent_id=AGENTS)
     def lose(self, agent_id: str) -> None:
