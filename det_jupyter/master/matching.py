@@ -3,11 +3,16 @@
 A pattern may take for ever on the wrong line (`(a+)+$`), and while the master looks it does
 nothing else. So the time is limited, and a pattern that ran over it is not looked for again in
 what that experiment prints.
+
+Another may take for ever to be made ready (`(a{e<=20})`), where no limit can be set. So that is
+tried first in a process of its own, which ends in time; what comes through is ready here as soon.
 """
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,6 +22,22 @@ import regex
 logger = logging.getLogger(__name__)
 
 _BUDGET_S = 0.1  # for all lines of a chunk
+_COMPILE_S = 0.3  # of a processor
+_STARTED_S = 30.0  # for a process to start and do that, when others keep the processors busy
+_SHOWN = 100
+_TOO_MUCH = f"simpler than this: it takes more than {_COMPILE_S} s to be made ready"
+_MEMORY_BYTES = 1 << 30
+_COMPILE = f"""
+import regex, resource, signal, sys
+signal.setitimer(signal.ITIMER_PROF, {_COMPILE_S})  # which ends the process
+resource.setrlimit(resource.RLIMIT_AS, [{_MEMORY_BYTES}] * 2)
+try:
+    regex.compile(sys.stdin.buffer.read().decode())
+except regex.error as error:
+    print(error)
+except MemoryError:
+    sys.exit(2)
+"""
 
 
 class Matcher:
@@ -46,15 +67,29 @@ def find_pattern_problems(policies: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return what is wrong with the patterns of log policies, as they are looked for here."""
     problems = []
     for place, policy in enumerate(policies):
-        try:
-            regex.compile(policy.get("pattern") or "")
-        except regex.error as error:
-            given = policy["pattern"]
+        given = policy.get("pattern")
+        if given and (problem := _find_problem(given)):
+            shown = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}…"
             problems.append(
-                f"log_policies[{place}].pattern: got {given!r}, expected a regular expression "
-                f"({error})"
+                f"log_policies[{place}].pattern: got {shown!r}, expected a regular expression "
+                f"({problem})"
             )
     return problems
+
+
+def _find_problem(pattern: str) -> str:
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-P", "-c", _COMPILE],
+            input=pattern.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_STARTED_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return _TOO_MUCH
+    return tried.stdout.decode().strip() if tried.returncode == 0 else _TOO_MUCH
 
 
 def _first_in(pattern: str, lines: Sequence[str]) -> str | None:

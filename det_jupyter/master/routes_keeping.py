@@ -16,7 +16,7 @@ from det_jupyter.master.events import (
     RetentionSet,
 )
 from det_jupyter.master.retention import Retention, find_unneeded
-from det_jupyter.master.service import Service
+from det_jupyter.master.service import Service, check_patterns
 from det_jupyter.master.state import Experiment
 from det_jupyter.master.templates import complete
 from det_jupyter.wire import (
@@ -55,6 +55,7 @@ def keeping_routes(service: Service) -> APIRouter:
         experiment = service.find_experiment(experiment_id)
         check_continuable(experiment, body.config)
         config = _overridden(experiment, body.config)
+        await check_patterns(config)
         service.apply(ContinueRequested(experiment_id=experiment_id, config=config))
         return JsonResponse(service.experiment(experiment_id))
 

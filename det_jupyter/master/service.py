@@ -166,7 +166,7 @@ class Service:
             self.find_template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
         )
-        check_patterns(config)
+        await check_patterns(config)
         await check_sampler(config)
         with suppress(TimeoutError):
             # Whether it can ever run is known only when an agent has said what it has.
@@ -414,8 +414,8 @@ async def check_sampler(config: dict[str, Any]) -> None:
             raise ConfigError(problems)
 
 
-def check_patterns(config: dict[str, Any]) -> None:
+async def check_patterns(config: dict[str, Any]) -> None:
     """Refuse log policies whose patterns the master could not look for."""
-    problems = find_pattern_problems(config.get("log_policies") or ())
-    if problems:
+    policies = config.get("log_policies") or ()
+    if problems := await asyncio.to_thread(find_pattern_problems, policies):
         raise ConfigError(problems)

@@ -55,6 +55,15 @@ def test_a_pattern_of_another_dialect_is_refused() -> None:
     assert [problem.split(":")[0] for problem in problems] == ["log_policies[1].pattern"]
 
 
+def test_a_pattern_that_takes_for_ever_to_be_made_ready_is_refused() -> None:
+    words = "|".join(f"word{number}" * 8 for number in range(3000))
+    pattern = f"(?:{words}){{e<=20}}"
+    (problem,) = find_pattern_problems([{"pattern": pattern}])
+    assert problem.startswith("log_policies[0].pattern: got ")
+    assert "simpler than this" in problem
+    assert len(problem) < 300
+
+
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
