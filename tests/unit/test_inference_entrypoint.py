@@ -11,6 +11,7 @@ import pytest
 from det_jupyter.config import parse_config
 from det_jupyter.notebook.capture import find_function_problem
 from det_jupyter.notebook.submit import find_batch_size_problems, find_class_problems
+from det_jupyter.pytorch import PyTorchTrial
 
 
 def plain() -> None: ...
@@ -112,3 +113,19 @@ def test_lengths_that_are_counted_in_batches_need_its_size_and_say_why(
     if "time_metric" not in document.get("searcher", {}):
         whole = document | {"searcher": searcher | document.get("searcher", {}), "entrypoint": "A"}
         parse_config(whole, default_seed=1)
+
+
+def test_a_constructor_that_wants_more_than_the_context_is_told_at_submission() -> None:
+    class Old(PyTorchTrial):
+        def __init__(self, context: Any, hparams: Any) -> None: ...
+
+        def build_training_data_loader(self) -> Any: ...
+
+        def build_validation_data_loader(self) -> Any: ...
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any: ...
+
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> Any: ...
+
+    (problem,) = find_class_problems("Old", {"Old": Old})
+    assert problem.startswith("entrypoint: Old.__init__ requires hparams, and ranks give it the")
