@@ -30,7 +30,7 @@ class Storage(Section):
     @property
     def folder(self) -> str | None:
         """The folder that checkpoints go to; None: det_jupyter's own."""
-        return folder_of(self.model_dump(mode="json"))
+        return folder_of(dict(self))  # model_dump would build a serializer: 9 ms in every rank
 
 
 class SharedFs(Storage):

@@ -61,6 +61,7 @@ _HELPFUL = (
     "torch._dynamo",  # 1 s of the first DistributedDataParallel, see above
     "torch.profiler._cupti_monitor",  # the first optimizer imports it
     "torch.utils.data",
+    "torch.utils.serialization.config",  # the first tensor that is read from a capsule imports it
     "cloudpickle",
     "ipykernel.kernelapp",  # the rank's kernel
     "ipykernel.ipkernel",
