@@ -13,7 +13,7 @@ import linecache
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import lru_cache, update_wrapper
 from pathlib import Path, PurePosixPath
@@ -23,6 +23,7 @@ from typing import Any
 from det_jupyter.blobs import BlobStore
 from det_jupyter.wire import Capsule
 
+_NOTE = ".unpacked"  # in a folder of unpacked modules: the state of each file
 _notebook: ContextVar[dict[str, Any]] = ContextVar("notebook")
 
 
@@ -93,8 +94,11 @@ def _register_source(filename: str, source: str) -> None:
 def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_main: bool) -> None:
     if not capsule.modules:
         return
-    for name, digest in capsule.modules.items():
-        _write_module(code_dir, PurePosixPath(name), blobs.read(digest))
+    if not _are_unpacked(capsule.modules, code_dir):
+        for name, digest in capsule.modules.items():
+            _write_module(code_dir, PurePosixPath(name), blobs.read(digest))
+        note = json.dumps(_states(capsule.modules, code_dir)).encode()
+        _replace(code_dir / _NOTE, note)
     folder = os.path.abspath(code_dir)
     if as_main:
         sys.path.insert(0, folder)
@@ -105,6 +109,24 @@ def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_ma
         _forget_modules({PurePosixPath(name).parts[0] for name in capsule.modules}, folder)
 
 
+def _are_unpacked(names: Iterable[str], code_dir: Path) -> bool:
+    """Return whether the files are as they were when they had been written.
+
+    To compare them with the blobs takes [m] 50 ms for a package of 250 files, in every rank.
+    """
+    try:
+        noted = json.loads((code_dir / _NOTE).read_bytes())
+        return bool(noted == _states(names, code_dir))
+    except (OSError, ValueError):  # a file is missing, or nobody has noted anything yet
+        return False
+
+
+def _states(names: Iterable[str], code_dir: Path) -> dict[str, list[int]]:
+    """Return size and time of each file's last change."""
+    found = {name: os.stat(f"{code_dir}/{name}") for name in names}
+    return {name: [state.st_size, state.st_mtime_ns] for name, state in found.items()}
+
+
 def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
     if name.is_absolute() or ".." in name.parts:
         raise ValueError(f"capsule: module file {name} would lie outside of {code_dir}")
@@ -112,7 +134,11 @@ def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists() and path.read_bytes() == content:
         return
-    # Ranks that share the folder write the same files at the same time.
+    _replace(path, content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole: ranks that share the folder write the same ones at the same time."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_bytes(content)
     os.replace(scratch, path)

@@ -52,7 +52,7 @@ class OwnFiles:
 
     def has(self, file: str) -> bool:
         """Return whether the file or folder is neither installed nor Python's."""
-        file = os.path.normpath(file) + os.sep
+        file = _normal(file) + os.sep
         return (
             os.path.isabs(file)
             and not file.startswith(self._installed)
@@ -62,11 +62,16 @@ class OwnFiles:
 
     def relative(self, file: str) -> str | None:
         """Return the file's path from the notebook's folder, None if it lies elsewhere."""
-        file = os.path.normpath(file)
+        file = _normal(file)
         for folder in self._folders:
             if file.startswith(folder):
                 return file.removeprefix(folder)
         return None
+
+
+@lru_cache(maxsize=2**14)  # each capture asks for every module that is loaded
+def _normal(file: str) -> str:
+    return os.path.normpath(file)
 
 
 def _both_spellings(folders: Iterable[str]) -> tuple[str, ...]:
@@ -138,7 +143,7 @@ def _collect(top: str, own: OwnFiles, found: LocalModules) -> set[str]:
         name
         for file in files.values()
         if file.endswith(".py")
-        for name in _imported_names(_read(file))
+        for name in _names_imported_by(file, os.stat(file).st_mtime_ns)
     }
 
 
@@ -193,9 +198,11 @@ def _without_bulk(
     return code | {name: files[name] for name in small}
 
 
-def _read(file: str) -> str:
+@lru_cache(maxsize=2**12)  # a cell is run again and again, its package seldom changes meanwhile
+def _names_imported_by(file: str, mtime_ns: int) -> frozenset[str]:
+    """Return the top-level names that a file of that state imports."""
     with open(file, encoding="utf-8", errors="replace") as opened:
-        return opened.read()
+        return frozenset(_imported_names(opened.read()))
 
 
 def _imported_names(source: str, *, only_lazy: bool = False) -> set[str]:

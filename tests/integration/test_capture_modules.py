@@ -185,3 +185,28 @@ def test_a_module_file_cannot_be_written_outside_its_folder(notebook: Notebook) 
         evil = capsule.model_copy(update={"modules": {name: notebook.blobs.put(b"")}})
         with pytest.raises(ValueError, match="would lie outside"):
             load_capsule(evil, notebook.blobs, notebook.root / "code", as_main=False)
+
+
+def test_modules_that_lie_there_as_they_were_unpacked_are_not_unpacked_again(
+    notebook: Notebook,
+) -> None:
+    from det_jupyter.capsule import load_capsule
+
+    notebook.run("class Trial: ...")
+    modules = {name: notebook.blobs.put(b"x = 1\n") for name in ("cap_a.py", "cap_p/b.py")}
+    capsule = notebook.capture().model_copy(update={"modules": modules})
+    folder = notebook.root / "code"
+
+    def unpack() -> dict[str, int]:
+        load_capsule(capsule, notebook.blobs, folder, as_main=False)
+        return {name: (folder / name).stat().st_ino for name in modules}
+
+    first = unpack()
+    blob = notebook.blobs.path(modules["cap_a.py"])
+    hidden = blob.rename(blob.with_name("hidden"))
+    assert unpack() == first  # without the blob: it was not looked at
+    hidden.rename(blob)
+    for spoil in (lambda file: file.unlink(), lambda file: file.write_bytes(b"x = 2\n")):
+        spoil(folder / "cap_a.py")
+        assert unpack()["cap_p/b.py"] == first["cap_p/b.py"]
+        assert (folder / "cap_a.py").read_bytes() == b"x = 1\n"
