@@ -112,9 +112,9 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         Collective: all ranks wrap the same models in the same order.
 
         Args:
-            model: Everything of it that is trained has to be in use in every batch.
-            find_unused_parameters: Allow parameters that get no gradient in some batches; costs a
-                walk over the graph for each.
+            model: Everything of it that is trained has to be in use in every backward pass.
+            find_unused_parameters: Allow parameters that get no gradient in some; costs two walks
+                over the graph for each.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"wrap_model: got {type(model).__name__}, expected a torch.nn.Module")

@@ -13,6 +13,7 @@ else it is refused, as the optimizer steps.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ class _Wrapped:
     averages: bool  # whether windows are averaged
     models: list[DistributedModel]  # whose parameters it steps
     backwards: int = 0  # that had been computed when it stepped last
+    batch_idx: int = -1  # where it stepped last
 
 
 class Stepping:
@@ -76,7 +78,8 @@ class Stepping:
             if any(id(parameter) in stepped for parameter in model.parameters())
         ]
         self._wrapped[id(optimizer)] = _Wrapped(averages, models)
-        optimizer.register_step_pre_hook(self._before_step)
+        with suppress(AttributeError):  # some that wrap another one leave out Optimizer.__init__
+            optimizer.register_step_pre_hook(self._before_step)
 
     def weigh(self, share: Share) -> None:
         """Let the next gradients count by this rank's records."""
@@ -147,8 +150,8 @@ class Stepping:
         Raises:
             TrialMistake: Gradients are not those of all records.
         """
-        wrapped = self._wrapped[id(optimizer)]
-        frequency = self._position.aggregation_frequency
+        position, wrapped = self._position, self._wrapped[id(optimizer)]
+        frequency = position.aggregation_frequency
         if not self._is_stepping and (frequency > 1 or self.precision.scaler):
             reason = (
                 f"optimizations.aggregation_frequency is {frequency}: it would step too often, "
@@ -163,9 +166,10 @@ class Stepping:
             )
         for model in wrapped.models:
             model.check_exchanged()
-        has_new = self._backwards > wrapped.backwards
-        wrapped.backwards = self._backwards
-        if self._distributed.size > 1 and not has_new and _has_gradients(optimizer):
+        # A step may consist of several: super().step(), or a second one with the same gradients.
+        is_old = self._backwards == wrapped.backwards and wrapped.batch_idx < position.batch_idx
+        wrapped.backwards, wrapped.batch_idx = self._backwards, position.batch_idx
+        if self._distributed.size > 1 and is_old and _has_gradients(optimizer):
             raise TrialMistake(
                 "train_batch",
                 f"train_batch: {type(optimizer).__name__} steps with gradients that "

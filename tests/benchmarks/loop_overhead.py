@@ -43,7 +43,7 @@ WORDS = {
     "ours_rows": "the same, the bare loop with our data",
     "ours_dataset": "the same, a Dataset class",
     "ours_ddp": "ours on 2 ranks, against bare DDP",
-    "ours_check": "the same, against ours with check_ranks: never",
+    "ours_check": "2 ranks, against check_ranks: never",
     "accelerate": "accelerate",
     "lightning": "Lightning",
     "determined": "Determined, TensorBoard off",

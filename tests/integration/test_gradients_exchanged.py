@@ -216,6 +216,13 @@ def the_optimizer_by_hand(bench: Bench, inputs: torch.Tensor) -> None:
     bench.optimizer.zero_grad()
 
 
+@case()
+def two_steps_with_the_same_gradients(bench: Bench, inputs: torch.Tensor) -> None:
+    bench.context.backward(bench.model.loss(inputs))
+    bench.context.step_optimizer(bench.optimizer, auto_zero_grads=False)
+    bench.context.step_optimizer(bench.optimizer)
+
+
 @refused(
     "train_batch: SGD steps with gradients that context.backward has not computed.*loss.backw"
 )

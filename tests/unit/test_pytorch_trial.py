@@ -227,6 +227,29 @@ def test_gradients_of_a_window_are_averaged_before_they_are_clipped() -> None:
         made.step_optimizer(sgd, auto_zero_grads=False)
 
 
+class Slow(torch.optim.Optimizer):
+    """Wraps another optimizer in the way that many do, without `Optimizer.__init__`."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        self.param_groups = inner.param_groups
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
+        self.inner.step()
+
+
+def test_an_optimizer_may_wrap_another_one() -> None:
+    made = context()
+    model = nn.Linear(1, 1, bias=False)
+    made.wrap_model(model)
+    optimizer = made.wrap_optimizer(Slow(torch.optim.SGD(model.parameters(), lr=1.0)))
+    before = model.weight.item()
+    made.begin_batch(0, Share(1, 1))
+    made.backward(model(torch.ones(1, 1)).sum())
+    made.step_optimizer(optimizer, auto_zero_grads=False)
+    assert model.weight.item() == pytest.approx(before - 1)
+
+
 def test_sums_stay_sums_where_the_trial_wants_them() -> None:
     made = context(position=Position(aggregation_frequency=3))
     model = made.wrap_model(nn.Linear(1, 1, bias=False))
