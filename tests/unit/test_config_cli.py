@@ -111,7 +111,7 @@ def test_mistakes_of_text_template_and_content_are_one_list(
         'template: line 1: labels[0]: got 1, expected text; write "1"',
         "template: line 3: resources.max_slots: got 0, expected at least "
         "resources.slots_per_trial (1)",
-        "template: line 4: resources.weight: got 0, expected a number above 0",
+        "template: line 4: resources.weight: got 0, expected at least 0.001",
         "template: line 5: max_restarts: got 'ten', expected a number",
         "template: line 6: name: this is not YAML: the [ that begins here is not closed",
     ]

@@ -29,7 +29,7 @@ resources:
 """
 FOUND = [
     "line 12: max_restarts: got 'five', expected a number",
-    "line 15: resources.weight: got -1, expected a number above 0",
+    "line 15: resources.weight: got -1, expected at least 0.001",
 ]
 
 
