@@ -13,6 +13,9 @@ from pathlib import Path
 from tests.processes import det_home
 from tests.soak.faults import ROLES, SIGNALS, draw
 from tests.soak.soak import Report, Soak
+from tests.trials import TRIAL_SOURCE
+
+_SOURCE = TRIAL_SOURCE.replace("size(), shuffle", "size(), num_workers=1, shuffle")
 
 
 def main() -> int:
@@ -25,7 +28,7 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"seed {options.seed}, {options.minutes:g} minutes, in {home}", flush=True)
     with det_home(home, {"DET_JUPYTER_CPU_SLOTS": "4"}) as running:
-        soak = Soak(running, rng)
+        soak = Soak(running, rng, _SOURCE)
         soak.run_undisturbed()
         deadline = time.monotonic() + 60 * options.minutes
         while time.monotonic() < deadline:

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from det_jupyter.client import Experiment
 from det_jupyter.errors import DetError
 from tests.processes import DetHome
 from tests.soak.checks import Outcome, damage_of, outcome_of, problems_with
 from tests.soak.faults import Fault, inject
-from tests.trials import slow, small_config, submit
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
 T = TypeVar("T")
 
@@ -40,9 +40,11 @@ class Soak:
     Args:
         home: It.
         rng: Chooses among the processes of a role.
+        source: The trial.
     """
 
-    def __init__(self, home: DetHome, rng: random.Random) -> None:
+    def __init__(self, home: DetHome, rng: random.Random, source: str = TRIAL_SOURCE) -> None:
+        self._source = source
         self.report = Report()
         self._home = home
         self._rng = rng
@@ -56,7 +58,7 @@ class Soak:
 
     def run_undisturbed(self) -> None:
         """Run the trial in peace: what all others are compared with."""
-        experiment = submit(self._client, small_config())
+        experiment = self._submit(small_config())
         experiment.wait(ENDED_S)
         self._expected = outcome_of(experiment, self.database)
 
@@ -70,9 +72,7 @@ class Soak:
         """
         assert self._expected is not None
         config = slow(pause_s, max_restarts=RESTARTS)
-        running = [
-            self._patiently(lambda: submit(self._client, config)) for _ in range(experiments)
-        ]
+        running = [self._patiently(lambda: self._submit(config)) for _ in range(experiments)]
         for fault in faults:
             if all(self._is_over(experiment) for experiment in running):
                 break
@@ -101,6 +101,9 @@ class Soak:
         self.report.problems += damage_of(self.database)
         self._client.session.close()
         return self.report
+
+    def _submit(self, config: dict[str, Any]) -> Experiment:
+        return submit(self._client, config, self._source)
 
     def _inject(self, fault: Fault) -> None:
         deadline = time.monotonic() + 2.0
