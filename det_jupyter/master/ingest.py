@@ -38,7 +38,6 @@ from det_jupyter.master.events import (
 from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.machine import ToAgent
 from det_jupyter.master.policies import Policy, is_settled, policies_of
-from det_jupyter.master.quarantine import is_trouble
 from det_jupyter.master.work import Work
 from det_jupyter.records import (
     BatchMetrics,
@@ -74,6 +73,7 @@ logger = logging.getLogger(__name__)
 MAX_LINE = 8192  # characters of a printed line that are kept
 # Records that the machine has to know: a trial of which one is missing may wait for ever.
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
+_STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
 _KIND = re.compile(r'"kind": ?"(\w+)"')
 
 
@@ -104,19 +104,7 @@ def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offset
     """Store a batch of reports in order; return the offsets of every stream it mentions."""
     intake = _Intake(work, agent_id)
     for report in reports:
-        match report:
-            case Chunk():
-                intake.take_chunk(report)
-            case GangStarted():
-                intake.take_start(report)
-            case GangExited():
-                intake.take_exit(report)
-            case DevicesSeen():
-                work.take(DevicesReported(agent_id=agent_id, processes=report.processes))
-            case Unreadable():
-                intake.take_unreadable(report)
-            case _:
-                assert_never(report)
+        intake.take(report)
     return intake.finish()
 
 
@@ -135,11 +123,40 @@ class _Intake:
             answer.offsets.setdefault(allocation_id, {})[stream] = num_bytes
         return answer
 
-    def take_start(self, report: GangStarted) -> None:
+    def take(self, report: AgentReport) -> None:
+        allocation_id = getattr(report, "allocation_id", "")
+        found = self._work.machine.state.find_allocation(allocation_id)
+        stream = report.stream if isinstance(report, Chunk) else None
+        with self._setting_aside(
+            f"{stream or report.kind} of run {allocation_id}",
+            content=report,
+            experiment_id=found[0].experiment_id if found else None,
+            is_fatal=stream is None or stream.startswith("journal-"),
+        ):
+            self._take(report)
+
+    def _take(self, report: AgentReport) -> None:
+        match report:
+            case Chunk():
+                self._take_chunk(report)
+            case GangStarted():
+                self._take_start(report)
+            case GangExited():
+                self._take_exit(report)
+            case DevicesSeen():
+                self._work.take(
+                    DevicesReported(agent_id=self._agent_id, processes=report.processes)
+                )
+            case Unreadable():
+                self._take_unreadable(report)
+            case _:
+                assert_never(report)
+
+    def _take_start(self, report: GangStarted) -> None:
         if self._work.machine.state.find_allocation(report.allocation_id):
             self._work.take(report)
 
-    def take_exit(self, report: GangExited) -> None:
+    def _take_exit(self, report: GangExited) -> None:
         if self._work.machine.state.find_allocation(report.allocation_id):
             self._work.take(report)  # the machine has the run closed
         else:
@@ -148,7 +165,7 @@ class _Intake:
             order = ToAgent(agent_id=self._agent_id, command=close, cause=cause)
             self._work.commands.append(order)
 
-    def take_chunk(self, chunk: Chunk) -> None:
+    def _take_chunk(self, chunk: Chunk) -> None:
         key = (chunk.allocation_id, chunk.stream)
         if chunk.offset != self._offset(key):
             return
@@ -159,16 +176,14 @@ class _Intake:
         elif chunk.stream.startswith("journal-"):
             self._take_journal(source, chunk.text)
         else:
-            lines = printed_lines(chunk.text)
-            with self._setting_aside(source, chunk.stream, chunk.text, is_fatal=False):
-                self._take_output(source, lines)
+            self._take_output(source, printed_lines(chunk.text))
 
     def _offset(self, key: tuple[str, str]) -> int:
         if key not in self._offsets:
             self._offsets[key] = self._work.store.offset(*key)
         return self._offsets[key]
 
-    def take_unreadable(self, report: Unreadable) -> None:
+    def _take_unreadable(self, report: Unreadable) -> None:
         """Set aside what is no report; if it was a piece of a file, go on after it."""
         content = report.content if isinstance(report.content, dict) else {}
         with suppress(ValidationError):
@@ -186,20 +201,20 @@ class _Intake:
 
     @contextmanager
     def _setting_aside(
-        self, source: _Source, stream: str, content: str, *, is_fatal: bool
+        self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool
     ) -> Iterator[None]:
         """Have what is done inside done as a whole; if it raises, set aside what it was about."""
         try:
             with self._work.whole():
                 yield
         except Exception as error:
-            if is_trouble(error):
+            if self._work.is_beyond(error):
                 raise
             self._work.set_aside(
-                f"{stream} of run {source.allocation_id} ({_in_short(error)})",
-                content=content,
+                f"{what} ({_in_short(error)})",
+                content=str(content),
                 error=error,
-                experiment_id=source.experiment_id,
+                experiment_id=experiment_id,
                 is_fatal=is_fatal,
             )
 
@@ -222,10 +237,13 @@ class _Intake:
     def _source_of(self, chunk: Chunk) -> _Source | None:
         state = self._work.machine.state
         found = state.find_allocation(chunk.allocation_id)
-        kind, _, rank = chunk.stream.partition("-")
-        if found is None or kind not in ("journal", "output") or not rank.isdecimal():
+        stream = _STREAM.fullmatch(chunk.stream)
+        if found is None or stream is None:
             return None
         trial, allocation = found
+        kind, rank = stream[1], int(stream[2])
+        if rank >= len(allocation.slots):
+            return None
         config = state.experiments[trial.experiment_id].config
         searcher = config["searcher"]
         return _Source(
@@ -233,7 +251,7 @@ class _Intake:
             experiment_id=trial.experiment_id,
             trial_id=trial.id,
             run=allocation.run,
-            rank=int(rank),
+            rank=rank,
             metric=searcher["metric"],
             time_metric=searcher.get("time_metric"),
             policies=policies_of(config) if kind == "output" else (),
@@ -243,8 +261,12 @@ class _Intake:
         for line in text.split("\n"):  # not splitlines: JSON strings may hold U+2028
             if not line or self._is_given_up(source):
                 continue
-            is_fatal = _kind_of(line) in NEEDED
-            with self._setting_aside(source, f"journal-{source.rank}", line, is_fatal=is_fatal):
+            with self._setting_aside(
+                f"journal-{source.rank} of run {source.allocation_id}",
+                content=line,
+                experiment_id=source.experiment_id,
+                is_fatal=_kind_of(line) in NEEDED,
+            ):
                 self._take_record(source, parse_line(line))
 
     def _is_given_up(self, source: _Source) -> bool:

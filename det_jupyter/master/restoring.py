@@ -72,7 +72,7 @@ def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
 
 
 def _read(snapshot: str | None) -> Machine:
-    return Machine(MachineState.model_validate_json(snapshot) if snapshot else None)
+    return Machine(None if snapshot is None else MachineState.model_validate_json(snapshot))
 
 
 class _Replay:
@@ -152,7 +152,7 @@ def _experiment_of(state: MachineState, text: str, event: Event | None) -> int |
         return experiment_of(state, event)
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     experiment_id = found.get("experiment_id") if isinstance(found, dict) else None
     return experiment_id if isinstance(experiment_id, int) else None

@@ -35,6 +35,7 @@ from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
 from det_jupyter.master.matching import Matcher, find_pattern_problems
+from det_jupyter.master.quarantine import is_trouble
 from det_jupyter.master.restoring import restore_machine
 from det_jupyter.master.sampling import find_problems
 from det_jupyter.master.state import Experiment, Trial
@@ -127,10 +128,17 @@ class Service:
         self._act(work)
 
     @contextmanager
-    def _work(self) -> Iterator[Work]:
+    def _work(self, *, is_careful: bool = True) -> Iterator[Work]:
         reasons = self._reasons(0)  # whoever shows them asks; see routes_cluster.py
-        now = self._clock()
-        work = Work(self.machine, self.store, now, reasons, self._matcher, self.told)
+        work = Work(
+            self.machine,
+            self.store,
+            self._clock(),
+            reasons,
+            self._matcher,
+            self.told,
+            is_careful=is_careful,
+        )
         try:
             with self.store.transaction():
                 yield work
@@ -271,7 +279,17 @@ class Service:
         self.links.get(agent_id, reports.session)
         if not reports.reports:  # only a sign of life
             return Offsets(offsets={})
-        with self._work() as work:
+        try:
+            return self._take_in(agent_id, reports, is_careful=False)
+        except Exception as error:
+            if is_trouble(error):
+                raise
+            logger.warning("a batch of agent %s is taken in part by part: %r", agent_id, error)
+        return self._take_in(agent_id, reports, is_careful=True)
+
+    def _take_in(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
+        """Being able to undo each part costs a third of the time, and is hardly ever needed."""
+        with self._work(is_careful=is_careful) as work:
             offsets = take_in(work, agent_id, reports.reports)
         self._act(work)
         return offsets

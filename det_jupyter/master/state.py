@@ -24,6 +24,8 @@ from det_jupyter.wire import (
     State,
 )
 
+_DIGITS = 20  # of numbers: no trial has one of as many
+
 
 class Part(BaseModel):
     """Base of all parts: NaN is kept, unknown fields are refused."""
@@ -192,7 +194,7 @@ class MachineState(Part):
     def find_allocation(self, allocation_id: str) -> tuple[Trial, Allocation] | None:
         """Return the allocation of that name with its trial, if it holds slots now."""
         match allocation_id.split("."):
-            case [_, trial_id, _] if trial_id.isdecimal():
+            case [_, trial_id, _] if trial_id.isdecimal() and len(trial_id) < _DIGITS:
                 trial = self.trials.get(int(trial_id))
             case _:
                 return None

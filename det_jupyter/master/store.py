@@ -28,12 +28,14 @@ missing, rows and offsets alike, and the agent's files of open runs still have t
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from det_jupyter.errors import DetError
 from det_jupyter.master.log_rows import LOG_TABLES, LogRows
@@ -42,6 +44,8 @@ from det_jupyter.master.schema import ADDED, ADDED_COLUMN, SCHEMA, SCHEMA_VERSIO
 from det_jupyter.ownership import open_own
 from det_jupyter.wire import FeedItem, LogLine, TemplateView, TimingsView
 
+logger = logging.getLogger(__name__)
+
 _KEPT_SNAPSHOTS = 2
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nobody else is served
 _TRIALS_AT_ONCE = 500
@@ -49,6 +53,12 @@ _PAGES_AT_ONCE = 500  # that are given back, of 4 KiB: some 10 ms
 _PAGES_KEPT = 1000  # though unused
 _WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction
 _REWRITTEN_BYTES = 200 * 1024 * 1024  # at the start, in about a second
+_KEYS = {  # of what is stored as metrics
+    "batch_metrics": {"first", "values"},
+    "metrics": {"group", "metrics", "steps_completed"},
+}
+Row = TypeVar("Row")
+Read = TypeVar("Read")
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 
 
@@ -254,9 +264,13 @@ class Store:
             f"SELECT {key}, json FROM {table} WHERE {of_trial} AND last_step > ?", where
         )
         for number, text in straddling.fetchall():
+            trimmed = next(_readable([text], partial(_trimmed, steps_completed)), None)
+            if trimmed is None:
+                self._db.execute(f"DELETE FROM {table} WHERE {key} = ?", (number,))
+                continue
             self._db.execute(
                 f"UPDATE {table} SET last_step = ?, json = ? WHERE {key} = ?",
-                (steps_completed, _trimmed(text, steps_completed), number),
+                (steps_completed, trimmed, number),
             )
 
     @property
@@ -274,13 +288,11 @@ class Store:
             "SELECT seq, at, kind, experiment_id, trial_id, json FROM feed "
             f"WHERE {which} ORDER BY seq LIMIT ?",
             (*values, limit),
-        )
-        return [
-            FeedItem(
-                seq=seq, at=at, kind=kind, experiment_id=of, trial_id=trial, data=json.loads(text)
-            )
-            for seq, at, kind, of, trial, text in rows
-        ]
+        ).fetchall()
+        items = list(_readable(rows, _item))
+        if rows and not items:
+            return self.feed(rows[-1][0], experiment_id, limit)
+        return items
 
     # timings
 
@@ -297,7 +309,7 @@ class Store:
             "SELECT id, json FROM timings WHERE trial_id = ? AND id > ? ORDER BY id LIMIT ?",
             (trial_id, after, limit),
         )
-        return [_timings(row_id, json.loads(text)) for row_id, text in rows]
+        return list(_readable(rows, _timings))
 
     # progress
 
@@ -404,13 +416,12 @@ class Store:
     def templates(self) -> list[TemplateView]:
         """Return all templates, sorted by name."""
         query = "SELECT name, created_at, updated_at, json FROM templates ORDER BY name"
-        return [_template(row) for row in self._db.execute(query)]
+        return list(_readable(self._db.execute(query), _template))
 
     def template(self, name: str) -> TemplateView | None:
         """Return a template; None if there is none of that name."""
         query = "SELECT name, created_at, updated_at, json FROM templates WHERE name = ?"
-        row = self._db.execute(query, (name,)).fetchone()
-        return None if row is None else _template(row)
+        return next(_readable(self._db.execute(query, (name,)), _template), None)
 
     def set_template(self, at: float, name: str, text: str) -> None:
         """Keep a template, its configuration as JSON; one of the same name goes."""
@@ -426,6 +437,29 @@ class Store:
         self._db.execute("DELETE FROM templates WHERE name = ?", (name,))
 
 
+def _readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> Iterator[Read]:
+    """Yield what the rows say; one that cannot be read keeps nobody from the others."""
+    for row in rows:
+        try:
+            yield read(row)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            logger.exception("a stored row cannot be read, and is passed over: %.200r", row)
+
+
+def _item(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
+    seq, at, kind, experiment_id, trial_id, text = row
+    return FeedItem.model_validate(
+        {
+            "seq": seq,
+            "at": at,
+            "kind": kind,
+            "experiment_id": experiment_id,
+            "trial_id": trial_id,
+            "data": json.loads(text),
+        }
+    )
+
+
 def _template(row: tuple[str, float, float, str]) -> TemplateView:
     name, created_at, updated_at, text = row
     return TemplateView(
@@ -433,7 +467,9 @@ def _template(row: tuple[str, float, float, str]) -> TemplateView:
     )
 
 
-def _timings(row_id: int, record: dict[str, Any]) -> TimingsView:
+def _timings(row: tuple[int, str]) -> TimingsView:
+    row_id, text = row
+    record = json.loads(text)
     return TimingsView(
         id=row_id,
         first=record["first"],
@@ -455,12 +491,20 @@ def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, An
             "ORDER BY seq",
             (experiment_id,),
         )
-        return [(trial_id, json.loads(text)) for trial_id, text in rows]
+        return list(_readable(rows, _metrics))
     finally:
         db.close()
 
 
-def _trimmed(text: str, steps_completed: int) -> str:
+def _metrics(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
+    trial_id, text = row
+    record: dict[str, Any] = json.loads(text)
+    if missing := _KEYS[record["kind"]] - record.keys():
+        raise ValueError(f"got a record without {', '.join(sorted(missing))}")
+    return trial_id, record
+
+
+def _trimmed(steps_completed: int, text: str) -> str:
     """Return a record of metrics or timings by batch without the batches after that step."""
     record = json.loads(text)
     num_kept = steps_completed - record["first"] + 1

@@ -100,6 +100,7 @@ class Work:
         reasons: Say why trials do not run.
         matcher: Looks for what log policies look for.
         told: What followers know of.
+        is_careful: Be able to undo parts. If not, whatever fails fails with the whole transaction.
     """
 
     def __init__(
@@ -110,8 +111,11 @@ class Work:
         reasons: Reasons,
         matcher: Matcher | None = None,
         told: Told | None = None,
+        *,
+        is_careful: bool = True,
     ) -> None:
         self._told = told or Told()
+        self._is_careful = is_careful
         self.machine = machine
         self.matcher = matcher or Matcher()
         self._reasons = reasons
@@ -177,7 +181,7 @@ class Work:
             except DetError:
                 raise
             except Exception as error:
-                if is_trouble(error):
+                if self.is_beyond(error):
                     raise
                 culprit = error.experiment_id if isinstance(error, HandlerFailed) else None
                 if culprit in blamed:
@@ -228,13 +232,20 @@ class Work:
             with self.whole():
                 self.handle(news)
         except Exception as failed:
-            if is_trouble(failed):
+            if self.is_beyond(failed):
                 raise
             logger.exception("experiment=%d: cannot be told of it", experiment_id)
+
+    def is_beyond(self, error: BaseException) -> bool:
+        """Whether what failed cannot be set aside: the computer did, or no part can be undone."""
+        return is_trouble(error) or not self._is_careful
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Have what is done inside happen wholly, rows, machine and commands, or not at all."""
+        if not self._is_careful:
+            yield
+            return
         lists: tuple[list[Any], ...] = (self.commands, self.questions, self.deletions)
         lengths = [len(each) for each in lists]
         seq, was_ahead = self.machine.state.seq, self.is_machine_ahead

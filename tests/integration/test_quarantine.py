@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.master import events, machine
+from det_jupyter.master import agent_events, events, machine, plans
 from det_jupyter.master.events import Event, NewsSetAside
 from det_jupyter.master.faults import experiment_of
+from det_jupyter.master.state import Experiment, Trial
+from det_jupyter.master.store import read_metrics
 from det_jupyter.master.turn import Turn
-from det_jupyter.records import CheckpointSaved, Record
+from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
 from det_jupyter.wire import (
+    AgentReport,
+    AgentReports,
     ChangeResources,
     DevicesSeen,
     GangExited,
     GangStarted,
     MoveInQueue,
     RankProcess,
+    RunReport,
     State,
     SwitchSlots,
 )
@@ -179,7 +186,7 @@ def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:
     return hit
 
 
-def check_others(bench: Bench) -> None:
+def check_others(bench: Bench, num_trials: int = 2) -> None:
     """Assert that B is as it should be, here and after a restart in which all is replayed."""
     again = Bench(bench.store.path)  # as after a SIGKILL: nothing but what is stored
     try:
@@ -193,7 +200,7 @@ def check_others(bench: Bench) -> None:
             assert len(metrics) == 3
             trials = one.service.machine.state.trials.values()
             assert not any(trial.message == "half changed" for trial in trials)
-        assert again.service.machine.state.last_trial_id == 2
+        assert again.service.machine.state.last_trial_id == num_trials
     finally:
         again.service.close()
 
@@ -313,3 +320,218 @@ def test_a_kill_ends_an_experiment_whatever_is_wrong_with_it(
     assert state_of(bench, A) is State.ERROR
     live(bench, B)
     check_others(bench)
+
+
+# What is stored
+
+
+DAMAGES = ["", "\x00", "null", "[]", "{}", '{"kind": "from the future"}', "[" * 100_000]
+
+
+def damage(bench: Bench, table: str, text: str, where: str) -> None:
+    with sqlite3.connect(bench.store.path) as db:
+        assert db.execute(f"UPDATE {table} SET json = ? WHERE {where}", (text,)).rowcount > 0
+    db.close()
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_a_stored_event_that_cannot_be_read_stops_no_start(bench: Bench, text: str) -> None:
+    live(bench, B)
+    bench.report(up(A))
+    damage(bench, "events", text, "json LIKE '%gang_started%' AND json LIKE '%\"1.1.1\"%'")
+    check_others(bench)
+    again = Bench(bench.store.path)
+    assert [row[2] for row in again.store.quarantine.rows()] == [
+        text[:65536].replace("\x00", "\0")
+    ]
+    again.register()
+    assert state_of(again, A) is State.ACTIVE, "nothing says whose event it was"
+    again.service.close()
+
+
+def test_a_stored_event_of_an_experiment_ends_it_if_it_cannot_be_read(bench: Bench) -> None:
+    bench.service.apply(events.MoveRequested(experiment_id=A, move=MoveInQueue(behind=B)))
+    live(bench, B)
+    damage(bench, "events", '{"experiment_id": 1}', "json LIKE '%move_requested%'")
+    for _ in range(2):
+        check_others(bench)
+    again = Bench(bench.store.path)
+    assert len(again.store.quarantine.rows()) == 1
+    assert again.service.experiment(A).state is State.STOPPING_ERROR
+    assert "stored event" in again.service.experiment(A).message
+    again.register(runs=[RunReport(allocation_id=RUNS[A], alive=True)])
+    assert again.commands() == ["kill_gang"]
+    again.report(gone(A, code=-9))
+    assert state_of(again, A) is State.ERROR
+    again.service.machine.check()
+    again.service.close()
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_a_snapshot_that_cannot_be_read_is_passed_over(bench: Bench, text: str) -> None:
+    live(bench, A)
+    live(bench, B)
+    write_down(bench)
+    whole = bench.service.machine.dump()
+    damage(bench, "snapshots", '{"seq": "x"}' if text == "{}" else text, "true")
+    again = Bench(bench.store.path)
+    assert again.service.machine.dump() == whole
+    assert len(again.store.quarantine.rows()) == 1
+    again.service.close()
+
+
+def test_an_experiment_whose_configuration_is_not_understood_any_more_ends(bench: Bench) -> None:
+    bench.service.machine.state.experiments[A].config["searcher"]["name"] = "of another version"
+    write_down(bench)
+    again = Bench(bench.store.path)
+    again.register(runs=[RunReport(allocation_id=run, alive=True) for run in RUNS.values()])
+    assert again.commands() == ["kill_gang"]
+    again.report(gone(A, code=-9))
+    assert state_of(again, A) is State.ERROR
+    assert "its stored configuration or search" in again.service.experiment(A).message
+    live(again, B)
+    check_others(again)
+    again.service.close()
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_rows_that_cannot_be_read_keep_nobody_from_the_others(bench: Bench, text: str) -> None:
+    bench.store.set_template(1.0, "bad", "{}")
+    bench.store.set_template(1.0, "good", '{"name": "a"}')
+    timings = [BatchTimings(at=1.0, first=i, records=[8], durations_ns={}) for i in (1, 2)]
+    bench.report(make_chunk([*timings, batches(1, [0.5]), batches(2, [0.4, 0.3])]))
+    damage(bench, "templates", text, "name = 'bad'")
+    damage(bench, "timings", text, "first_step = 1")
+    damage(bench, "feed", text, "first_step = 1")
+    assert [one.name for one in bench.store.templates()][-1] == "good"
+    assert [one.first for one in bench.store.timings(1, after=0, limit=9)] == [2]
+    assert [data["first"] for _, data in read_metrics(bench.store.path, A)] == [2]
+    assert bench.store.feed(0, A, 1000)
+    damage(bench, "feed", text, "first_step = 2")
+    bench.store.truncate_metrics(A, 2)
+    assert read_metrics(bench.store.path, A) == []
+
+
+def test_a_page_of_rows_that_cannot_be_read_ends_no_feed(bench: Bench) -> None:
+    last = bench.store.last_seq
+    damage(bench, "feed", "{", f"seq < {last}")
+    assert [item.seq for item in bench.store.feed(0, None, 1)] == [last]
+
+
+# Who is to blame
+
+
+def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(bench.service.submit(make_request(resources={"slots_per_trial": 1})))
+    make_plan = plans.make_plan
+
+    def plan(experiment: Experiment, *about: Any) -> Any:
+        if experiment.id == 3:
+            raise KeyError("no such thing")
+        return make_plan(experiment, *about)
+
+    monkeypatch.setattr("det_jupyter.master.placing.make_plan", plan)
+    live(bench, A)
+    assert state_of(bench, A) is State.COMPLETED
+    assert state_of(bench, 3) is State.ERROR
+    assert "KeyError: 'no such thing'" in bench.service.experiment(3).message
+    live(bench, B)
+    check_others(bench, num_trials=3)
+
+
+def test_an_agent_is_taken_on_though_one_of_its_runs_cannot_be_settled(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = agent_events._settle
+
+    def fail_at_first(turn: Turn, trial: Trial, *about: Any) -> None:
+        settle(turn, trial, *about)
+        if trial.id == A and trial.failure is None and trial.state is State.ACTIVE:
+            raise KeyError("no such run")
+
+    monkeypatch.setattr(agent_events, "_settle", fail_at_first)
+    bench.register(runs=[RunReport(allocation_id=run, alive=True) for run in RUNS.values()])
+    assert state_of(bench, A) is State.STOPPING_ERROR
+    assert set(bench.commands()) == {"kill_gang"}
+    bench.report(gone(A, code=-9))
+    live(bench, B)
+    check_others(bench)
+
+
+# Nonsense
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        GangStarted(
+            allocation_id=RUNS[A],
+            at=1.0,
+            ranks=[RankProcess(rank=99, pid=1, connection_file="", output_file="")],
+        ),
+        GangStarted(allocation_id=RUNS[A], at=1.0, ranks=[]),
+        GangStarted(allocation_id="1.1.99999999999999999999", at=1.0, ranks=[]),
+        GangExited(allocation_id="..", at=1.0, exit_codes={}),
+        GangExited(allocation_id=f"1.{'9' * 5000}.1", at=1.0, exit_codes={}),
+        GangExited(allocation_id="٣.٣.٣", at=1.0, exit_codes={7: None}, first_failed=99),
+        DevicesSeen(at=1.0, processes={-5: [], 10**30: []}),
+        make_chunk([started(), first_step(), saved(1, "u")], run=RUNS[A], rank=99),
+        make_chunk([started()], run="a.b.c"),
+        make_text_chunk("x\n", stream="journal-99999999999999999999", run=RUNS[A]),
+        make_text_chunk("x\n", stream=f"output-{'1' * 5000}", run=RUNS[A]),
+        make_text_chunk("x\n", stream="output-²", run=RUNS[A]),
+        make_text_chunk("x\n", stream="\u061c", run=RUNS[A]),
+        make_text_chunk("\x00\x1b[2J\n", stream="output-0", run=RUNS[A]),
+    ],
+    ids=lambda report: f"{report.kind}"[:20],
+)
+def test_reports_with_nonsense_change_nothing(bench: Bench, report: AgentReport) -> None:
+    before = bench.service.machine.state.experiments[A].model_dump_json()
+    trial = bench.service.machine.state.trials[A].model_dump_json()
+    bench.report(report)
+    assert bench.service.machine.state.experiments[A].model_dump_json() == before
+    assert bench.service.machine.state.trials[A].model_dump_json() == trial
+    for experiment_id in (A, B):
+        bench.report(up(experiment_id))
+        bench.report(make_chunk(life_of(experiment_id), run=RUNS[experiment_id]))
+        bench.report(gone(experiment_id))
+        assert state_of(bench, experiment_id) is State.COMPLETED
+    check_others(bench)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        None,
+        {"kind": "from the future"},
+        {"kind": "gang_exited", "allocation_id": RUNS[B], "at": 1e400},
+        {"kind": "chunk", "allocation_id": RUNS[B], "stream": "output-0", "offset": 0,
+         "size_bytes": 5, "text": "\ud800"},
+        {"kind": "chunk", "allocation_id": RUNS[B], "stream": "output-0", "offset": 2**70,
+         "size_bytes": 5, "text": ""},
+    ],
+)  # fmt: skip
+def test_a_report_that_is_none_keeps_none_of_its_batch_away(bench: Bench, report: Any) -> None:
+    batch = {"session": "first", "reports": [report, up(A).model_dump()]}
+    bench.service.take_reports(AGENT, AgentReports.model_validate(batch))
+    allocation = bench.service.machine.state.trials[A].allocation
+    assert allocation is not None
+    assert allocation.ranks
+    assert len(bench.store.quarantine.rows()) == 1
+    if report and report.get("offset") == 0:
+        assert bench.store.offsets_of(RUNS[B]) == {"output-0": 5}
+
+
+def test_an_error_that_would_move_the_terminal_is_shown_without_that(bench: Bench) -> None:
+    failure = RankFailure(at=1.0, rank=0, error="\x1b[31mOops\x1b[0m \x07\u061c", traceback="")
+    bench.report(up(A), make_chunk([started(), replace(failure, final=True)], run=RUNS[A]))
+    bench.report(gone(A, code=1))
+    assert bench.service.experiment(A).message == "trial 1: Oops \ufffd\ufffd"
+    policies = [{"pattern": "boom", "action": "cancel_retries"}]
+    request = make_request(resources={"slots_per_trial": 1}, log_policies=policies)
+    asyncio.run(bench.service.submit(request))
+    RUNS[3] = "3.3.1"
+    bench.report(up(3), make_text_chunk("\x1b]0;title\x07boom\n", stream="output-0", run=RUNS[3]))
+    assert bench.service.machine.state.trials[3].message.endswith("printed: boom")

@@ -33,6 +33,7 @@ from det_jupyter.master.events import (
     KillTrialRequested,
     LogMatched,
     MoveRequested,
+    NewsSetAside,
     PauseRequested,
     PoolsSet,
     ResourcesChangeRequested,
@@ -369,6 +370,17 @@ class RandomLife(RuleBasedStateMachine):
     @rule(by_s=st.sampled_from([-7200.0, 3.0, 7200.0]))
     def set_clock(self, by_s: float) -> None:
         self.tell(ClockStepped(by_s=by_s))
+
+    @rule(data=st.data(), experiment_id=st.integers(1, 4), is_fatal=st.sampled_from([0, 0, 1]))
+    def set_aside(self, data: st.DataObject, experiment_id: int, is_fatal: int) -> None:
+        experiment = self.machine.state.experiments.get(experiment_id)
+        if experiment is None or not experiment.state.is_terminal:
+            gone = data.draw(st.sampled_from(["", self.some_run(data)]))
+            self.tell(
+                NewsSetAside(
+                    experiment_id=experiment_id, what="x", is_fatal=bool(is_fatal), gone=gone
+                )
+            )
 
     @rule(agent_id=AGENTS)
     def lose(self, agent_id: str) -> None:

@@ -64,3 +64,31 @@ def test_long_records_are_written_as_all_others_are(values: list[object]) -> Non
 def test_numbers_in_long_records_are_json_s(values: list[float]) -> None:
     line = to_line(BatchMetrics(at=1.0, first=2, values={"loss": values}))
     assert json.loads(line)["values"]["loss"] == json_ready(values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "progress", "at": 1, "steps_completed": 1, "fraction": 1.5}',
+        '{"kind": "progress", "at": 1, "steps_completed": 1, "fraction": "NaN"}',
+        '{"kind": "progress", "at": 1, "steps_completed": -1, "fraction": 0.5}',
+        '{"kind": "progress", "at": 1, "steps_completed": 9007199254740993, "fraction": 0.5}',
+        '{"kind": "progress", "at": 1e300, "steps_completed": 1, "fraction": 0.5}',
+        '{"kind": "rank_started", "at": 1, "pid": 2147483648, "backend": "", "device": ""}',
+        '{"kind": "batch_metrics", "at": 1, "first": 1, "values": {"a": [9223372036854775808]}}',
+        '{"kind": "metrics", "at": 1, "group": "a", "steps_completed": 1, "metrics": {"a": [1%s]}}'
+        % ("0" * 400),
+        '{"kind": "target_reached", "at": 1, "steps_completed": 1, "target": {"batches": -1}}',
+        '{"kind": "notice", "at": 1, "rank": 1048577, "text": ""}',
+    ],
+)
+def test_a_number_beyond_its_bounds_makes_no_record(line: str) -> None:
+    with pytest.raises(ValueError, match=r"got|should be"):
+        parse_line(line)
+
+
+def test_what_ranks_say_moves_no_terminal() -> None:
+    failure = RankFailure(at=1.0, rank=0, error="\x1b[2Jgone \u061c", traceback="a\r\nb\x07")
+    read = parse_line(to_line(failure))
+    assert isinstance(read, RankFailure)
+    assert (read.error, read.traceback) == ("gone \ufffd", "a\nb\ufffd")
