@@ -269,15 +269,15 @@ def main() -> None:
     options = parser.parse_args()
     colds, rivals, warms, floors = [], [], [], []
     with tempfile.TemporaryDirectory() as scratch:
-        for index in range(options.rounds):  # interleaved: noise hits both alike
-            colds.append(cold(Path(scratch) / f"cold{index}"))
-            rivals.append(torchrun())
         settings = {"DET_JUPYTER_CPU_SLOTS": "2"}
         with det_home(Path(scratch) / "warm", settings) as home, bare_fork_server() as server:
             client = home.client()
             ours(client, Path(scratch))
             floor(server)
-            for _ in range(options.warm):
+            for index in range(options.warm):  # interleaved: noise hits all alike
+                if index * options.rounds % options.warm < options.rounds:
+                    colds.append(cold(Path(scratch) / f"cold{index}"))
+                    rivals.append(torchrun())
                 warms.append(ours(client, Path(scratch)))
                 floors.append(floor(server))
             used = memory(home, client, Path(scratch))
