@@ -75,7 +75,12 @@ def ensure_master(timeout_s: float = 30.0) -> MasterInfo:
     """
     if info := find_master():
         return info
-    process = spawn_master()
+    try:
+        process = spawn_master()
+    except OSError as error:
+        raise MasterUnreachable(
+            f"the det_jupyter master cannot be started: {paths.find_full_folder() or error}"
+        ) from None
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if info := find_master():
@@ -83,6 +88,8 @@ def ensure_master(timeout_s: float = 30.0) -> MasterInfo:
         if process.poll() not in (None, 0):  # 0: another master was there first
             break
         time.sleep(_POLL_S)
+    if full := paths.find_full_folder():  # then its log says nothing
+        raise MasterUnreachable(f"the det_jupyter master did not start: {full}")
     raise MasterUnreachable(
         f"the det_jupyter master did not start (exit status {process.poll()}).\n{_log_tail()}"
     )

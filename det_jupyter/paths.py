@@ -13,12 +13,14 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from det_jupyter.errors import DetError
 from det_jupyter.ownership import make_private, open_own
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
 _LOCK_POLL_S = 0.02
+_ROOM_BYTES = 256 * 1024  # an empty database with its log, and a word to its logs
 
 
 def _private(folder: Path) -> Path:
@@ -83,6 +85,21 @@ def agent_lock() -> Path:
 def pools_file() -> Path:
     """Return the file in which people say which resource pools there are."""
     return data_dir() / "pools.yaml"
+
+
+def find_full_folder() -> str:
+    """Return which of our folders cannot take another file, and what to do; "" if all can."""
+    for folder in (data_dir, log_dir, runtime_dir):
+        try:
+            with TemporaryFile(dir=folder()) as file:
+                file.write(bytes(_ROOM_BYTES))
+                file.flush()
+        except OSError as error:
+            return (
+                f"nothing can be written in {folder()} ({error.strerror}); make room there, or "
+                f"set {HOME_VARIABLE} to a folder on another disk"
+            )
+    return ""
 
 
 def take_lock(

@@ -113,6 +113,9 @@ class Session:
         asked = self.info
         try:
             response = self._http.request(method, path, **kwargs)
+        except UnicodeEncodeError as error:
+            part = error.object[max(0, error.start - 20) : error.end + 20]
+            raise DetError(f"half a character cannot be sent: {part!a}; write it whole") from None
         except httpx.TransportError as error:
             self._must_be_awake()
             if isinstance(error, httpx.ReadTimeout):

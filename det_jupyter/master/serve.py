@@ -87,6 +87,8 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
         logger.exception("the database cannot be opened")
         if isinstance(error, DetError):  # it is another version's, and the message says so
             sys.exit(str(error))
+        if full := paths.find_full_folder():
+            sys.exit(full)
         sys.exit(f"{database} cannot be used ({error}); move it away to begin with an empty one")
     _take_pools(service)
     for agent_id in list(service.machine.state.agents):  # until they have registered with us

@@ -28,6 +28,7 @@ from det_jupyter.notebook.handles import NotebookExperiment
 from det_jupyter.notebook.tables import counted
 from det_jupyter.notebook.taking_along import find_unset, take_along
 from det_jupyter.wire import Capsule, CreateExperiment
+from det_jupyter.words import printable
 
 
 def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
@@ -160,7 +161,16 @@ def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict
 
 def _folder() -> Path:
     try:
-        return Path.cwd()
+        folder = Path.cwd()
+        str(folder).encode()
+        return folder
+    except UnicodeEncodeError:
+        raise CaptureError(
+            [
+                f"the name of the folder that this notebook runs in is not UTF-8: "
+                f"{os.fsencode(folder)!r}; rename it, or os.chdir() into another one"
+            ]
+        ) from None
     except FileNotFoundError:
         raise CaptureError(
             [
@@ -242,7 +252,7 @@ def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -
 def _notebook_path(shell: Any) -> str | None:
     """Return the notebook's path where the front end tells it (JupyterLab, VS Code)."""
     path = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
-    return str(path) if path else None
+    return printable(str(path)) if path else None
 
 
 __all__ = ["CaptureError", "dry_run", "find_class_problems", "find_slot_problems", "submit"]

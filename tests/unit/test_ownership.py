@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter import paths
-from det_jupyter.errors import DetError
+from det_jupyter.errors import CaptureError, DetError
 from det_jupyter.master.store import Store
 
 STRANGER = 54321
@@ -190,3 +190,15 @@ def test_a_master_does_not_start_in_a_home_that_another_user_prepared(
     assert f"is a link of user {STRANGER}" in starter.stderr
     assert sorted(path.name for path in victim.iterdir()) == ["det.sqlite3", "master.json"]
     assert {path.read_text() for path in victim.iterdir()} == {"as it was"}
+
+
+def test_a_notebook_in_a_folder_whose_name_is_not_utf_8_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from det_jupyter.notebook.submit import _folder
+
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(CaptureError, match=r"is not UTF-8: .*caf\\xe9'; rename it"):
+        _folder()

@@ -113,3 +113,12 @@ def test_a_master_that_is_silent_is_not_asked_a_second_time() -> None:
     with pytest.raises(MasterUnreachable, match="`kill -KILL 1` ends it"):
         session(answer, successor=1).get("/x")
     assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/experiments", {"notebook": "caf\udce9.ipynb"}), ("/templates/caf\udce9", {})],
+)
+def test_half_a_character_is_refused_in_a_sentence(path: str, body: dict[str, str]) -> None:
+    with pytest.raises(DetError, match=r"half a character cannot be sent: .*\\udce9"):
+        session(lambda request: httpx.Response(200, json="fine")).post(path, body)

@@ -1,0 +1,56 @@
+"""Starting on a disk that is full says so, and where."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from det_jupyter import paths
+from det_jupyter.autostart import ensure_master
+from det_jupyter.errors import MasterUnreachable
+from tests.processes import processes_of
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a small disk."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        yield folder
+    finally:
+        for process in processes_of(folder):  # an agent that has a full disk, too
+            process.kill()
+            process.wait()
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):
+        while os.write(descriptor, bytes(4096)):
+            pass
+    os.close(descriptor)
+
+
+def test_a_master_that_cannot_start_on_a_full_disk_says_which_folder_is_full(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(disk))
+    folder = paths.log_dir().parent
+    assert paths.find_full_folder() == ""
+    fill(disk / "much")
+    with pytest.raises(MasterUnreachable) as refusal:
+        ensure_master()
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert f"nothing can be written in {folder} (No space left on device)" in message
+    assert f"set {paths.HOME_VARIABLE} to a folder on another disk" in message
