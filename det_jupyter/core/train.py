@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import torch
 
 from det_jupyter.bounds import MAX_COUNT, find_value_problem
-from det_jupyter.config.paths import shown
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.records import (
     BatchMetrics,
@@ -17,6 +16,8 @@ from det_jupyter.records import (
     Progress,
     Record,
 )
+
+_SHOWN = 60  # characters of a value that is refused
 
 
 class RecordSink(Protocol):
@@ -156,6 +157,14 @@ class TrainContext:
             )
 
 
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        return f"an {type(value).__name__} of thousands of digits"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
 def checked_steps(steps_completed: Any) -> int:
     """Return a number of batches that can be reported.
 
@@ -163,11 +172,13 @@ def checked_steps(steps_completed: Any) -> int:
         ValueError: It is none; the message says what is wrong with it.
     """
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected a whole number")
+        raise ValueError(
+            f"steps_completed: got {_shown(steps_completed)}, expected a whole number"
+        )
     if steps_completed < 0:
-        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected 0 or more")
+        raise ValueError(f"steps_completed: got {_shown(steps_completed)}, expected 0 or more")
     if steps_completed > MAX_COUNT:
-        raise ValueError(f"steps_completed: got {shown(steps_completed)}, expected at most 2**53")
+        raise ValueError(f"steps_completed: got {_shown(steps_completed)}, expected at most 2**53")
     return steps_completed
 
 
@@ -185,7 +196,7 @@ def _checked_amounts(trained: Mapping[str, float]) -> dict[str, float]:
         is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
         if not is_number or not 0 <= amount <= MAX_COUNT:
             raise ValueError(
-                f"trained[{unit!r}]: got {shown(amount)}, expected a number from 0 to 2**53"
+                f"trained[{unit!r}]: got {_shown(amount)}, expected a number from 0 to 2**53"
             )
     return dict(trained)
 

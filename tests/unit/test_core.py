@@ -138,7 +138,11 @@ def test_nobody_asks_a_script_to_leave(context: core.Context) -> None:
             r"^steps_completed: got 9223.*, expected at mo",
         ),
         ("report_validation_metrics", (2**53 + 1, {}), r"expected at most 2\*\*53"),
-        ("report_validation_metrics", (10**5000, {}), "steps_completed: got a int, expected at"),
+        (
+            "report_validation_metrics",
+            (10**5000, {}),
+            "got an int of thousands of digits, expected",
+        ),
         ("report_validation_metrics", (1, {"a": 10**400}), "metric 'a': got an integer of 1329 b"),
         ("report_validation_metrics", (1, {"a": [{"b": -(2**63)}]}), "metric 'a': got an integer"),
         ("report_metrics", ("x", 1, {}, {"epochs": math.inf}), r"trained\['epochs'\]: got inf"),
