@@ -212,12 +212,12 @@ def test_second_agent_of_a_computer_leaves_at_once(tmp_path: Path) -> None:
 
 def test_agent_without_a_master_stays_only_as_long_as_a_gang_lives(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with agent_with_master(home, options=["--leave-after-s", "0.5"]) as (agent, master):
+    with agent_with_master(home, options=["--leave-after-s", "2"]) as (agent, master):
         gate = tmp_path / "gate"
         master.begin(make_plan("1.1.1", [["await", str(gate)]]))
         master.stop()
         with pytest.raises(psutil.TimeoutExpired):
-            psutil.Process(agent.process.pid).wait(timeout=2)
+            psutil.Process(agent.process.pid).wait(timeout=3)
         gate.touch()
         assert agent.process.wait(timeout=10) == 0
         assert_gone(home)
