@@ -57,6 +57,7 @@ class Stepping:
         self._replicas: list[DistributedModel] = []
         self._untrained: list[nn.Module] = []  # so not made for an exchange
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
+        self._share: Share | None = None
         self._weight = 1.0  # of this rank's gradients
         self._backwards = 0
         self._is_stepping = False  # this object, not the trial
@@ -83,7 +84,9 @@ class Stepping:
 
     def weigh(self, share: Share) -> None:
         """Let the next gradients count by this rank's records."""
-        self._weight = share.records * self._distributed.size / max(share.total, 1)
+        if share is not self._share:  # a full batch's is always the same
+            self._share = share
+            self._weight = share.records * self._distributed.size / max(share.total, 1)
 
     def backward(self, loss: torch.Tensor, gradient: torch.Tensor | None, *options: bool) -> None:
         """Compute gradients; `options` as in `torch.Tensor.backward`.

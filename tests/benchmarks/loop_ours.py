@@ -20,6 +20,7 @@ from tests.benchmarks.loop_rivals import Contender
 from tests.benchmarks.loop_steps import (
     BATCH_SIZE,
     REPORT_EVERY,
+    Cost,
     Step,
     Stopwatch,
     loss_of,
@@ -69,7 +70,7 @@ def open_ours(
     """Return what trains with our loop, on this process's rank."""
     distributed = _distributed()
 
-    def train(step: Step, batches: int) -> float:
+    def train(step: Step, batches: int) -> Cost:
         Trial.step, Trial.watch = step, Stopwatch(batches)
         Trial.dataset = dataset or make_dataset()
         length = Length("batches", Trial.watch.num_trained)

@@ -16,6 +16,7 @@ import torch
 from tests.benchmarks.loop_steps import (
     BATCH_SIZE,
     REPORT_EVERY,
+    Cost,
     Step,
     Stopwatch,
     loss_of,
@@ -25,14 +26,14 @@ from tests.benchmarks.loop_steps import (
     make_optimizer,
 )
 
-Contender = Callable[[Step, int], float]  # microseconds per batch
+Contender = Callable[[Step, int], Cost]
 
 
 def open_accelerate() -> Contender:
     """Accelerate: every batch's loss goes to a TensorBoard tracker, as in its examples."""
     from accelerate import Accelerator
 
-    def train(step: Step, batches: int) -> float:
+    def train(step: Step, batches: int) -> Cost:
         with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
             accelerator = Accelerator(cpu=True, log_with="tensorboard", project_dir=folder)
             accelerator.init_trackers("run")
@@ -82,7 +83,7 @@ def open_lightning() -> Contender:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return make_optimizer(self.model)
 
-    def train(step: Step, batches: int) -> float:
+    def train(step: Step, batches: int) -> Cost:
         watch = Stopwatch(batches)
         loader = make_loader()
         with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
@@ -132,7 +133,7 @@ def open_determined(*, tensorboard: bool) -> Contender:
         def evaluate_batch(self, batch: Any) -> dict[str, Any]:
             return {"error": loss_of(self.model, batch)}
 
-    def train(step: Step, batches: int) -> float:
+    def train(step: Step, batches: int) -> Cost:
         Trial.step, Trial.watch = step, Stopwatch(batches)
         with pytorch.init(enable_tensorboard_logging=tensorboard) as context:
             trainer = pytorch.Trainer(Trial(context), context)

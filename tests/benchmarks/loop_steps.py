@@ -7,18 +7,16 @@ each batch's share of writing metrics is in, and building up and taking down are
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 WARM_UP = 100
 REPORT_EVERY = 100
-CPU_TIME_VARIABLE = "DET_BENCH_CPU_TIME"  # set: the process's own time counts, not the wall's
 NUM_RECORDS = 4096
 BATCH_SIZE = 32
 
@@ -84,6 +82,17 @@ class Rows:
             yield [tensor.index_select(0, indices) for tensor in self.tensors]
 
 
+class Cost(NamedTuple):
+    """Microseconds of a batch: the clock's, and those of this process's processor time.
+
+    On a machine that others use too only the latter can be compared. It leaves out waiting, for
+    other ranks as well.
+    """
+
+    wall: float
+    cpu: float
+
+
 class Stopwatch:
     """Told of every batch when its step begins, and knows how long the timed ones took.
 
@@ -93,23 +102,26 @@ class Stopwatch:
 
     def __init__(self, batches: int) -> None:
         self.batches = batches
-        is_cpu_time = os.environ.get(CPU_TIME_VARIABLE) == "1"
-        self._clock = time.process_time if is_cpu_time else time.perf_counter
         self.num_trained = WARM_UP + batches + 1
         self._last = WARM_UP + batches
-        self._began_at = self._ended_at = 0.0
+        self._began_at = self._ended_at = Cost(0.0, 0.0)
 
     def begin(self, batch_idx: int) -> None:
         """Note that a batch is about to be trained."""
         if batch_idx == WARM_UP:
-            self._began_at = self._clock()
+            self._began_at = _now()
         elif batch_idx == self._last:
-            self._ended_at = self._clock()
+            self._ended_at = _now()
 
     @property
-    def us_per_batch(self) -> float:
-        """Microseconds for a timed batch, with everything around it."""
-        return (self._ended_at - self._began_at) / self.batches * 1e6
+    def us_per_batch(self) -> Cost:
+        """What a timed batch cost, with everything around it."""
+        pairs = zip(self._began_at, self._ended_at, strict=True)
+        return Cost(*((ended - began) / self.batches * 1e6 for began, ended in pairs))
+
+
+def _now() -> Cost:
+    return Cost(time.perf_counter(), time.process_time())
 
 
 def make_loader(dataset: Any = None) -> Any:
@@ -117,12 +129,12 @@ def make_loader(dataset: Any = None) -> Any:
     return torch.utils.data.DataLoader(dataset or make_dataset(), BATCH_SIZE, shuffle=True)
 
 
-def bare(step: Step, batches: int, loader: Any = None) -> float:
-    """Train in a loop without anything around it; return microseconds per batch."""
+def bare(step: Step, batches: int, loader: Any = None) -> Cost:
+    """Train in a loop without anything around it; return what a batch cost."""
     return bare_loop(make_model(step), loader or make_loader(), Stopwatch(batches))
 
 
-def bare_loop(model: nn.Module, loader: Any, watch: Stopwatch) -> float:
+def bare_loop(model: nn.Module, loader: Any, watch: Stopwatch) -> Cost:
     """Train this model on this data as one would without a library."""
     optimizer = make_optimizer(model)
     done = 0

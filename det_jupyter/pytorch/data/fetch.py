@@ -7,9 +7,9 @@ nor on where a run was paused; and with no workers it leaves the rank's own gene
 different number of ranks the parts begin at other rows, so the draws differ there (the records do
 not). What it draws from generators of its own making is its own affair.
 
-Exchanging and seeding the generators costs 12 us a batch, in a training loop, which needs the
-caches for other things, 40. That is spared for datasets that are known to draw nothing. Records of
-plain tensors are not put together one by one, but picked in one operation.
+Exchanging the generators costs some 10 us a batch, in a training loop, which needs the caches for
+other things, twice that (see draws.py). It is spared for datasets that are known to draw nothing.
+Records of plain tensors are not put together one by one, but picked in one operation.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from torch.utils.data import (
     get_worker_info,
 )
 
+from det_jupyter.pytorch.data import draws
+from det_jupyter.pytorch.data.beginnings import beginning
 from det_jupyter.pytorch.data.division import Indices
-from det_jupyter.pytorch.data.draws import drawing_from, seed_at
-from det_jupyter.pytorch.rng import derive_seed, seed_cpu
+from det_jupyter.pytorch.rng import derive_seed
 
 Collate = Callable[[list[Any]], Any]
 
@@ -87,11 +88,11 @@ class Fetch:
             return self._columns.pick(indices)
         if self._is_quiet:
             return self._load(_listed(indices))
-        seed = seed_at(self.seed, step, begin)
+        states = beginning(self.seed, step, begin)
         if get_worker_info() is not None:  # a worker's generators are nobody else's
-            seed_cpu(seed)
+            draws.begin(states)
             return self._load(_listed(indices))
-        with drawing_from(seed):
+        with draws.drawing_from(states):
             return self._load(_listed(indices))
 
     def _load(self, indices: list[int]) -> Any:
@@ -106,6 +107,7 @@ class Columns:
     def __init__(self, tensors: tuple[torch.Tensor, ...], chosen: torch.Tensor | None) -> None:
         self._tensors = tensors
         self._chosen = chosen  # where each record of the subset is
+        self._is_simple = chosen is None and all(tensor.is_cpu for tensor in tensors)
 
     @classmethod
     def of(cls, dataset: Any) -> Columns | None:
@@ -125,6 +127,8 @@ class Columns:
 
     def pick(self, indices: Indices) -> list[torch.Tensor]:
         """Return copies of the rows, as torch's collate function puts them together."""
+        if self._is_simple and type(indices) is torch.Tensor:  # shuffled, the usual case
+            return [tensor.index_select(0, indices) for tensor in self._tensors]
         if isinstance(indices, range) and self._chosen is None and indices.step == 1:
             rows = slice(indices.start, indices.stop)
             return [tensor[rows].clone() for tensor in self._tensors]

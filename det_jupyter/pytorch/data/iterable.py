@@ -25,8 +25,9 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data.beginnings import beginning
 from det_jupyter.pytorch.data.division import Division, Share
-from det_jupyter.pytorch.data.draws import Draws, drawing_from, seed_at
+from det_jupyter.pytorch.data.draws import Draws, drawing_from
 from det_jupyter.pytorch.data.fetch import Collate
 from det_jupyter.pytorch.data.order import tell_epoch
 from det_jupyter.pytorch.rng import derive_seed
@@ -119,7 +120,7 @@ class Reader(IterableDataset[Any]):
     def _collated(self, records: list[Any], step: int, begin: int) -> Any:
         if self._collate is default_collate:
             return default_collate(records)
-        with drawing_from(seed_at(self._seed, step, begin)):
+        with drawing_from(beginning(self._seed, step, begin)):
             return self._collate(records)
 
     def _describe_end(self, pass_idx: int) -> str:

@@ -13,7 +13,7 @@ A user's batch sampler is dealt instead of cut: batch i of a pass goes whole to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ T = TypeVar("T")
 # batches of them) at once.
 _INDICES_PER_SWAP = 4096
 _BATCHES_PER_SWAP = 64
-_BATCHES_PER_SPLIT = 64
+_BATCHES_PER_CUT = 64
 
 # These keep nothing from one pass to the next, unless a generator of their own does.
 _STATELESS = (
@@ -196,26 +196,26 @@ def _cut(
     indices: torch.Tensor | range, division: Division, step: int, jump: int, *, drop_last: bool
 ) -> Iterator[Part]:
     total = division.total
-    end_step = step + len(indices) // total
-    batches = _split(indices, total, jump)
+    num_full, rest = divmod(len(indices), total)
     begin, end, share = division.rows(total)
-    is_whole = share.records == total  # cutting a tensor costs as much as all the rest does here
-    for index, rows in zip(range(step + jump, end_step), batches, strict=False):
-        yield Part(rows if is_whole else rows[begin:end], share, index, begin)
-    for rows in () if drop_last else batches:  # what is left is a short one
-        begin, end, share = division.rows(len(rows))
-        yield Part(rows[begin:end], share, end_step, begin)
-
-
-def _split(indices: torch.Tensor | range, size: int, jump: int) -> Iterator[torch.Tensor | range]:
-    """Yield all indices, so many at a time, from some batch on."""
-    if isinstance(indices, range):
-        for offset in range(jump * size, len(indices), size):
-            yield indices[offset : offset + size]
-        return
     # One by one is slow, all at once too much for one moment.
-    for offset in range(jump * size, len(indices), size * _BATCHES_PER_SPLIT):
-        yield from indices[offset : offset + size * _BATCHES_PER_SPLIT].split(size)
+    for first in range(jump, num_full, _BATCHES_PER_CUT):
+        last = min(first + _BATCHES_PER_CUT, num_full)
+        rows = _rows(indices[first * total : last * total], total, begin, end)
+        yield from [Part(own, share, step + first + i, begin) for i, own in enumerate(rows)]
+    if rest and not drop_last and jump <= num_full:
+        begin, end, share = division.rows(rest)
+        yield Part(indices[num_full * total :][begin:end], share, step + num_full, begin)
+
+
+def _rows(
+    indices: torch.Tensor | range, total: int, begin: int, end: int
+) -> Sequence[torch.Tensor | range]:
+    """Return a rank's rows of each batch."""
+    if isinstance(indices, torch.Tensor):
+        return indices.view(-1, total)[:, begin:end].unbind()
+    firsts = range(0, len(indices), total)
+    return [indices[first + begin : first + end] for first in firsts]
 
 
 def _cut_drawn(

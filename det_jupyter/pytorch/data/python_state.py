@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import ctypes
 import random
+import sys
 from typing import Any
 
 import numpy
 
 _HEADER = object.__basicsize__
 _SIZE = 4 * 625
+_ALL_USED = (624).to_bytes(4, sys.byteorder)  # so that the next ones are made of all of them
+_VERSION = random.Random.VERSION
 
 
 class PythonState:
@@ -35,6 +38,14 @@ class PythonState:
         if self._memory is None:
             return self._generator.getstate(), None
         return bytes(self._memory), self._generator.gauss_next  # type: ignore[attr-defined]  # not in the stubs
+
+    def begin(self, numbers: bytes) -> None:
+        """Begin with these 624 numbers of 32 bits."""
+        if self._memory is None:
+            key = numpy.frombuffer(numbers, numpy.uint32).tolist()
+            self._generator.setstate((_VERSION, (*key, 624), None))
+        else:
+            self.put((_ALL_USED + numbers, None))
 
     def put(self, state: tuple[Any, Any]) -> None:
         """Put back what `take` returned."""

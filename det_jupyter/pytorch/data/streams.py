@@ -86,8 +86,8 @@ class RecipeStream:
         recipe = self._recipe
         if recipe.is_iterable:
             return self._told(self._read())
-        return self._told(
-            self._load_here() if recipe.num_workers == 0 else self._load_in_workers()
+        return (
+            self._load_here() if recipe.num_workers == 0 else self._told(self._load_in_workers())
         )
 
     def close(self) -> None:
@@ -98,9 +98,15 @@ class RecipeStream:
 
     def _load_here(self) -> Iterator[tuple[Any, Share]]:
         load, pins = self._recipe.fetch(self._seed).load, self._recipe.pin_memory
-        for indices, share, step, begin in self._parts():
-            batch = load(indices, step, begin)
-            yield (pin(batch) if pins else batch), share
+        loading = self._skip
+        try:
+            for indices, share, step, begin in self._parts():
+                batch = load(indices, step, begin)
+                yield (pin(batch) if pins else batch), share
+                loading = step + 1
+        except Exception as error:
+            self._tell(error, loading)
+            raise
 
     def _load_in_workers(self) -> Iterator[tuple[Any, Share]]:
         def make() -> TorchDataLoader[Any]:
@@ -161,13 +167,16 @@ class RecipeStream:
             for step, loaded in enumerate(batches, self._skip + 1):  # noqa: B007  # for the error
                 yield loaded
         except Exception as error:
-            recipe, rank = self._recipe, self._division.rank
-            workers = _in_workers(recipe.num_workers)
-            error.add_note(
-                f"This was while rank {rank} loaded batch {step} of "
-                f"{type(recipe.dataset).__name__}{workers}."
-            )
+            self._tell(error, step)
             raise
+
+    def _tell(self, error: Exception, step: int) -> None:
+        recipe, rank = self._recipe, self._division.rank
+        workers = _in_workers(recipe.num_workers)
+        error.add_note(
+            f"This was while rank {rank} loaded batch {step} of "
+            f"{type(recipe.dataset).__name__}{workers}."
+        )
 
 
 def smallest_share(stream: BatchStream) -> int | None:

@@ -51,7 +51,7 @@ class Reporter:
         self._metrics = TrainingMetrics(
             core.distributed, average=average, watch=watch, timings=timings
         )
-        self.add = self._metrics.add
+        self.add, self.latest = self._metrics.add, self._metrics.latest
 
     def flush(self, steps: int) -> None:
         """Journal the metrics of each batch up to `steps`, since the last flush.

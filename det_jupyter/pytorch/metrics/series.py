@@ -40,6 +40,7 @@ class MetricSeries:
         self._rank = rank
         self._values: dict[str, list[float | Tensor]] = {}
         self._records: list[float] = []
+        self._last: dict[str, float | Tensor] = {}  # of the batch before the next one
         self._is_named = False
         self._has_tensors = False  # some values are still on their device
 
@@ -67,6 +68,10 @@ class MetricSeries:
                 values.append(self._held(name, value, batch_idx))
         self._records.append(records)
 
+    def latest(self) -> dict[str, float | Tensor]:
+        """Return the values of the last batch, where they were computed."""
+        return {name: values[-1] for name, values in self._values.items() if values} or self._last
+
     def take(self) -> Window:
         """Return all batches since the last call, and begin anew. Waits for the device.
 
@@ -81,6 +86,7 @@ class MetricSeries:
             ) from error
         records = _column(self._records)
         values = torch.stack(rows) if rows else torch.empty(0, len(records), dtype=torch.float64)
+        self._last = self.latest()
         self._values = {name: [] for name in self._values}
         self._records = []
         self._has_tensors = False

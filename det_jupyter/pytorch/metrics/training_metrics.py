@@ -56,7 +56,7 @@ class TrainingMetrics:
         self._names_agreed = False
         self._look: Callable[[], None] | None = None
         self._flushed: list[Window] = []  # since the last report
-        self.add = self._series.add
+        self.add, self.latest = self._series.add, self._series.latest
         self._take, self._by_rank = self._series.take, self._exchange
         if timings is not None:
             self._take = timings.timed("from_device", self._take)

@@ -26,8 +26,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any, Literal
 
-import torch
-
 from det_jupyter.core import Context
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.checkpoints.origin import Origin
@@ -91,7 +89,6 @@ class Loop:
         self.position = context.position
         self.steps_completed = start.steps_completed
         self.batch: Any = None
-        self.metrics: dict[str, Any] = {}
         self._core = core
         self._distributed = core.distributed
         self._note_batch = core.note_batch
@@ -154,6 +151,11 @@ class Loop:
             self._core.preempt.acknowledge_preemption_signal()
         self._distributed.barrier()  # nobody leaves while the chief is still saving
         return reason
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of the last batch, this rank's."""
+        return self._reporter.latest()
 
     @property
     def latest_checkpoint(self) -> CheckpointRef | None:
@@ -245,7 +247,6 @@ class Loop:
             error.add_note(f"This was in train_batch, batch {index}, on {self._rank_name()}.")
             raise
         metrics = as_metrics("train_batch", returned, index, self._distributed.rank)
-        self.metrics = _without_graph(metrics)
         if self.position.is_step:
             self._after_step()
         self._reporter.add(metrics, index, records)
@@ -429,14 +430,6 @@ class Loop:
         steps = self.steps_completed
         if self._validations.run(steps, self._schedule.units.trained(steps)):
             self._savepoints.save(steps)
-
-
-def _without_graph(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return the metrics to be looked at, which keep no memory of the forward pass alive."""
-    return {
-        name: value.detach() if isinstance(value, torch.Tensor) else value
-        for name, value in metrics.items()
-    }
 
 
 def _as_it_is(batch: Any) -> Any:
