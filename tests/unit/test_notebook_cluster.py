@@ -660,25 +660,25 @@ def test_changes_are_read_from_a_line(text: str, value: dict[str, Any]) -> None:
     ("first", "second"),
     [
         ("searcher.max_length.batches=10", "searcher.max_length.epochs=2"),
-        ("a=1", "a=2"),
-        ("a=1", "a.b=2"),
-        ("a.b=2", "a=1"),
-        ("a={b: 1}", "a.b=2"),
-        ("a=1", "a=null"),
+        ("data.a=1", "data.a=2"),
+        ("data.a=1", "data.a.b=2"),
+        ("data.a.b=2", "data.a=1"),
+        ("data.a={b: 1}", "data.a.b=2"),
+        ("data.a=1", "data.a=null"),
     ],
 )
 def test_changes_that_undo_one_another_are_refused(first: str, second: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_overrides([first, "c=3", second], "a: 5\n")
+        read_overrides([first, "data.c=3", second], "data: {a: 5}\n")
     assert caught.value.problems == [
         f"--config: got {first} and {second}, expected only one of them"
     ]
 
 
 def test_changes_of_the_same_section_go_together() -> None:
-    cell = "a: {b: 0, c: 1}\nlabels: [x]\n"
-    assert read_overrides(["a.b=2", "a={d: 3}", "a.b=2", "labels=y", "n=1"], cell) == {
-        "a": {"b": 2, "c": 1, "d": 3}, "labels": "y", "n": 1,
+    cell = "data: {b: 0, c: 1}\nlabels: [x]\n"
+    assert read_overrides(["data.b=2", "data={d: 3}", "data.b=2", "labels=y", "name=n"], cell) == {
+        "data": {"b": 2, "c": 1, "d": 3}, "labels": "y", "name": "n",
     }  # fmt: skip
 
 
