@@ -69,6 +69,11 @@ def blobs_of(capsule: Capsule) -> set[str]:
     return {capsule.payload, capsule.sources, *capsule.buffers, *capsule.modules.values()}
 
 
+def private_blobs_of(capsule: Capsule) -> set[str]:
+    """Return the digests of the blobs of a run only, which no checkpoint takes along."""
+    return {capsule.environment} if capsule.environment is not None else set()
+
+
 def code_key(capsule: Capsule) -> str:
     """Return the name of the folder for its modules: capsules with the same ones share it."""
     modules = json.dumps(sorted(capsule.modules.items()))
@@ -218,6 +223,7 @@ __all__ = [
     "fill_cached",
     "load_capsule",
     "notebook_globals",
+    "private_blobs_of",
     "rebuild_cached",
     "rebuild_storage",
     "rebuild_tensor",

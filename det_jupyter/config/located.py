@@ -54,9 +54,9 @@ class Sources:
         line, problem = split_line(problem, {})
         if line:  # it is of the text itself
             return Located(problem, line)
-        path, _, rest = problem.partition(":")
+        path, *rest = problem.split(":", 1)  # a problem of the whole has no path
         path, is_inherited = self._own_entry(path, merged)
-        problem = f"{path}:{rest}"
+        problem = ":".join([path, *rest])
         if is_inherited is None:
             # What is missing is missing where its innermost section is.
             known = (place for place in within(path) if place in self.lines or place in inherited)

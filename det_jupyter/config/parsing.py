@@ -67,8 +67,9 @@ def parse_config(
     """
     document, strange = _without_strange(document)
     if template is not None:
-        template, more = _without_strange(template)
-        document, strange = merge(template, document), strange + more
+        _check_bounds(template)
+        document, more = _without_strange(merge(template, document))  # less what was replaced
+        strange += more
     filled = _fill_computed_defaults(without_nulls(document), default_seed)
     config, problems = _validate(filled)
     problems += find_contradictions(filled)
@@ -128,14 +129,18 @@ def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
     Raises:
         ConfigError: Nothing more can be said of the document.
     """
-    if problem := find_bounds_problem(document):
-        raise ConfigError([problem])
+    _check_bounds(document)
     if is_plain(document):
         return document, []
     problems = find_strange_values(document)
     if any(": got the key " in problem for problem in problems):
         raise ConfigError(in_order(problems))  # nothing that follows could name such a place
     return to_plain(document), problems
+
+
+def _check_bounds(document: Mapping[str, Any]) -> None:
+    if problem := find_bounds_problem(document):
+        raise ConfigError([problem])
 
 
 def _raise_if_any(strange: list[str], problems: list[str]) -> None:

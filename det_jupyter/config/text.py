@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from det_jupyter.config.paths import join
-from det_jupyter.config.values import MAX_VALUES, Unread
+from det_jupyter.config.values import MAX_DEPTH, MAX_VALUES, Unread
 from det_jupyter.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
@@ -42,6 +42,24 @@ class Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, Any] = {}
     problems: Mapping[int, str] = {}  # by the id of the node
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node.
+
+        Raises:
+            ConfigError: It is nested deeper than any value may be; [m] to parse 490 levels takes
+                seconds.
+        """
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            line = self.line + 1  # where the scanner is
+            raise ConfigError(
+                [f"line {line}: nested too deeply; expected at most {MAX_DEPTH} levels"]
+            )
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node."""

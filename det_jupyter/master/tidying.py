@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from det_jupyter import paths
-from det_jupyter.capsule import blobs_of, code_key
+from det_jupyter.capsule import blobs_of, code_key, private_blobs_of
 from det_jupyter.master.service import Service
 from det_jupyter.master.state import Experiment
 from det_jupyter.wire import Capsule
@@ -80,7 +80,7 @@ def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
         now: UTC seconds.
     """
     kept = list(capsules)
-    blobs = {digest for capsule in kept for digest in blobs_of(capsule)}
+    blobs = {blob for each in kept for blob in blobs_of(each) | private_blobs_of(each)}
     codes = {code_key(capsule) for capsule in kept}
     removed = [path for path in data_dir.glob("blobs/??/*") if path.name not in blobs]
     removed += [path for path in data_dir.glob("code/*") if path.name not in codes]

@@ -166,7 +166,17 @@ def capsule_of(blobs: BlobStore, name: str) -> Capsule:
         sources=blobs.put(b"{}"),
         buffers=[blobs.put(f"array of {name}".encode())],
         modules={"helpers.py": module},
+        environment=blobs.put(f"variables of {name}".encode()),
     )
+
+
+def digests_in(value: Any) -> set[str]:
+    """Return all text in a document that may be the digest of a blob."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return {digest for each in value for digest in digests_in(each)}
+    return {value} if isinstance(value, str) and len(value) == 64 else set()
 
 
 def files_in(folder: Path) -> set[str]:
@@ -182,10 +192,13 @@ def test_blobs_and_code_that_no_experiment_refers_to_are_removed_when_they_are_o
         (tmp_path / "code" / code_key(capsule)).mkdir(parents=True)
     now = os.stat(tmp_path).st_mtime
     sweep(tmp_path, [kept], now)  # just stored: who stored them may be about to submit
-    assert len(files_in(tmp_path / "blobs")) == 7
+    assert len(files_in(tmp_path / "blobs")) == 9
     sweep(tmp_path, [kept], now + HOUR + 60)
     left = files_in(tmp_path / "blobs")
-    assert left == {kept.payload, kept.sources, *kept.buffers, *kept.modules.values()}
+    # Every field of a capsule that names blobs, one added later too.
+    named = {digest for digest in digests_in(kept.model_dump()) if blobs.path(digest).is_file()}
+    assert len(named) == 5
+    assert left == named
     assert [path.name for path in (tmp_path / "code").iterdir()] == [code_key(kept)]
 
 

@@ -250,8 +250,11 @@ def test_a_value_may_be_named_once_and_used_twice() -> None:
 
 
 def test_endless_nesting_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nested too deeply"):
+    with pytest.raises(ConfigError, match="line 1: nested too deeply; expected at most 50 levels"):
         parse_yaml("a: " + "[" * 5000)
+    with pytest.raises(ConfigError, match="line 50: nested too deeply"):
+        parse_yaml("a:\n" + "".join(f"{' ' * level}a:\n" for level in range(1, 60)))
+    parse_yaml("a: " + "[" * 49 + "]" * 49)
 
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", "x" * 201])

@@ -93,6 +93,7 @@ def test_mistakes_of_text_template_and_content_are_one_list(
     assert main(["check", str(tmp_path / "a.yaml")]) == 1
     (tmp_path / "team.yaml").write_text(
         "labels: [1]\nresources:\n  max_slots: 0\n  weight: 0\nmax_restarts: ten\nname: [x\n"
+        "searcher:\n  name: {single\n"
     )
     assert main(["check", str(tmp_path / "a.yaml")]) == 1
     mine = [
@@ -114,7 +115,16 @@ def test_mistakes_of_text_template_and_content_are_one_list(
         "template: line 4: resources.weight: got 0, expected at least 0.001",
         "template: line 5: max_restarts: got 'ten', expected a number",
         "template: line 6: name: this is not YAML: the [ that begins here is not closed",
+        "template: line 8: searcher.name: this is not YAML: the { that begins here is not closed",
     ]
+
+
+def test_an_empty_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("# nothing yet\n")
+    assert main(["check", str(tmp_path / "a.yaml")]) == 1
+    assert capsys.readouterr().out == (
+        "the configuration is empty; it needs at least entrypoint and searcher\n"
+    )
 
 
 def test_a_file_may_name_its_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
