@@ -12,6 +12,20 @@ _CONTROLS = re.compile(
 )
 
 
+def said_by(error: BaseException) -> str:
+    """Return what an error says; it may be of a class of the user's, with a `__str__` of its own.
+
+    >>> class Odd(Exception):
+    ...     def __str__(self): raise ValueError
+    >>> said_by(Odd()), said_by(OSError("gone"))
+    ('<its __str__ raised ValueError>', 'gone')
+    """
+    try:
+        return str(error)
+    except Exception as unspeakable:
+        return f"<its __str__ raised {type(unspeakable).__name__}>"
+
+
 def printable(text: str) -> str:
     """Return `text` without anything that a terminal would obey or UTF-8 could not carry.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.words import said_by
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def local_chief_first(distributed: DistributedContext) -> Iterator[None]:
             yield
             failure = None
         except BaseException as error:
-            failure = f"raised {type(error).__name__}: {error}"
+            failure = f"raised {type(error).__name__}: {said_by(error)}"
             raise
         finally:
             distributed.broadcast_local((distributed.rank, failure))

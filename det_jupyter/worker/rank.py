@@ -40,7 +40,7 @@ from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.training.loop import Reason
-from det_jupyter.pytorch.training.lost_peer import is_lost_peer
+from det_jupyter.pytorch.training.lost_peer import is_lost_peer, is_lost_worker
 from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
 from det_jupyter.rundir import RunDir
 from det_jupyter.storage import LocalStorage, default_root
@@ -185,8 +185,10 @@ class Rank:
         if is_secondary:
             message = f"another rank is gone: {message}"
             time.sleep(_SECONDARY_DELAY_S)
-        # What fails before its first batch will do so again, unless an earlier run came further.
-        is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and not is_secondary
+        # What fails before its first batch will do so again, unless an earlier run came further,
+        # or something else ended it: a worker may have been killed for want of memory.
+        is_own = not is_secondary and not is_lost_worker(error)
+        is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and is_own
         failure = RankFailure(
             at=time.time(),
             rank=self.spec.place.rank,

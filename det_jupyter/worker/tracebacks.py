@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType
 
 from det_jupyter.errors import ConfigError, DetError
+from det_jupyter.words import said_by
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _MAX_ERROR = 500  # characters
@@ -72,7 +73,7 @@ class CodeNames:
             code: What is to blame when no frame of it is on the stack.
         """
         summary = traceback.TracebackException.from_exception(error)
-        message = _message(error)
+        message = said_by(error)
         where = self._innermost(summary.stack)
         if code is not None:
             where = self._place(code.co_filename, code.co_firstlineno, code.co_name)
@@ -142,13 +143,6 @@ class CodeNames:
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:
     return frame.filename.startswith(_OURS)
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as unspeakable:  # the user's own __str__
-        return f"<its __str__ raised {type(unspeakable).__name__}>"
 
 
 def _last_error_in(message: str) -> str:

@@ -111,6 +111,16 @@ def test_a_complex_loss_is_refused_when_it_is_read() -> None:
         series.take()
 
 
+@pytest.mark.parametrize("kind", [1.0, torch.ones(())])
+def test_a_whole_number_beyond_the_largest_float_is_refused_with_its_metric(kind: object) -> None:
+    series = MetricSeries("train_batch", rank=3)
+    series.add({"loss": kind}, 0, 1)
+    series.add({"loss": 10**400}, 1, 1)
+    with pytest.raises(TrialMistake, match=r"^train_batch: rank 3: metric 'loss': int too large"):
+        series.take()
+    assert len(series) == 0  # it is told once
+
+
 def test_names_are_strings_and_stay_what_they_were_even_if_there_are_none() -> None:
     with pytest.raises(TrialMistake, match="rank 0, batch 2: got the metric name 3"):
         MetricSeries("train_batch").add({3: 1.0}, 2, 1)  # type: ignore[dict-item]  # as users do

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from det_jupyter import core
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.training.lost_peer import is_lost_peer
+from det_jupyter.pytorch.parallel.sharding import explain_parts
+from det_jupyter.pytorch.training.lost_peer import is_lost_peer, is_lost_worker
 from det_jupyter.worker.tracebacks import CodeNames, Explanation
 
 CELL = """
@@ -119,6 +122,28 @@ def test_endless_messages_are_cut() -> None:
     assert explanation.error.startswith("ValueError: xxx")
     assert 49_000 < len(explanation.traceback) < 51_000
     assert explanation.traceback.endswith("xend\n")
+
+
+class Killed(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def test_a_killed_loader_worker_is_no_mistake_of_the_trials() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        next(iter(torch.utils.data.DataLoader(Killed(), num_workers=1)))
+    assert is_lost_worker(caught.value)
+    assert not is_lost_worker(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_unspeakable_errors_can_be_compared_with_what_sharding_raises() -> None:
+    error = Unspeakable()
+    explain_parts(error)
+    assert not hasattr(error, "__notes__")
 
 
 class Broken(torch.utils.data.Dataset[int]):

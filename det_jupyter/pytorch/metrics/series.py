@@ -76,19 +76,14 @@ class MetricSeries:
         """Return all batches since the last call, and begin anew. Waits for the device.
 
         Raises:
-            TrialMistake: A metric is a complex number, which costs too much to ask before.
+            TrialMistake: A metric is a complex number, or a whole one that is beyond the largest
+                float: to ask before costs too much.
         """
-        try:
-            rows = [self._row(values) for values in self._values.values()]
-        except TypeError as error:
-            raise TrialMistake(
-                self._source, f"{self._source}: rank {self._rank}: {error}"
-            ) from error
-        records = _column(self._records)
-        values = torch.stack(rows) if rows else torch.empty(0, len(records), dtype=torch.float64)
         self._last = self.latest()
-        self._values = {name: [] for name in self._values}
-        self._records = []
+        taken, self._values = self._values, {name: [] for name in self._values}
+        records, self._records = _column(self._records), []
+        rows = [self._row(name, values) for name, values in taken.items()]
+        values = torch.stack(rows) if rows else torch.empty(0, len(records), dtype=torch.float64)
         self._has_tensors = False
         return Window(self.names, values, records)
 
@@ -130,7 +125,14 @@ class MetricSeries:
             "give anything else to a reducer of your own (context.wrap_reducer)",
         )
 
-    def _row(self, values: list[float | Tensor]) -> Tensor:
+    def _row(self, name: str, values: list[float | Tensor]) -> Tensor:
+        try:
+            return self._read(values)
+        except (TypeError, OverflowError) as error:
+            where = f"{self._source}: rank {self._rank}"
+            raise TrialMistake(self._source, f"{where}: metric {name!r}: {error}") from error
+
+    def _read(self, values: list[float | Tensor]) -> Tensor:
         """Return the values as one float64 tensor on the CPU. Waits for the device."""
         tensors = []
         if self._has_tensors:

@@ -29,6 +29,7 @@ import torch
 from torch import nn
 
 from det_jupyter.errors import ConfigError
+from det_jupyter.words import said_by
 
 # torch's modules for sharding take a second to import; they are imported where they are needed, so
 # that only those who shard pay it.
@@ -84,7 +85,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 def explain_parts(error: Exception) -> None:
     """Note on the error what it comes from, if from parameters used outside of `forward`."""
-    if any(words in str(error) for words in _OUTSIDE):
+    if any(words in said_by(error) for words in _OUTSIDE):
         error.add_note(
             "optimizations.sharding: fsdp holds parameters whole only inside the forward of the "
             "wrapped model: use them there, or in methods that it calls"

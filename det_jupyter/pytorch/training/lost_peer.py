@@ -28,6 +28,9 @@ _PLACE = re.compile(r"^\s*\[[^\]]*\]")  # in the source of gloo or NCCL
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")  # by what, follows
+
+
 class PeerLost(RuntimeError):
     """Another rank has ended, in the middle of what all do together. Its own error tells why."""
 
@@ -39,6 +42,11 @@ def is_lost_peer(error: BaseException) -> bool:
     if type(error) is not RuntimeError or not _came_out_of_torch(error):
         return False
     return _LOST_PEER.search(str(error)) is not None
+
+
+def is_lost_worker(error: BaseException) -> bool:
+    """Return whether torch tells that a data-loader worker was killed, or ended without a word."""
+    return isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)) is not None
 
 
 @contextmanager
