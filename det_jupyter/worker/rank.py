@@ -47,6 +47,7 @@ from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import lifeline, rendezvous
 from det_jupyter.worker.journal import Journal
+from det_jupyter.worker.kept_group import keep_group
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.tracebacks import CodeNames, Explanation
 from det_jupyter.worker.work import FunctionRun, StepCounter, Work
@@ -111,6 +112,8 @@ class Rank:
         os.chdir(plan.cwd)
         sys.path.insert(0, plan.cwd)  # as in the notebook
         builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
+        if place.world_size > 1:
+            keep_group()
         entrypoint = self._load_entrypoint()
         config = parse_config(plan.config)
         secret = bytes.fromhex(self.spec.secret)

@@ -19,6 +19,8 @@ from tests.integration.test_rank_kernel import client_of, execute
 
 FUNCTIONS = """
 import time
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import init_process_group
 import det_jupyter as det
 from det_jupyter import core
 from det_jupyter.errors import InvalidHP
@@ -87,6 +89,22 @@ def given_another_place():
     core.init(distributed=core.DistributedContext(rank=1, size=1))
 
 
+def under_torchrun():
+    try:
+        dist.init_process_group("nccl")
+    except ValueError as error:
+        assert "got 'nccl', but this rank has a process group of 'gloo' already" in str(error)
+    init_process_group("cpu:gloo,cuda:nccl")
+    dist.init_process_group(backend="gloo", init_method="env://")
+    distributed = core.DistributedContext.from_torch_distributed()
+    with core.init(distributed=distributed) as context:
+        if distributed.rank == 0:
+            context.train.report_metrics("results", 1, {"ranks": distributed.size})
+        distributed.barrier()
+    dist.destroy_process_group(dist.new_group([0, 1]))
+    dist.destroy_process_group()
+
+
 def endless():
     context, step = core.init(), 0
     while not context.preempt.should_preempt():
@@ -113,6 +131,13 @@ def test_every_rank_calls_the_function_in_its_own_context(lab: Lab) -> None:
     assert (results.group, results.metrics) == ("results", {"ranks": [0, 1], "value": 14})
     assert [first.steps_completed for first in gang.of(FirstStep)] == [1]
     assert gang.of(Progress)[-1].fraction == 1.0
+
+
+def test_a_script_that_makes_and_ends_its_process_group_keeps_that_of_its_rank(lab: Lab) -> None:
+    gang = start(lab, "under_torchrun")
+    assert gang.ended().reason == "completed"
+    (results,) = gang.of(MetricsReported)
+    assert results.metrics == {"ranks": 2}
 
 
 def test_a_function_that_returns_has_reached_its_target_though_it_reported_no_metric(
