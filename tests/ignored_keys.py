@@ -20,6 +20,7 @@ IGNORED: dict[str, Any] = {
     "profiling.enabled": True,
     "resources.native_parallel": True,
     "resources.shm_size": "1.5 gb",
+    "resources.slots": 2,
     "resources.devices": ["/dev/a:/dev/b"],
     "resources.agent_label": "x",
     "environment.image": {"cpu": "a", "gpu": "b"},
