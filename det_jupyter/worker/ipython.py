@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ipykernel import kernelapp
 from ipykernel.displayhook import ZMQDisplayHook
-from ipykernel.iostream import OutStream
+from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -82,8 +83,28 @@ def _interrupt_cell(thread: int) -> None:
         )
 
 
+class _GuestIOPubThread(IOPubThread):
+    """Sends what cells print, but not what processes that they fork print.
+
+    For those ipykernel opens a TCP port. Whatever another user of the computer sends there is
+    received, of any size, and printed into the rank's output as a "Bad pipe message".
+    """
+
+    def _setup_pipe_in(self) -> None:
+        """Open no port."""
+
+    def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        if self._is_master_process():  # type: ignore[no-untyped-call]
+            super()._really_send(msg, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
 class _GuestApp(IPKernelApp):
     kernel_class = _GuestKernel
+
+    def init_iopub(self, *args: Any) -> None:
+        """Start the thread of ours; ipykernel has no other place to say which."""
+        kernelapp.IOPubThread = _GuestIOPubThread  # type: ignore[attr-defined]  # imported there
+        super().init_iopub(*args)  # type: ignore[no-untyped-call]
 
     def init_io(self) -> None:
         """Capture what this thread prints; not the descriptors, which are the rank's output."""

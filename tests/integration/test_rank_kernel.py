@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from det_jupyter.records import BatchMetrics
@@ -114,6 +115,15 @@ def test_the_connection_file_is_private_and_complete(lab: Lab) -> None:
     connection = json.loads(file.read_text())
     assert connection["transport"] == "ipc"
     assert len(connection["key"]) == 64
+    gang.ended()
+
+
+def test_the_kernel_opens_no_port_to_which_other_users_could_send(lab: Lab) -> None:
+    gang = lab.start(FRAIL, slow_steps(1), ranks=1)
+    with client_of(gang, 0) as client:
+        assert psutil.Process(gang.pids[0]).net_connections("tcp") == []
+        fork = "import os; pid = os.fork() or [print('x', flush=True), os._exit(7)]; "
+        assert execute(client, fork + "os.waitpid(pid, 0)[1] >> 8") == ("7", "")
     gang.ended()
 
 
