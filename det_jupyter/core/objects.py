@@ -21,6 +21,7 @@ from __future__ import annotations
 import hmac
 import pickle
 import struct
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -33,7 +34,8 @@ from det_jupyter.errors import PeerRefused
 _HEAD = struct.Struct("<Q32s")
 _FRAME = 512  # most objects fit, and [m] a second round costs more than the bytes do
 _MARK = 32
-_PROOF_TIMEOUT = timedelta(minutes=1)  # all ranks are there; who is silent is no rank
+_PROOF_TIMEOUT = timedelta(seconds=30)  # all ranks are there, and have nothing else to do
+_SEE = "on a shared computer see docs/security.md, Ranks"
 
 
 def check_members(group: dist.ProcessGroup, name: str, secret: bytes) -> None:
@@ -42,24 +44,44 @@ def check_members(group: dist.ProcessGroup, name: str, secret: bytes) -> None:
     gloo believes whoever connects to its port first and names the number of a connection.
 
     Raises:
-        PeerRefused: One of them does not know it.
+        PeerRefused: One of them does not know it, or is silent.
+        DistNetworkError: One of them is gone.
     """
     if not secret:
         return
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     proofs = b"".join(_mark(secret, f"{name}: {rank} to {peer}") for peer in range(size))
     received = torch.empty(size * _MARK, dtype=torch.uint8)
-    dist.all_to_all_single(received, _tensor(proofs), group=group, async_op=True).wait(
-        _PROOF_TIMEOUT
-    )
+    began = time.monotonic()
+    try:
+        work = dist.all_to_all_single(received, _tensor(proofs), group=group, async_op=True)
+        work.wait(_PROOF_TIMEOUT)
+    except RuntimeError as error:
+        raise _unproved(rank, time.monotonic() - began) from error
     for peer, proof in enumerate(received.view(size, _MARK).numpy()):
         expected = _mark(secret, f"{name}: {peer} to {rank}")
         if not hmac.compare_digest(proof.tobytes(), expected):
             raise PeerRefused(
                 f"rank {rank}: what has connected as rank {peer} does not know this gang's "
                 "secret, so another program has taken that rank's place before it came; nothing "
-                "was read from it. On a shared computer see docs/security.md, Ranks"
+                f"was read from it; {_SEE}"
             )
+
+
+def _unproved(rank: int, waited_s: float) -> Exception:
+    """Return what to raise where the exchange of proofs did not come to its end."""
+    limit_s = _PROOF_TIMEOUT.total_seconds()
+    if waited_s < limit_s:
+        return dist.DistNetworkError(
+            f"rank {rank}: a connection to another rank ended before that rank had proved that it "
+            "is of this gang; if no other rank has failed, another program had taken that rank's "
+            f"place: {_SEE}"
+        )
+    return PeerRefused(
+        f"rank {rank}: another rank has not proved within {limit_s:g} s that it is of this gang; "
+        "either it was stopped for that long, or another program has taken its place before it "
+        f"came: {_SEE}"
+    )
 
 
 class ObjectExchange:
@@ -155,8 +177,7 @@ class ObjectExchange:
                 f"rank {self._rank}: what came as rank {sender}'s part of {what} number "
                 f"{self._number} is not signed with this gang's secret, and was not read. Either "
                 "the ranks have called different collectives (all ranks must call the same ones "
-                "in the same order), or another program sends in that rank's name: on a shared "
-                "computer see docs/security.md, Ranks"
+                f"in the same order), or another program sends in that rank's name: {_SEE}"
             )
         return pickle.loads(payload)
 

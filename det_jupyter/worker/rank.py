@@ -37,7 +37,7 @@ from det_jupyter.capsule import cell_labels, code_key, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
-from det_jupyter.errors import ConfigError, InvalidHP
+from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.training.loop import Reason
 from det_jupyter.pytorch.training.lost_peer import is_lost_peer, is_lost_worker
@@ -190,8 +190,8 @@ class Rank:
             time.sleep(_SECONDARY_DELAY_S)
         # What fails before its first batch will do so again, unless an earlier run came further,
         # or something else ended it: a worker may have been killed for want of memory.
-        is_own = not is_secondary and not is_lost_worker(error)
-        is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and is_own
+        is_others = is_secondary or is_lost_worker(error) or isinstance(error, PeerRefused)
+        is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and not is_others
         failure = RankFailure(
             at=time.time(),
             rank=self.spec.place.rank,

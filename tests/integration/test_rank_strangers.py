@@ -26,7 +26,9 @@ NOBODY = 65534
 
 SEND = """
 import json
+from datetime import timedelta
 import torch.distributed as dist
+from det_jupyter.core import objects
 from det_jupyter.core.objects import ObjectExchange, check_members
 from det_jupyter.errors import PeerRefused
 
@@ -54,7 +56,7 @@ class Forger(ObjectExchange):
 def note(name, call):
     try:
         told[name] = repr(call())
-    except PeerRefused as error:
+    except (PeerRefused, dist.DistNetworkError) as error:
         told[name] = str(error)
 
 
@@ -77,6 +79,9 @@ is_victim = d.rank == 1
 note("unsigned, broadcast", lambda: exchange("h", b"").broadcast(evil()))
 note("stranger", lambda: check_members(group, "i", b"ours" if is_victim else b"guess"))
 note("friend", lambda: check_members(group, "j", b"ours"))
+objects._PROOF_TIMEOUT = timedelta(seconds=0.2)
+group = dist.new_group()
+is_victim and note("silent", lambda: check_members(group, "k", b"ours"))
 with open(f"answer-{d.rank}", "w") as file:
     json.dump(told, file)
 """
@@ -110,6 +115,7 @@ def answer(lab: Lab, rank: int) -> Any:
 def test_nothing_is_read_that_is_not_signed_with_the_gangs_secret(lab: Lab) -> None:
     lab.start(FRAIL, on_both_ranks(SEND)).ended()
     chief, other = answer(lab, 0), answer(lab, 1)
+    assert "has not proved within 0.2 s that it is of this gang" in other.pop("silent")
     refused = [chief[name] for name in chief if name not in ("unsigned, broadcast", "stranger")]
     assert refused.pop() == "None"  # a friend
     refused.append(other["unsigned, broadcast"])
@@ -119,6 +125,14 @@ def test_nothing_is_read_that_is_not_signed_with_the_gangs_secret(lab: Lab) -> N
     assert "rank 0: what came as rank 1's part of allgather number 1 " in chief["unsigned"]
     assert "does not know this gang's secret" in other["stranger"]
     assert not (lab.cwd / "canary").exists()
+
+
+def test_a_run_that_a_stranger_has_stopped_may_be_started_again(lab: Lab) -> None:
+    act = "from det_jupyter.errors import PeerRefused; raise PeerRefused('a stranger')"
+    gang = lab.start(FRAIL, frail(act, "__init__", on_ranks=(0,)), ranks=1)
+    assert gang.wait() == [1]
+    (failure,) = gang.failures()
+    assert not failure.final
 
 
 def test_objects_of_all_sizes_arrive(lab: Lab) -> None:
