@@ -9,6 +9,10 @@ our way, or a name in a folder in which he can rename things. None of that is us
                  write there, nothing in it is theirs
     a file       is ours, and no link
 
+The user's home ($HOME) and what is above it are taken as they are, and its owner is trusted as
+root is: who can replace things there (.bashrc, .ipython) runs code as the user without us. In
+containers it may be another user's, or everybody's.
+
 Windows has other rules: nothing is looked at there.
 """
 
@@ -44,9 +48,9 @@ def make_private(folder: Path, remedy: str) -> None:
         return
     for path in [*reversed(folder.parents), folder]:
         if not os.path.lexists(path):
-            _check(path, remedy, _find_problem_above)
+            _check(path, remedy, find_problem_above)
             path.mkdir(mode=0o700, exist_ok=True)
-    _check(folder, remedy, _find_problem_above, _find_problem_of)
+    _check(folder, remedy, find_problem_above, _find_problem_of)
     _seen[folder] = _marks(folder)
 
 
@@ -64,25 +68,27 @@ def _marks(folder: Path) -> tuple[int, ...]:
     return info.st_dev, info.st_ino, info.st_mode, info.st_uid
 
 
-def _find_problem_above(folder: Path) -> str:
+def find_problem_above(folder: Path) -> str:
+    """Return how another user could replace the folder, made or not; "" if none can."""
+    home = Path(os.path.realpath(os.path.join("/", os.path.expanduser("~"))))
+    trusted = {0, os.geteuid(), _owner_of(home)}
     for path in [*folder.parents, folder]:
         if not os.path.lexists(path):
             continue  # it is only just being made
         info = path.lstat()
-        if stat.S_ISLNK(info.st_mode) and not _is_trusted(info):
+        if stat.S_ISLNK(info.st_mode) and info.st_uid not in trusted:
             return f"{path} is a link of {_user(info.st_uid)}, who could lead us anywhere"
     real = folder.resolve()
-    if not _is_trusted(info := real.parent.stat()):
-        return (
-            f"{real.parent} belongs to {_user(info.st_uid)}, who could replace what we put there"
-        )
+    if (owner := real.parent.stat().st_uid) not in trusted:
+        return f"{real.parent} belongs to {_user(owner)}, who could replace what we put there"
     for path in real.parents:
-        mode = path.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return (
-                f"every user of this computer can replace what is in {path} "
-                f"(it is not used until that is changed: chmod o-w {path})"
-            )
+        if home.is_relative_to(path):
+            break
+        info = path.stat()
+        if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
+            can_mend = os.geteuid() in (0, info.st_uid)
+            mend = f" (it is not used until that is changed: chmod o-w {path})" if can_mend else ""
+            return f"every user of this computer can replace what is in {path}{mend}"
     return ""
 
 
@@ -131,8 +137,11 @@ def open_own(path: str | os.PathLike[str], flags: int) -> int:
     return descriptor
 
 
-def _is_trusted(info: os.stat_result) -> bool:
-    return info.st_uid in (0, os.geteuid())
+def _owner_of(folder: Path) -> int:
+    try:
+        return folder.stat().st_uid
+    except OSError:  # some services have no home
+        return 0
 
 
 def _user(uid: int) -> str:

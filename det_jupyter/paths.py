@@ -24,8 +24,13 @@ _ROOM_BYTES = 256 * 1024  # an empty database with its log, and a word to its lo
 
 
 def _private(folder: Path) -> Path:
+    if not folder.is_absolute():
+        raise DetError(
+            f"the folder {folder} would be another one for each of our programs; "
+            f"set {HOME_VARIABLE} to an absolute path"
+        )
     try:
-        make_private(folder, f"set {HOME_VARIABLE} to a folder of your own")
+        make_private(folder, f"set {HOME_VARIABLE} to a folder of your own (~/det_jupyter, say)")
     except OSError as error:
         raise DetError(
             f"cannot use the folder {folder} ({error.strerror}); "
@@ -37,7 +42,7 @@ def _private(folder: Path) -> Path:
 def runtime_dir() -> Path:
     """Return the folder of the files by which our programs find each other."""
     if home := os.environ.get(HOME_VARIABLE):
-        return _private(Path(home).absolute() / "runtime")
+        return _private(Path(home).expanduser() / "runtime")
     from jupyter_core.paths import jupyter_runtime_dir
 
     return _private(Path(jupyter_runtime_dir()) / "det_jupyter")
@@ -46,7 +51,7 @@ def runtime_dir() -> Path:
 def data_dir() -> Path:
     """Return the folder of what has to last: database, blobs, runs, checkpoints."""
     if home := os.environ.get(HOME_VARIABLE):
-        return _private(Path(home).absolute() / "data")
+        return _private(Path(home).expanduser() / "data")
     from jupyter_core.paths import jupyter_data_dir
 
     return _private(Path(jupyter_data_dir()) / "det_jupyter")

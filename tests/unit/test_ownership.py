@@ -9,12 +9,14 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from det_jupyter import paths
+from det_jupyter.agent.sockets import socket_folder
 from det_jupyter.errors import CaptureError, DetError
 from det_jupyter.master.store import Store
 
@@ -42,7 +44,10 @@ def assert_refused(*parts: str) -> None:
         paths.data_dir()
     message = str(refusal.value)
     assert "\n" not in message
-    for part in (*parts, f"set {paths.HOME_VARIABLE} to a folder of your own"):
+    for part in (
+        *parts,
+        f"set {paths.HOME_VARIABLE} to a folder of your own (~/det_jupyter, say)",
+    ):
         assert part in message
 
 
@@ -81,6 +86,65 @@ def test_a_home_in_which_anybody_can_replace_things_is_refused(home: Path) -> No
     assert_refused(f"every user of this computer can replace what is in {home}", "chmod o-w")
     home.chmod(0o1777)  # as /tmp is
     assert mode(paths.data_dir()) == 0o700
+
+
+def test_what_only_its_owner_can_mend_is_not_asked_of_others(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    home.chmod(0o777)
+    owner = home.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert_refused(f"every user of this computer can replace what is in {home}; set ")
+
+
+@pytest.mark.parametrize("variables", [["HOME"], ["HOME", paths.HOME_VARIABLE]], ids="jd")
+@pytest.mark.parametrize("is_anothers", [False, pytest.param(True, marks=as_root)])
+def test_a_users_home_is_used_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: list[str], is_anothers: bool
+) -> None:
+    """In containers it belongs to the user of the image, or everybody can write it."""
+    for name in ("JUPYTER_DATA_DIR", "XDG_DATA_HOME", paths.HOME_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    user = tmp_path / "all" / "user"
+    (user / ".local").mkdir(parents=True)
+    for name in variables:
+        monkeypatch.setenv(name, str(user))
+    for path in (user.parent, user):
+        path.chmod(0o777)
+    for path in (user, user / ".local") if is_anothers else ():
+        give_away(path)
+    assert paths.data_dir().is_relative_to(user)
+    assert mode(paths.data_dir()) == 0o700
+    (user / "open").mkdir()
+    (user / "open").chmod(0o777)
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(user / "open"))
+    assert_refused(f"every user of this computer can replace what is in {user / 'open'}")
+
+
+def test_sockets_are_not_where_every_user_can_replace_their_folder(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    with socket_folder() as folder:
+        assert folder.parent == tmp_path / "tmp"
+    (tmp_path / "tmp").chmod(0o777)
+    with socket_folder() as folder:
+        assert folder.parent in (Path("/dev/shm"), home / "runtime")
+        assert mode(folder) == 0o700
+
+
+def test_a_home_is_the_same_in_every_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(paths.HOME_VARIABLE, "~/here")  # no shell has read it
+    assert paths.data_dir() == tmp_path / "here" / "data"
+    monkeypatch.setenv(paths.HOME_VARIABLE, "here")
+    with pytest.raises(DetError, match=r"the folder here/data .* to an absolute path"):
+        paths.data_dir()
 
 
 def test_a_file_in_the_place_of_a_folder_is_refused(home: Path) -> None:
