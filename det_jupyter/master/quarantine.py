@@ -45,7 +45,7 @@ class Quarantine:
         at: float,
         *,
         source: str,
-        content: str,
+        content: object,
         error: BaseException,
         experiment_id: int | None,
     ) -> None:
@@ -87,5 +87,6 @@ class Quarantine:
         self._db.execute("DELETE FROM snapshots WHERE seq = ?", (seq,))
 
 
-def _storable(text: str) -> str:
-    return text[:_LONGEST].encode("utf-8", "replace").decode()
+def _storable(content: object) -> str:
+    """Return text for what a damaged row holds: SQLite gives what is there, bytes or a number."""
+    return str(content)[:_LONGEST].encode("utf-8", "replace").decode()

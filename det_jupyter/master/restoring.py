@@ -49,6 +49,9 @@ def restore_machine(store: Store) -> Machine:
     replay = _Replay(store, snapshot, machine)
     for number, at, text in store.events_after(seq):
         replay.bring_forward(number, at, text)
+    # Events may be missing, but what is stored of their experiments' files is not: a new one with
+    # the same number would be taken for it.
+    _raise_numbers(replay.machine.state, store.last_numbers())
     if replay.odd:
         _write_down(store, replay)
     return replay.machine
@@ -113,11 +116,8 @@ class _Replay:
 
     def _keep_numbers(self, seq: int) -> None:
         """Let nothing get a number that was given by an event which is set aside."""
-        state = self.machine.state
-        state.seq = seq
-        experiment_id, trial_id = self._store.numbers_after(seq)
-        state.last_experiment_id = max(state.last_experiment_id, experiment_id)
-        state.last_trial_id = max(state.last_trial_id, trial_id)
+        self.machine.state.seq = seq
+        _raise_numbers(self.machine.state, self._store.numbers_after(seq))
 
     def _set_aside(self, odd: _Odd, event: Event | None) -> None:
         self._go_back()
@@ -144,6 +144,12 @@ class _Replay:
         self.machine = _read(self._base)
         for seq, at, event in self._since:
             self._handle(seq, at, event)
+
+
+def _raise_numbers(state: MachineState, numbers: tuple[int, int]) -> None:
+    experiment_id, trial_id = numbers
+    state.last_experiment_id = max(state.last_experiment_id, experiment_id)
+    state.last_trial_id = max(state.last_trial_id, trial_id)
 
 
 def _experiment_of(state: MachineState, text: str, event: Event | None) -> int | None:

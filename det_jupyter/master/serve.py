@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from det_jupyter.master.consult import consult
 from det_jupyter.master.deleting import delete
 from det_jupyter.master.door import Guard
 from det_jupyter.master.events import AgentAway, ClockStepped, PoolsSet
+from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.keeper import Keeper
 from det_jupyter.master.leaving import leave
 from det_jupyter.master.pools_file import read_pools
@@ -81,18 +81,19 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
     database = paths.data_dir() / "det.sqlite3"
     try:
         service = Service(Store(database))
-    except (DetError, sqlite3.DatabaseError) as error:
+        _take_pools(service)
+        for agent_id in list(service.machine.state.agents):  # until they have registered with us
+            service.take(AgentAway(agent_id=agent_id))
+    except Exception as error:
         if agent is not None:
             agent.terminate()
-        logger.exception("the database cannot be opened")
+        logger.exception("the database cannot be used")
         if isinstance(error, DetError):  # it is another version's, and the message says so
             sys.exit(str(error))
         if full := paths.find_full_folder():
             sys.exit(full)
-        sys.exit(f"{database} cannot be used ({error}); move it away to begin with an empty one")
-    _take_pools(service)
-    for agent_id in list(service.machine.state.agents):  # until they have registered with us
-        service.take(AgentAway(agent_id=agent_id))
+        reason = in_one_line(error)
+        sys.exit(f"{database} cannot be used ({reason}); move it away to begin with an empty one")
     return service
 
 

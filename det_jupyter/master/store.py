@@ -57,6 +57,11 @@ _KEYS = {  # of what is stored as metrics
     "batch_metrics": {"first", "values"},
     "metrics": {"group", "metrics", "steps_completed"},
 }
+# A damaged file has text that is no UTF-8. This way its row alone cannot be read, not all of them.
+_as_text = partial(str, encoding="utf-8", errors="surrogateescape")
+# SQLite keeps text in a column of numbers if it is told to: in a damaged file such counts as 0.
+_BYTES = "max(0, CAST(bytes AS INTEGER))"
+_PROGRESS = "max(0, CAST(steps_completed AS INTEGER)), min(1.0, max(0.0, CAST(fraction AS REAL)))"
 Row = TypeVar("Row")
 Read = TypeVar("Read")
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
@@ -76,6 +81,7 @@ class Store:
         self.path = path
         os.close(open_own(path, os.O_RDWR | os.O_CREAT))
         self._db = sqlite3.connect(path, isolation_level=None)  # we say BEGIN ourselves
+        self._db.text_factory = _as_text
         self._logs = LogRows(self._db)
         try:
             self._prepare()
@@ -156,11 +162,21 @@ class Store:
     def numbers_after(self, seq: int) -> tuple[int, int]:
         """Return the numbers of the newest experiment and trial that there were after it."""
         row: tuple[int, int] | None = self._db.execute(
-            "SELECT last_experiment_id, last_trial_id FROM numbers WHERE seq <= ? "
+            "SELECT CAST(last_experiment_id AS INTEGER), CAST(last_trial_id AS INTEGER) "
+            "FROM numbers WHERE seq <= ? "
             "ORDER BY seq DESC LIMIT 1",
             (seq,),
         ).fetchone()
         return row or (0, 0)
+
+    def last_numbers(self) -> tuple[int, int]:
+        """Return the numbers of the newest experiment and trial that there ever were."""
+        query = (
+            "SELECT max(CAST(last_experiment_id AS INTEGER)), max(CAST(last_trial_id AS INTEGER)) "
+            "FROM numbers"
+        )
+        experiment_id, trial_id = self._db.execute(query).fetchone()
+        return experiment_id or 0, trial_id or 0
 
     def add_snapshot(self, seq: int, text: str) -> None:
         """Keep the machine's state after event `seq`; old ones go."""
@@ -315,12 +331,12 @@ class Store:
 
     def progress(self) -> dict[int, tuple[int, float]]:
         """Return of each trial its steps completed and its fraction."""
-        rows = self._db.execute("SELECT trial_id, steps_completed, fraction FROM progress")
+        rows = self._db.execute(f"SELECT trial_id, {_PROGRESS} FROM progress")
         return {trial_id: (steps, fraction) for trial_id, steps, fraction in rows}
 
     def progress_of(self, trial_id: int) -> tuple[int, float] | None:
         """Return a trial's steps completed and its fraction."""
-        query = "SELECT steps_completed, fraction FROM progress WHERE trial_id = ?"
+        query = f"SELECT {_PROGRESS} FROM progress WHERE trial_id = ?"
         found: tuple[int, float] | None = self._db.execute(query, (trial_id,)).fetchone()
         return found
 
@@ -347,13 +363,13 @@ class Store:
 
     def offset(self, allocation_id: str, stream: str) -> int:
         """Return how many bytes of a rank's file are stored."""
-        query = "SELECT bytes FROM offsets WHERE allocation_id = ? AND stream = ?"
+        query = f"SELECT {_BYTES} FROM offsets WHERE allocation_id = ? AND stream = ?"
         row: tuple[int] | None = self._db.execute(query, (allocation_id, stream)).fetchone()
         return row[0] if row else 0
 
     def offsets_of(self, allocation_id: str) -> dict[str, int]:
         """Return how many bytes of each file of a run are stored."""
-        query = "SELECT stream, bytes FROM offsets WHERE allocation_id = ?"
+        query = f"SELECT stream, {_BYTES} FROM offsets WHERE allocation_id = ?"
         return dict(self._db.execute(query, (allocation_id,)).fetchall())
 
     def set_offsets(self, offsets: Mapping[tuple[str, str], int]) -> None:
@@ -485,6 +501,7 @@ def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, An
     there is much.
     """
     db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    db.text_factory = _as_text
     try:
         rows = db.execute(
             "SELECT trial_id, json FROM feed WHERE experiment_id = ? AND kind = 'metrics' "

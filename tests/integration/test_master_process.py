@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import MasterUnreachable
+from det_jupyter.master import serve
 from det_jupyter.master.serve import idle_hours
 from det_jupyter.master.store import Store
 from det_jupyter.programs import PrivateLog
@@ -109,6 +110,18 @@ def test_a_database_of_another_version_is_named_and_no_agent_stays(master: Maste
     assert "it belongs to another version of det_jupyter: use that one" in starter.stderr
     assert "Traceback" not in starter.stderr
     wait_until(lambda: not processes_of(master.home), "the agent has left", 20)
+
+
+def test_a_start_that_fails_for_any_reason_is_told_in_a_sentence_and_ends_its_agent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DET_JUPYTER_HOME", str(tmp_path))
+    monkeypatch.setattr(serve, "Store", {}.pop)  # a KeyError
+    agent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with pytest.raises(SystemExit, match=r"det.sqlite3 cannot be used \(KeyError: "):
+        serve._open_service(agent)
+    agent.communicate(timeout=30)
+    assert agent.returncode == -signal.SIGTERM
 
 
 def test_its_files_are_for_the_user_alone(master: MasterProcess) -> None:

@@ -325,25 +325,34 @@ def test_a_kill_ends_an_experiment_whatever_is_wrong_with_it(
 # What is stored
 
 
-DAMAGES = ["", "\x00", "null", "[]", "{}", '{"kind": "from the future"}', "[" * 100_000]
+DAMAGES = [
+    "", "\x00", "null", "[]", "{}", '{"kind": "from the future"}', "[" * 100_000, b"\xff", "\udcff"
+]  # fmt: skip
 
 
-def damage(bench: Bench, table: str, text: str, where: str) -> None:
+def damage(bench: Bench, table: str, content: str | bytes, where: str) -> None:
+    """Put something else there; lone surrogates stand for bytes that are no UTF-8, as text."""
+    value, json_ = content, "?"
+    if isinstance(content, str) and not content.isascii():
+        value, json_ = content.encode("utf-8", "surrogateescape"), "CAST(? AS TEXT)"
     with sqlite3.connect(bench.store.path) as db:
-        assert db.execute(f"UPDATE {table} SET json = ? WHERE {where}", (text,)).rowcount > 0
+        assert (
+            db.execute(f"UPDATE {table} SET json = {json_} WHERE {where}", (value,)).rowcount > 0
+        )
     db.close()
 
 
 @pytest.mark.parametrize("text", DAMAGES)
-def test_a_stored_event_that_cannot_be_read_stops_no_start(bench: Bench, text: str) -> None:
+def test_a_stored_event_that_cannot_be_read_stops_no_start(
+    bench: Bench, text: str | bytes
+) -> None:
     live(bench, B)
     bench.report(up(A))
     damage(bench, "events", text, "json LIKE '%gang_started%' AND json LIKE '%\"1.1.1\"%'")
     check_others(bench)
     again = Bench(bench.store.path)
-    assert [row[2] for row in again.store.quarantine.rows()] == [
-        text[:65536].replace("\x00", "\0")
-    ]
+    kept = str(text)[:65536].encode("utf-8", "replace").decode()
+    assert [row[2] for row in again.store.quarantine.rows()] == [kept]
     again.register()
     assert state_of(again, A) is State.ACTIVE, "nothing says whose event it was"
     again.service.close()
@@ -367,8 +376,35 @@ def test_a_stored_event_of_an_experiment_ends_it_if_it_cannot_be_read(bench: Ben
     again.service.close()
 
 
+def test_damaged_numbers_keep_no_agent_and_no_view_away(bench: Bench) -> None:
+    live(bench, A)
+    bench.report(up(B))
+    bench.report(make_chunk([progress(10)], run=RUNS[B]))
+    with sqlite3.connect(bench.store.path) as db:
+        assert db.execute("UPDATE offsets SET bytes = 'abc'").rowcount
+        assert db.execute("UPDATE numbers SET last_trial_id = 'x'").rowcount
+        assert db.execute("UPDATE progress SET steps_completed = 'x', fraction = 9e999").rowcount
+    db.close()
+    again = Bench(bench.store.path)
+    again.register(runs=[RunReport(allocation_id=RUNS[B], alive=True)])
+    assert [view.trials[0].steps_completed for view in again.service.experiments()] == [0, 0]
+    again.service.close()
+
+
+def test_an_experiment_gets_no_number_of_one_whose_events_are_missing(bench: Bench) -> None:
+    live(bench, A)
+    with sqlite3.connect(bench.store.path) as db:
+        db.execute("DELETE FROM events")
+        db.execute("DELETE FROM snapshots")
+    db.close()
+    again = Bench(bench.store.path)
+    again.register()
+    assert asyncio.run(again.service.submit(make_request())).id == 3
+    again.service.close()
+
+
 @pytest.mark.parametrize("text", DAMAGES)
-def test_a_snapshot_that_cannot_be_read_is_passed_over(bench: Bench, text: str) -> None:
+def test_a_snapshot_that_cannot_be_read_is_passed_over(bench: Bench, text: str | bytes) -> None:
     live(bench, A)
     live(bench, B)
     write_down(bench)
@@ -395,7 +431,9 @@ def test_an_experiment_whose_configuration_is_not_understood_any_more_ends(bench
 
 
 @pytest.mark.parametrize("text", DAMAGES)
-def test_rows_that_cannot_be_read_keep_nobody_from_the_others(bench: Bench, text: str) -> None:
+def test_rows_that_cannot_be_read_keep_nobody_from_the_others(
+    bench: Bench, text: str | bytes
+) -> None:
     bench.store.set_template(1.0, "bad", "{}")
     bench.store.set_template(1.0, "good", '{"name": "a"}')
     timings = [BatchTimings(at=1.0, first=i, records=[8], durations_ns={}) for i in (1, 2)]
