@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.records import MetricsReported
+from det_jupyter.records import MetricsReported, Notice
 from tests.integration.rank_support import Gang, Lab
 
 COUNTING = """
@@ -76,7 +76,9 @@ def test_a_pass_over_the_data_reports_every_record_once(lab: Lab, ranks: int) ->
 def test_a_loss_that_is_not_a_number_is_told_with_its_rank(lab: Lab) -> None:
     gang = lab.start(COUNTING, counting(data={"nan_on": 1}))
     gang.ended()
-    assert gang.output().count("train_batch: rank 1, batch 1: loss is nan") == 1
+    (notice,) = gang.of(Notice)
+    assert notice.text.startswith("train_batch: rank 1, batch 1: loss is nan")
+    assert gang.output().count(notice.text) == 1
     assert str(reports(gang, "training")[0]["loss"]) == "NaN"
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from det_jupyter.core import DistributedContext
+from det_jupyter.core import DistributedContext, RecordList
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
 from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.context import PyTorchTrialContext
@@ -119,7 +119,7 @@ def test_the_bits_of_an_average_do_not_depend_on_when_it_was_flushed(run: RankRu
 
 
 def diverge(rank: DistributedContext) -> str:
-    metrics = TrainingMetrics(rank, average=True, watch=LossWatch("stop", rank))
+    metrics = TrainingMetrics(rank, average=True, watch=LossWatch("stop", rank, RecordList()))
     metrics.add({"loss": float("nan") if rank.rank == 1 else 1.0}, 4, 1)
     metrics.flush(first_step=5)
     with pytest.raises(TrialMistake) as caught:

@@ -331,7 +331,7 @@ def test_a_window_of_other_metrics_is_left_out() -> None:
 
 def watched(policy: Any, *losses: float, name: str = "loss") -> TrainingMetrics:
     one = DistributedContext()
-    metrics = TrainingMetrics(one, average=True, watch=LossWatch(policy, one))
+    metrics = TrainingMetrics(one, average=True, watch=LossWatch(policy, one, RecordList()))
     for batch_idx, loss in enumerate(losses):
         metrics.add({"accuracy": NAN, name: loss}, batch_idx, 1)
     return metrics
@@ -375,7 +375,9 @@ def test_other_metrics_may_be_anything(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("average", [True, False])
 def test_what_a_stand_in_comes_to_ends_no_trial(average: bool) -> None:
     def train(rank: ThreadRank) -> None:
-        metrics = TrainingMetrics(rank, average=average, watch=LossWatch("stop", rank))
+        metrics = TrainingMetrics(
+            rank, average=average, watch=LossWatch("stop", rank, RecordList())
+        )
         is_stand_in = rank.rank == 1
         metrics.add({"loss": NAN if is_stand_in else 1.0}, 0, 0 if is_stand_in else 2)
         metrics.flush(first_step=1)
@@ -387,7 +389,9 @@ def test_what_a_stand_in_comes_to_ends_no_trial(average: bool) -> None:
 @pytest.mark.parametrize("average", [True, False])
 def test_a_rank_whose_loss_ends_the_trial_ends_it_everywhere(average: bool) -> None:
     def train(rank: ThreadRank) -> None:
-        metrics = TrainingMetrics(rank, average=average, watch=LossWatch("stop", rank))
+        metrics = TrainingMetrics(
+            rank, average=average, watch=LossWatch("stop", rank, RecordList())
+        )
         metrics.add({"loss": 1.0}, 0, 1)
         metrics.add({"loss": NAN if rank.rank == 1 else 1.0}, 1, 1)
         metrics.flush(first_step=1)
@@ -403,7 +407,9 @@ def test_one_rank_tells_of_another_ones_loss(
     capsys: pytest.CaptureFixture[str], average: bool, tellers: str
 ) -> None:
     def train(rank: ThreadRank) -> None:
-        metrics = TrainingMetrics(rank, average=average, watch=LossWatch("warn", rank))
+        metrics = TrainingMetrics(
+            rank, average=average, watch=LossWatch("warn", rank, RecordList())
+        )
         metrics.add({"loss": NAN if rank.rank == 1 else 1.0}, 0, 1)
         metrics.flush(first_step=1)
         metrics.look()

@@ -163,7 +163,9 @@ def test_what_ranks_have_seen_before_a_pause_counts_though_none_comes_after_it()
 
 def test_a_loss_that_is_no_number_is_told_by_its_batch_in_the_whole_training() -> None:
     one = DistributedContext()
-    reporter = Reporter(core_of(one), average=True, first=40, watch=LossWatch("stop", one))
+    reporter = Reporter(
+        core_of(one), average=True, first=40, watch=LossWatch("stop", one, RecordList())
+    )
     reporter.add({"loss": 1.0}, 40, 1)
     reporter.flush(41)
     reporter.add({"loss": 1.0}, 41, 1)

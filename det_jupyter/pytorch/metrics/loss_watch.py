@@ -1,15 +1,15 @@
-"""Noticing a loss that is no longer a number, at the flush that reads the values anyway."""
+"""Finding the first loss that is not finite, at the flush, which reads the values anyway."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 
-from det_jupyter.core import DistributedContext
+from det_jupyter.core import DistributedContext, RecordSink
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.notices import give_notice
 
 _ADVICE = (
     "a lower learning rate, clipped gradients (clip_grads) or bf16 in place of fp16 often help; "
@@ -23,14 +23,18 @@ class LossWatch:
     It sees each rank's own values, because an average would not tell whose it was.
 
     Args:
-        policy: `on_nan_loss` of the configuration. warn: tell it once in a run. stop: end the
-            trial, for trying again would come to the same.
+        policy: `on_nan_loss` of the configuration. warn: a notice, once in a run. stop: end the
+            trial, for a second try would come to the same.
         distributed: The ranks.
+        sink: This rank's journal, for the notice.
     """
 
-    def __init__(self, policy: Literal["warn", "stop"], distributed: DistributedContext) -> None:
+    def __init__(
+        self, policy: Literal["warn", "stop"], distributed: DistributedContext, sink: RecordSink
+    ) -> None:
         self.policy = policy
         self._distributed = distributed
+        self._sink = sink
         self._has_warned = False
 
     def look(
@@ -70,7 +74,8 @@ class LossWatch:
             raise TrialMistake("train_batch", f"{found}; on_nan_loss is stop; {_ADVICE}")
         self._has_warned = True
         if len(ranks) == 1 or self._distributed.is_chief:
-            sys.stderr.write(
+            text = (
                 f"{found}; training goes on, and this is told once (`on_nan_loss: stop` in the "
-                f"configuration ends the trial instead); {_ADVICE}\n"
+                f"configuration ends the trial instead); {_ADVICE}"
             )
+            give_notice(text, self._distributed.rank, self._sink)

@@ -111,7 +111,7 @@ class Loop:
             average=rules.average_training_metrics,
             first=start.steps_completed,
             reducers=context.reducers,
-            watch=LossWatch(rules.on_nan_loss, core.distributed),
+            watch=LossWatch(rules.on_nan_loss, core.distributed, core.sink),
             timings=self._timings,
         )
         self._rank_watch = RankWatch(rules.check_ranks, core, context.models)

@@ -1,4 +1,4 @@
-"""Noticing that ranks no longer hold the same parameters, which nothing else would tell.
+"""Finding out whether ranks still hold the same parameters, which nothing else would show.
 
 Ranks that have begun with the same parameters and step with the same gradients hold the same ones
 for ever, to the last bit. They do not if a trial changes parameters or gradients by itself. So the
@@ -15,8 +15,6 @@ while it trains), and what the model names in `_ddp_params_and_buffers_to_ignore
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -25,8 +23,8 @@ from torch import nn
 
 from det_jupyter.core import Context
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.notices import give_notice
 from det_jupyter.pytorch.parallel import DistributedModel, is_sharded, unwrap
-from det_jupyter.records import Notice
 
 PERIOD = 100  # batches; each of which reads the parameters several times
 _CHUNK_CPU, _CHUNK_GPU = 1 << 18, 1 << 20  # integers: what fits a cache; what is worth a kernel
@@ -43,8 +41,8 @@ class RankWatch:
     """Compares the parameters of all wrapped models that every rank holds. Collective.
 
     Args:
-        policy: `optimizations.check_ranks` of the configuration. report: tell it once in a run.
-            stop: end the trial, for trying again would come to the same.
+        policy: `optimizations.check_ranks` of the configuration. report: a notice, once in a run.
+            stop: end the trial, for a second try would come to the same.
         core: The ranks, and this one's journal.
         models: The wrapped ones.
     """
@@ -112,8 +110,7 @@ class RankWatch:
                 "(optimizations.check_ranks: stop ends the trial instead; never, where ranks are "
                 f"meant to differ). {_ADVICE}"
             )
-            self._sink.write(Notice(at=time.time(), rank=self._distributed.rank, text=text))
-            sys.stderr.write(f"{text}\n")
+            give_notice(text, self._distributed.rank, self._sink)
 
     def _checksum(self, tensors: Iterable[torch.Tensor]) -> int:
         total: torch.Tensor | int = 0
