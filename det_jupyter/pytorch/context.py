@@ -118,6 +118,8 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"wrap_model: got {type(model).__name__}, expected a torch.nn.Module")
+        if self.distributed.size > 1:
+            _check_not_shared(model, self.models)
         model = model.to(self.device)
         model = parallelize(
             self._stepping.precision.wrap_forward(model),
@@ -351,7 +353,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         """
         position = self._position
         position.batch_idx = batch_idx
-        self._stepping.weigh(share)
+        self._stepping.begin_batch(share)
         if position.aggregation_frequency > 1:
             for model in self.models:
                 set_gradient_sync(model, position.is_step)
@@ -374,6 +376,24 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         if not self._parallel.tune_buckets or self.distributed.size == 1:
             return None
         return BucketTuner(self.models, self.distributed, self.device)
+
+
+def _check_not_shared(model: nn.Module, wrapped: list[nn.Module]) -> None:
+    """Check that no other wrapped model trains the same parameters.
+
+    Raises:
+        ConfigError: One does, so they would be exchanged twice.
+    """
+    others = {id(parameter) for other in wrapped for parameter in other.parameters()}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) in others:
+            raise ConfigError(
+                [
+                    f"wrap_model: {name} of this {type(model).__name__} belongs to a model that "
+                    "is wrapped already, and on several ranks a parameter can be part of one "
+                    "only; put both into one module, such as torch.nn.ModuleDict, and wrap that"
+                ]
+            )
 
 
 class PyTorchExperimentalContext:

@@ -22,11 +22,20 @@ from torch import nn
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.closures import averaging
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.parallel import DistributedModel, explained, is_sharded
 from det_jupyter.pytorch.position import Position
 from det_jupyter.pytorch.precision import Precision
+from det_jupyter.pytorch.raw_backward import RawBackward
+
+_CREATE_GRAPH = (
+    "train_batch: context.backward(..., create_graph=True) does not work on several ranks: "
+    "gradients that have a graph of their own cannot be exchanged. For a penalty on gradients, "
+    "compute them by torch.autograd.grad(..., create_graph=True), add the penalty to the loss, "
+    "and call context.backward(loss); else set resources.slots_per_trial to 1"
+)
 
 
 @dataclass(slots=True)
@@ -35,6 +44,7 @@ class _Wrapped:
 
     averages: bool  # whether windows are averaged
     models: list[DistributedModel]  # whose parameters it steps
+    raw: RawBackward | None  # where there are such models
     backwards: int = 0  # that had been computed when it stepped last
     batch_idx: int = -1  # where it stepped last
 
@@ -58,6 +68,7 @@ class Stepping:
         self._untrained: list[nn.Module] = []  # so not made for an exchange
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
         self._share: Share | None = None
+        self._raw: list[RawBackward] = []  # of those that step replicas
         self._weight = 1.0  # of this rank's gradients
         self._backwards = 0
         self._is_stepping = False  # this object, not the trial
@@ -78,22 +89,39 @@ class Stepping:
             for model in self._replicas
             if any(id(parameter) in stepped for parameter in model.parameters())
         ]
-        self._wrapped[id(optimizer)] = _Wrapped(averages, models)
+        raw = RawBackward(parameters_of(optimizer)) if models else None
+        self._wrapped[id(optimizer)] = _Wrapped(averages, models, raw)
+        if raw is not None:
+            self._raw.append(raw)
         with suppress(AttributeError):  # some that wrap another one leave out Optimizer.__init__
             optimizer.register_step_pre_hook(self._before_step)
 
-    def weigh(self, share: Share) -> None:
-        """Let the next gradients count by this rank's records."""
+    def begin_batch(self, share: Share) -> None:
+        """Let gradients count by this rank's records; share buffers at windows' beginnings.
+
+        Collective, so not left to DDP's `forward`: ranks may call that unequally often.
+        """
         if share is not self._share:  # a full batch's is always the same
             self._share = share
             self._weight = share.records * self._distributed.size / max(share.total, 1)
+        if self._replicas and len(self._position.window) == 1:
+            for replica in self._replicas:
+                replica.take_buffers()
 
-    def backward(self, loss: torch.Tensor, gradient: torch.Tensor | None, *options: bool) -> None:
-        """Compute gradients; `options` as in `torch.Tensor.backward`.
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: torch.Tensor | None,
+        retain_graph: bool,
+        create_graph: bool,
+    ) -> None:
+        """Compute gradients; the options are those of `torch.Tensor.backward`.
 
         Raises:
             TrialMistake: They cannot be exchanged.
         """
+        if create_graph and self._replicas:
+            raise TrialMistake("train_batch", _CREATE_GRAPH)
         for model in self._untrained:
             _check_untrained(model)
         loss = self.precision.scale(loss)
@@ -102,12 +130,18 @@ class Stepping:
         for replica in self._replicas:
             replica.expect_backward(loss)
         self._backwards += 1
+        for raw in self._raw:
+            raw.forget_zeroed()
+            raw.is_ours = True
         try:
-            loss.backward(gradient, *options)
+            loss.backward(gradient, retain_graph, create_graph)
         except RuntimeError as error:
             if mistake := explained(error):
                 raise mistake from None
             raise
+        finally:
+            for raw in self._raw:
+                raw.is_ours = False
 
     def step(
         self,
@@ -147,8 +181,13 @@ class Stepping:
             self.precision.update()
             self._has_stepped = False
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any] | None:
         """Check what the optimizer steps with, also where the trial has it step.
+
+        Returns:
+            What it steps with instead, where a closure computes the loss on several ranks.
 
         Raises:
             TrialMistake: Gradients are not those of all records.
@@ -167,12 +206,20 @@ class Stepping:
                 f"train_batch: {type(optimizer).__name__}.step() was called directly, but "
                 f"{reason}; write self.context.step_optimizer(optimizer) instead",
             )
+        if wrapped.raw is not None and wrapped.raw.is_ours:
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__} steps while gradients are computed, as "
+                "from a hook of a parameter; on several ranks they are exchanged only at the end. "
+                "Step after context.backward",
+            )
         for model in wrapped.models:
             model.check_exchanged()
         # A step may consist of several: super().step(), or a second one with the same gradients.
         is_old = self._backwards == wrapped.backwards and wrapped.batch_idx < position.batch_idx
         wrapped.backwards, wrapped.batch_idx = self._backwards, position.batch_idx
-        if self._distributed.size > 1 and is_old and _has_gradients(optimizer):
+        is_raw = wrapped.raw is not None and wrapped.raw.is_there()
+        if self._distributed.size > 1 and (is_raw or (is_old and _has_gradients(optimizer))):
             raise TrialMistake(
                 "train_batch",
                 f"train_batch: {type(optimizer).__name__} steps with gradients that "
@@ -180,6 +227,17 @@ class Stepping:
                 "rank's records and exchanges them; write self.context.backward(loss) in place of "
                 "loss.backward()",
             )
+        return self._with_mean_loss(args, kwargs) if self._distributed.size > 1 else None
+
+    def _with_mean_loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the arguments of a step, the optimizer first, with closures that average."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, torch.optim.Optimizer) or not callable(value):
+                return value
+            return averaging(value, self._weight, self._distributed)
+
+        return tuple(map(changed, args)), {name: changed(value) for name, value in kwargs.items()}
 
     def _check(self, optimizer: torch.optim.Optimizer, auto_zero_grads: bool) -> None:
         if id(optimizer) not in self._wrapped:

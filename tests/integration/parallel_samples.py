@@ -10,7 +10,7 @@ from torch import nn
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.parallel import ParallelOptions
+from det_jupyter.pytorch.parallel import DistributedModel, ParallelOptions
 
 CPU = torch.device("cpu")
 FEATURES = 12
@@ -96,6 +96,8 @@ class Run:
         for _ in range(batches):
             is_step = (self.batches + 1) % self._window == 0
             parallel.set_gradient_sync(self.model, is_step)
+            if self.batches % self._window == 0 and isinstance(self.model, DistributedModel):
+                self.model.take_buffers()
             mine = records(self.batches, self._dtype).chunk(self.distributed.size)
             self.model(mine[self.distributed.rank]).square().mean().backward()
             if is_step:

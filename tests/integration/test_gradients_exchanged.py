@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,14 +31,17 @@ SHARES = ((0, 3), (3, 5))  # rows of a batch, by rank
 
 
 class Net(nn.Module):
-    """Two towers, and a loss of its own."""
+    """Two towers, a loss of its own, and a buffer, which ranks share."""
 
     def __init__(self) -> None:
         super().__init__()
         self.left = nn.Linear(4, 3)
         self.right = nn.Linear(4, 3)
+        self.calls: torch.Tensor
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
         outputs: torch.Tensor = self.left(inputs).tanh() * self.right(inputs)
         return outputs
 
@@ -52,6 +56,14 @@ def loss_of(outputs: torch.Tensor) -> torch.Tensor:
     return (outputs - 1).square().mean()
 
 
+def momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def line_search(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.LBFGS(parameters, max_iter=4, line_search_fn="strong_wolfe")
+
+
 @dataclass
 class Bench:
     """What a trial has, and trains a batch with."""
@@ -59,6 +71,7 @@ class Bench:
     context: PyTorchTrialContext
     find_unused: bool = False
     frozen: tuple[str, ...] = ()
+    make_optimizer: Callable[[Any], torch.optim.Optimizer] = momentum
     model: Any = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
 
@@ -68,8 +81,7 @@ class Bench:
         for name in self.frozen:
             net.get_submodule(name).requires_grad_(False)
         self.model = self.context.wrap_model(net, find_unused_parameters=self.find_unused)
-        sgd = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.optimizer = self.context.wrap_optimizer(sgd)
+        self.optimizer = self.context.wrap_optimizer(self.make_optimizer(self.model.parameters()))
 
     @property
     def rank(self) -> int:
@@ -94,6 +106,7 @@ class Case:
     window: int = 1
     find_unused: bool = False
     frozen: tuple[str, ...] = ()
+    make_optimizer: Callable[[Any], torch.optim.Optimizer] = momentum
     optimizations: dict[str, Any] = field(default_factory=dict)
     refusal: str = ""  # on two ranks
 
@@ -192,6 +205,60 @@ def another_way_on_each_rank(bench: Bench, inputs: torch.Tensor) -> None:
     bench.learn(bench.model.loss(inputs) if bench.rank else loss_of(bench.model(inputs)))
 
 
+@case()
+def a_pass_more_on_one_rank(bench: Bench, inputs: torch.Tensor) -> None:
+    if bench.rank:
+        bench.model(inputs)
+    bench.learn(loss_of(bench.model(inputs)))
+
+
+@case()
+def a_tower_that_is_frozen_at_times(bench: Bench, inputs: torch.Tensor) -> None:
+    bench.model.left.requires_grad_(bench.batch_idx % 3 != 1)
+    bench.learn(loss_of(bench.model(inputs)))
+
+
+@case(window=3)
+def a_tower_that_is_frozen_inside_a_window(bench: Bench, inputs: torch.Tensor) -> None:
+    bench.model.left.requires_grad_(bench.batch_idx % 2 == 0)
+    bench.learn(loss_of(bench.model(inputs)))
+
+
+@case()
+def one_tower_frozen_then_the_other(bench: Bench, inputs: torch.Tensor) -> None:
+    for tower in (bench.model.left, bench.model.right):
+        tower.requires_grad_(False)
+        bench.learn(loss_of(bench.model(inputs)))
+        tower.requires_grad_(True)
+
+
+@case(make_optimizer=line_search)
+def a_search_along_the_loss(bench: Bench, inputs: torch.Tensor) -> None:
+    def closure() -> torch.Tensor:
+        bench.optimizer.zero_grad()
+        loss = loss_of(bench.model(inputs))
+        bench.context.backward(loss)
+        return loss
+
+    bench.optimizer.step(closure)  # type: ignore[arg-type]  # torch wants a float, and takes this
+
+
+@case()
+def a_penalty_on_gradients(bench: Bench, inputs: torch.Tensor) -> None:
+    inputs = inputs.clone().requires_grad_(True)
+    outputs = bench.model(inputs)
+    (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+    bench.learn(loss_of(outputs) + slope.square().mean())
+
+
+@case()
+def an_average_of_the_weights(bench: Bench, inputs: torch.Tensor) -> None:
+    average = deepcopy(bench.model)
+    bench.learn(loss_of(bench.model(inputs)))
+    for parameter, averaged in zip(bench.model.parameters(), average.parameters(), strict=True):
+        parameter.data.lerp_(averaged.data, 0.1)
+
+
 @case(frozen=("right",))
 def a_tower_that_is_trained_later(bench: Bench, inputs: torch.Tensor) -> None:
     if bench.batch_idx == 2:
@@ -206,6 +273,15 @@ def an_attack_before(bench: Bench, inputs: torch.Tensor) -> None:
     assert inputs.grad is not None
     inputs = (inputs + 0.1 * inputs.grad.sign()).detach()
     bench.optimizer.zero_grad()
+    bench.learn(loss_of(bench.model(inputs)))
+
+
+@case()
+def an_attack_after_which_gradients_are_filled_with_zeros(
+    bench: Bench, inputs: torch.Tensor
+) -> None:
+    loss_of(bench.model(inputs)).backward()
+    bench.optimizer.zero_grad(set_to_none=False)
     bench.learn(loss_of(bench.model(inputs)))
 
 
@@ -229,6 +305,53 @@ def two_steps_with_the_same_gradients(bench: Bench, inputs: torch.Tensor) -> Non
 def backward_by_hand(bench: Bench, inputs: torch.Tensor) -> None:
     bench.model.loss(inputs).backward()
     bench.context.step_optimizer(bench.optimizer)
+
+
+@refused("train_batch: SGD steps with gradients that context.backward has not computed")
+def backward_by_hand_besides(bench: Bench, inputs: torch.Tensor) -> None:
+    bench.context.backward(loss_of(bench.model(inputs)))
+    loss_of(bench.model(-inputs)).backward()
+    bench.optimizer.step()
+
+
+@refused("train_batch: SGD steps with gradients that context.backward has not computed")
+def backward_by_hand_before(bench: Bench, inputs: torch.Tensor) -> None:
+    loss_of(bench.model(-inputs)).backward()
+    bench.learn(loss_of(bench.model(inputs)))
+
+
+@refused("train_batch: SGD steps with gradients that context.backward has not computed")
+def backward_by_hand_of_another_model(bench: Bench, inputs: torch.Tensor) -> None:
+    other = Bench(bench.context)
+    other.learn(loss_of(other.model(inputs)))
+    loss_of(bench.model(inputs)).backward()
+    bench.context.step_optimizer(bench.optimizer)
+
+
+@refused("SGD steps while gradients are computed.*Step after context.backward")
+def a_step_in_a_hook(bench: Bench, inputs: torch.Tensor) -> None:
+    def step(_: torch.Tensor) -> None:
+        bench.optimizer.step()
+
+    bench.model.left.weight.register_post_accumulate_grad_hook(step)
+    bench.context.backward(loss_of(bench.model(inputs)))
+
+
+@refused("create_graph=True. does not work on several ranks.*torch.autograd.grad")
+def gradients_with_a_graph(bench: Bench, inputs: torch.Tensor) -> None:
+    bench.learn(loss_of(bench.model(inputs)), create_graph=True)
+
+
+@refused("weight of this Linear belongs to a model that is wrapped already.*ModuleDict")
+def a_part_that_is_wrapped_again(bench: Bench, inputs: torch.Tensor) -> None:
+    bench.context.wrap_model(bench.model.left)
+
+
+@refused("is trained on some ranks only; set requires_grad to the same on all")
+def a_tower_frozen_by_rank(bench: Bench, inputs: torch.Tensor) -> None:
+    tower = bench.model.right if bench.rank else bench.model.left
+    tower.requires_grad_(False)
+    bench.learn(loss_of(bench.model(inputs)))
 
 
 @refused("train_batch: SGD steps with gradients that context.backward has not computed")
@@ -285,7 +408,7 @@ def trained(distributed: DistributedContext, name: str) -> dict[str, torch.Tenso
     made = CASES[name]
     optimizations = made.optimizations if distributed.size > 1 else {}
     context = context_of(distributed, made.window, **optimizations)
-    bench = Bench(context, made.find_unused, made.frozen)
+    bench = Bench(context, made.find_unused, made.frozen, made.make_optimizer)
     begin, end = SHARES[distributed.rank] if distributed.size > 1 else (0, 5)
     for batch_idx in range(BATCHES):
         generator = torch.Generator().manual_seed(batch_idx)

@@ -88,15 +88,15 @@ def kept_by_ranks(distributed: DistributedContext) -> list[Any]:
     found: list[Any] = []
     for _ in range(2):
         (kept,) = parallel.rank_state([trained.train(1).model]) or [None]
-        found.append(kept and (list(kept["buffers"]), kept["keeps_buffers"]))
+        found.append(kept and list(kept["buffers"]))
     parallel.share_buffers([trained.model])
     return [*found, parallel.rank_state([trained.model])]
 
 
 def test_buffers_are_kept_by_rank_only_if_they_are_not_the_chiefs(run: RankRunner) -> None:
     chief, other = run(kept_by_ranks, 2)
-    assert chief == [([], True), None, None]
-    assert other == [(["center"], True), (["center"], False), None]
+    assert chief == [None, None, None]
+    assert other == [["center"], ["center"], None]
 
 
 def untrained_buffers(distributed: DistributedContext) -> float:

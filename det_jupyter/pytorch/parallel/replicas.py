@@ -7,11 +7,15 @@ DDP makes ready for that in its `forward`, for the next backward pass. What come
 another way (from a method, a part of it, a parameter) would not be exchanged, nor would what a
 second backward pass adds. So `context.backward` makes ready each time: `expect_backward`. What was
 exchanged before is exchanged again then, and stays as it is: the mean of equal numbers.
+
+DDP also sends the chief's buffers in its `forward`. Ranks that call the model in different ways
+would wait for each other then, so the loop does it as a batch begins: `take_buffers`.
 """
 
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -23,10 +27,16 @@ from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.parallel.compression import LowRank, register_compression
 from det_jupyter.pytorch.parallel.options import Compression
 
+_requires_grad = attrgetter("requires_grad")
 _UNFINISHED = "finished reduction in the prior iteration"  # how DDP tells it
 _TWICE = "mark a variable ready only once"
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 _SHOWN = 8  # names of parameters
+_TRAINED_BY_SOME = (
+    "train_batch: {} is trained on some ranks only; set requires_grad to the same on all of them. "
+    "What is drawn at random is different on each: draw from a generator that all of them seed "
+    "alike, or share it: context.distributed.broadcast"
+)
 
 
 class DistributedModel(DistributedDataParallel):
@@ -73,12 +83,16 @@ class DistributedModel(DistributedDataParallel):
     def expect_backward(self, loss: torch.Tensor) -> None:
         """Let the next backward pass, of this loss, exchange gradients if the window ends.
 
-        However the loss was computed from the model. Parameters that were made trainable since
-        the model was wrapped take part from now on.
+        However the loss was computed from the model. Parameters whose `requires_grad` has changed
+        since the last time take part from now on, or no longer.
+
+        Raises:
+            TrialMistake: `requires_grad` is not the same on all ranks.
         """
         if not self.require_backward_grad_sync:
             return
-        if any(parameter.requires_grad for parameter in self._untrained):
+        if self._trains_others():
+            self._agree_on_trained()
             self._rebuild(self._bucket_mb)
         if self._unfinished():
             return  # a backward pass of this batch was for some parameters, this is for others
@@ -93,6 +107,11 @@ class DistributedModel(DistributedDataParallel):
         """
         if error := self._unfinished():
             raise TrialMistake("train_batch", self._describe_unused(error))
+
+    def take_buffers(self) -> None:
+        """Overwrite the buffers by the chief's. Collective."""
+        if self.modules_buffers:
+            self._sync_buffers()  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
@@ -128,17 +147,43 @@ class DistributedModel(DistributedDataParallel):
             return str(error)
         return ""
 
+    def _trains_others(self) -> bool:
+        """Return whether other parameters are trained than those that DDP knows."""
+        if any(map(_requires_grad, self._untrained)):
+            return True
+        if self.find_unused_parameters or all(map(_requires_grad, self._trained)):
+            return False
+        return any(map(_requires_grad, self._trained))  # else nothing is exchanged
+
+    def _agree_on_trained(self) -> None:
+        """Check that all ranks train the same parameters; exchange what others have collected.
+
+        Parameters that are frozen inside a window have gradients of the batches before.
+        """
+        named = dict(self.module.named_parameters())
+        facts = [[it.requires_grad, it.grad is not None] for it in named.values()]
+        counts = torch.tensor(facts, dtype=torch.int64, device=self.device)
+        dist.all_reduce(counts, group=self.process_group)
+        size = dist.get_world_size(self.process_group)
+        for (name, it), (trained, graded) in zip(named.items(), counts.tolist(), strict=True):
+            if trained not in (0, size):
+                raise TrialMistake("train_batch", _TRAINED_BY_SOME.format(name))
+            if not trained and graded:
+                gradient = torch.zeros_like(it) if it.grad is None else it.grad
+                dist.all_reduce(gradient.div_(size), group=self.process_group)
+                it.grad = gradient
+
     def _rebuild(self, bucket_mb: float | None) -> None:
         inherited = nn.Module().__dict__.keys()
         kept = {name: value for name, value in self.__dict__.items() if name in inherited}
-        syncs = self.require_backward_grad_sync, self.require_forward_param_sync
+        exchanges = self.require_backward_grad_sync
         del self.logger, self.reducer  # takes its hooks off the parameters, or there were two sets
         # Ranks hold the same already; in a batch, autograd refuses parameters that are written to.
         self._build(
             self.module, self.device, bucket_mb, self.find_unused_parameters, init_sync=False
         )
         self.__dict__.update(kept)  # hooks on this module, its mode, what it was compiled to
-        self.require_backward_grad_sync, self.require_forward_param_sync = syncs
+        self.require_backward_grad_sync = exchanges
         self._fix_buckets()
         if self.low_rank is not None:
             self.low_rank.forget_buckets()
@@ -161,7 +206,9 @@ class DistributedModel(DistributedDataParallel):
             gradient_as_bucket_view=True,
             init_sync=init_sync,
         )
+        self.broadcast_buffers = False  # not in `forward`: see `take_buffers`
         self._bucket_mb = bucket_mb
+        self._trained = [owner for owner in module.parameters() if owner.requires_grad]
         self._untrained = [owner for owner in module.parameters() if not owner.requires_grad]
 
     def _fix_buckets(self) -> None:
@@ -226,5 +273,6 @@ def explained(error: RuntimeError) -> TrialMistake | None:
         "train_batch: two backward passes reached the same parameters, and the first not "
         "all of the model's, so they cannot be exchanged together. Say so: "
         "context.wrap_model(model, find_unused_parameters=True), or add the losses and call "
-        "context.backward once",
+        "context.backward once. If it is torch.utils.checkpoint that computes a part twice, pass "
+        "it use_reentrant=False",
     )

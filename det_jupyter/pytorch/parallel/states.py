@@ -6,10 +6,10 @@ ranks. So one rank without `torch.distributed` loads what many have saved, and t
 Gradients are an exception: in a window that is not finished, each rank has its own. A sharded
 model's are exchanged after every batch: the chief saves the mean so far, marked as such.
 
-Buffers that depend on the data (running statistics) differ between the ranks too. DDP gives all
-ranks the chief's in the forward pass after each exchange, so not within a window, nor to a forward
-pass without gradients; a sharded or an untrained model keeps each rank's for ever. The model's
-state has the chief's, and `rank_state` what the others have instead.
+Buffers that depend on the data (running statistics) differ between the ranks too. A replicated
+model takes the chief's as a window begins, so each rank has its own within a window; a sharded or
+an untrained model keeps each rank's for ever. The model's state has the chief's, and `rank_state`
+what the others have instead.
 """
 
 from __future__ import annotations
@@ -171,7 +171,6 @@ def rank_state(models: Sequence[nn.Module]) -> list[dict[str, Any] | None] | Non
 
     compression       what it keeps (PowerSGD's errors and factors)
     buffers           persistent ones that are not the chief's, by name
-    keeps_buffers     DDP will not give this rank the chief's in the next forward pass
     """
     buffers = _own_buffers(models)
     states = [_rank_state(model, own) for model, own in zip(models, buffers, strict=True)]
@@ -194,17 +193,14 @@ def load_rank_state(
         for name, buffer in buffers.items():
             if (value := saved["buffers"].get(name.replace(_COMPILED, ""))) is not None:
                 buffer.detach().copy_(value)
-        if isinstance(model, DistributedModel):
-            model.require_forward_param_sync = not saved["keeps_buffers"]
 
 
 def _rank_state(model: nn.Module, buffers: dict[str, torch.Tensor]) -> dict[str, Any] | None:
     memory = _memory(model)
-    keeps = isinstance(model, DistributedModel) and not model.require_forward_param_sync
-    if memory is None and not buffers and not keeps:
+    if memory is None and not buffers:
         return None
     compression = memory.state() if memory else None
-    return {"compression": compression, "buffers": buffers, "keeps_buffers": keeps}
+    return {"compression": compression, "buffers": buffers}
 
 
 def _own_buffers(models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:

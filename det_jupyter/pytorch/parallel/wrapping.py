@@ -72,7 +72,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def share_buffers(models: Iterable[nn.Module]) -> None:
-    """Give all ranks the chief's buffers, as DDP does before each training batch. Collective.
+    """Give all ranks the chief's buffers, before they are evaluated. Collective.
 
     Running statistics differ between the ranks after a batch; what is evaluated has to be what the
     chief saves.
