@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from det_jupyter import paths
 from tests.processes import processes_below
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("det_jupyter", deadline=None)
+settings.load_profile("det_jupyter")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,7 @@ A file of such properties says so, and sizes each of them:
 
     pytestmark = pytest.mark.exactness
 
-    @settings(max_examples=examples(20), deadline=None)
+    @settings(max_examples=examples(20))
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ def tried(usual: int) -> settings:
     """Return settings for examples that take seconds each: not to be shrunk."""
     return settings(
         max_examples=examples(usual),
-        deadline=None,
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         suppress_health_check=_SLOW,
     )

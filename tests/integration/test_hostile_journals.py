@@ -169,9 +169,7 @@ def test_lines_that_are_no_records_are_shown_on_the_experiment(bench: Bench) -> 
     assert bench.service.experiment(1).state is State.COMPLETED
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(
         st.sampled_from([to_line(record).rstrip() for record in GOOD])

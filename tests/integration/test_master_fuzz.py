@@ -273,7 +273,6 @@ def assert_answered(answer: Answer, what: object) -> None:
 
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

@@ -82,7 +82,7 @@ def evaluated(
 # Numbers
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 64), st.integers(1, 4), st.integers(1, 9))
 def test_any_number_of_ranks_finds_what_the_data_has(
     records: int, size: int, batch_size: int

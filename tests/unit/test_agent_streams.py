@@ -90,7 +90,7 @@ def test_file_that_does_not_exist_yet_has_nothing_to_send(tmp_path: Path) -> Non
     assert sent(stream, is_final=True) == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.lists(st.sampled_from([b"a", b"\n", "\u00e9".encode(), b"\xff", b"bcd"])).map(
         b"".join

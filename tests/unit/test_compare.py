@@ -98,7 +98,7 @@ def test_the_state_of_a_generator_is_one_row() -> None:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.floats(width=32), min_size=1, max_size=20),
     st.integers(0, 31),

@@ -116,13 +116,13 @@ def assert_is_problem(problem: str) -> None:
     assert "\n" not in problem
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(mutated())
 def test_a_valid_document_may_change_in_any_way(document: dict[str, Any]) -> None:
     assert_answered(document)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(mutated(), mutated())
 def test_any_template_may_lie_below_any_document(
     template: dict[str, Any], document: dict[str, Any]
@@ -137,13 +137,12 @@ def test_any_template_may_lie_below_any_document(
     origins(document, template, config.to_document())
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=5), VALUES, max_size=5) | VALUES)
 def test_any_document_is_answered(document: Any) -> None:
     assert_answered(document)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`#?,\n\t 01.e~<=yesnofFalrchi_\x00é😀\ufeff")))
 @example("a: !!timestamp x")
 @example("a: !!binary x")
@@ -170,7 +169,7 @@ def test_any_text_is_answered(text: str) -> None:
         assert reading.problems
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(mutated(), st.data())
 def test_a_file_may_be_damaged_anywhere(document: dict[str, Any], data: st.DataObject) -> None:
     try:

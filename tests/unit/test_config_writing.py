@@ -106,7 +106,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(keys, values, max_size=4))
 def test_whatever_is_written_is_read_again(data: dict[str, Any]) -> None:
     document = {"data": data, "hyperparameters": {"x": data}}

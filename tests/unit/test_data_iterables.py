@@ -28,7 +28,7 @@ from tests.unit.data_support import (
 )
 from tests.unit.test_data_streams import joined, streams
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=40)
 
 
 @given(

@@ -12,7 +12,7 @@ from det_jupyter.pytorch.data import python_state
 from det_jupyter.pytorch.data.python_state import PythonState
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**70), st.integers(0, 1300), st.integers(0, 3))
 def test_a_generator_goes_on_where_its_state_was_taken(seed: int, draws: int, pairs: int) -> None:
     generator = random.Random(seed)

@@ -48,7 +48,7 @@ from tests.unit.data_support import (
     validation,
 )
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=60)
 counts = st.integers(1, 40)
 sizes_ = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 skips = st.integers(0, 25)

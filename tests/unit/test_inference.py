@@ -66,7 +66,7 @@ def numbers(outcome: Any) -> list[int]:
     return [int(n) for file in output_files(outcome) for n in file.read_text().split()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     records=st.integers(1, 60),
     batch_size=st.integers(1, 9),

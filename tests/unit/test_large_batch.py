@@ -66,7 +66,7 @@ def test_a_smaller_batch_is_scaled_down() -> None:
     warmup=st.integers(0, 50),
     batch=st.integers(0, 100),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_factor_lies_between_one_and_the_scale(
     base: int, batch_size: int, warmup: int, batch: int
 ) -> None:

@@ -520,5 +520,5 @@ class RandomLife(RuleBasedStateMachine):
         assert commands == self.commands
 
 
-RandomLife.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RandomLife.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestRandomLife = RandomLife.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.config import check_sanity, merge, origins, parse_config
@@ -170,7 +170,6 @@ documents = st.dictionaries(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(documents, documents)
 def test_whatever_is_merged_nothing_breaks(
     template: dict[str, Any], config: dict[str, Any]

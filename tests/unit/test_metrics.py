@@ -274,7 +274,7 @@ SHARES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHARES, st.data())
 def test_any_split_of_the_records_gives_their_mean_and_flushes_change_no_bit(
     batches: list[list[tuple[int, float]]], data: st.DataObject

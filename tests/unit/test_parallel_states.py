@@ -71,7 +71,7 @@ def test_gradients_are_copies_and_those_that_were_none_stay_none() -> None:
     assert target[0].bias.grad is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     values=st.lists(st.lists(st.integers(-99, 99), max_size=3), min_size=1, max_size=5),
     new_size=st.integers(1, 6),

@@ -61,9 +61,9 @@ def batches_of(loader: Any, count: int) -> list[list[int]]:
 
 
 def order(recipe: DataLoader, *arguments: Any, **options: Any) -> Iterator[list[int]]:
-    """Return the record indices, batch by batch, that `get_data_loader` goes through."""
-    batch_sampler: Any = recipe.get_data_loader(*arguments, **options).batch_sampler
-    return iter(batch_sampler)
+    """Return the records, batch by batch, that `get_data_loader` gives of `dataset_of`."""
+    loader = recipe.get_data_loader(*arguments, **options)
+    return (records.tolist() for (records,) in loader)
 
 
 def test_ten_records_on_two_ranks_as_determined_has_them() -> None:

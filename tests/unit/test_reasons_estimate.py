@@ -101,7 +101,7 @@ def test_both_of_two() -> None:
     assert both_of(None, at(30, 5, 35)) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(worlds, st.data())
 def test_a_trial_starts_by_the_time_that_its_reason_expects(
     world: World, data: st.DataObject

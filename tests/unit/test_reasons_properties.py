@@ -179,7 +179,7 @@ def settled(world: World) -> Pool:
     return pool
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds, st.data())
 def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
     world: World, data: st.DataObject

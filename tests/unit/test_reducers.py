@@ -84,7 +84,7 @@ def test_batches_that_count_nothing_bring_nothing_in() -> None:
     assert math.isnan(weighted_mean([], []))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.floats(-1e3, 1e3, width=32), st.integers(1, 9)), min_size=1),
     st.sampled_from(list(Reducer)),
@@ -247,7 +247,7 @@ def test_values_are_copies_on_the_cpu_without_gradients() -> None:
     assert value["b"].mine.tolist() == [1, 1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 7))
 def test_values_come_in_the_order_of_the_data(records: int, size: int, batch_size: int) -> None:
     starts = range(0, records, batch_size)

@@ -322,7 +322,7 @@ def test_random_histories_keep_every_promise(policy: Policy) -> None:
     machine = type("Histories", (Histories,), {"policy": policy})
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=30, stateful_step_count=25, deadline=None),
+        settings=settings(max_examples=30, stateful_step_count=25),
     )
 
 

@@ -188,7 +188,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values)
 def test_any_plain_value_survives_a_snapshot(value: Any) -> None:
     snapshot = Snapshot(SnapshotMemory())
