@@ -264,8 +264,10 @@ def _is_at_rest(view: ExperimentView) -> bool:
 def _failure(view: ExperimentView) -> RankFailed:
     failures = [trial.failure for trial in view.trials if trial.failure is not None]
     first = failures[0] if failures else None
+    # A traceback tells the place itself.
+    place = f" (at {first.where})" if first and first.where and not first.traceback else ""
     return RankFailed(
-        f"experiment {view.id} ended with an error: {view.message}",
+        f"experiment {view.id} ended with an error: {view.message}{place}",
         rank=first.rank if first else None,
         exit_code=first.exit_code if first else None,
         remote_traceback=first.traceback if first else "",

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.config.paths import join, within
+from det_jupyter.config.paths import join, shown, within
 from det_jupyter.config.salvage import explain, salvage
 from det_jupyter.config.text import Loader, Reader, line_of_node
 from det_jupyter.errors import ConfigError
@@ -55,7 +55,9 @@ def read_yaml(text: str) -> Reading:
         return Reading(problems=problems, is_document=False)
     problems += more + reader.problems
     if not isinstance(document, dict):
-        return Reading(problems=[*problems, _no_document(document)], is_document=False)
+        # What could not be read is told already: the text need not be empty.
+        found = problems if problems and document is None else [*problems, _no_document(document)]
+        return Reading(problems=found, is_document=False)
     lines: dict[str, int] = {}
     _collect_lines(root, "", lines)
     return Reading(document=document, problems=problems, lines=lines | reader.lines)
@@ -117,7 +119,7 @@ def _construct(root: yaml.Node | None, reader: Reader) -> Any:
 def _no_document(document: Any) -> str:
     if document is None:
         return "the configuration is empty; it needs at least entrypoint and searcher"
-    return f"got {type(document).__name__}, expected `key: value` lines"
+    return f"got {shown(document)}, expected `key: value` lines"
 
 
 def _collect_lines(node: yaml.Node | None, path: str, lines: dict[str, int]) -> None:

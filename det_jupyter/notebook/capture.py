@@ -119,7 +119,7 @@ def find_entrypoint_problem(
     value = namespace[entrypoint]
     if not isinstance(value, (type, FunctionType)):
         kind = type(value).__name__
-        return f"entrypoint: {entrypoint!r} is a {kind}, expected a class or a function"
+        return f"entrypoint: {entrypoint!r} is of type {kind}, expected a class or a function"
     return None
 
 

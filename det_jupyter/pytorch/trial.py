@@ -122,7 +122,7 @@ def check_constructor(trial_class: type) -> list[str]:
         return []
     named = [each for each in signature.parameters.values() if each.kind not in _VARIADIC]
     if not named or named[0].kind is inspect.Parameter.KEYWORD_ONLY:
-        return [f"{where} takes no context; write `def __init__(self, context)`"]
+        return [f"{where} does not take the context alone; write `def __init__(self, context)`"]
     surplus = [each.name for each in named[1:] if each.default is each.empty]
     return [
         f"{where} requires {_listed(surplus)}, and ranks give it the context alone; read "

@@ -44,7 +44,7 @@ class Explanation:
 
     Args:
         error: Type and message in one line.
-        traceback: The user's and the libraries' frames.
+        traceback: The user's and the libraries' frames; empty if `error` says it all.
         where: The innermost frame of the user's code.
     """
 
@@ -78,7 +78,7 @@ class CodeNames:
         if code is not None:
             where = self._place(code.co_filename, code.co_firstlineno, code.co_name)
         if isinstance(error, ConfigError) or (isinstance(error, DetError) and not where):
-            text = f"{message}\n"  # it says it all
+            text = f"{message}\n"  # no frame tells more
         else:
             self._trim(summary)
             text = "".join(summary.format())
@@ -87,9 +87,11 @@ class CodeNames:
             where = self._innermost_in(message) or where
             line = _last_error_in(message)
             text = _FRAME.sub(lambda m: "" if m["file"].startswith(_OURS) else m[0], text)
+        is_whole = len(line) <= _MAX_ERROR
+        text = "" if is_whole and text.strip() == line else self._with_labels(text)
         return Explanation(
-            error=line if len(line) <= _MAX_ERROR else f"{line[: _MAX_ERROR - 1]}…",
-            traceback=_shortened(self._with_labels(text)),
+            error=line if is_whole else f"{line[: _MAX_ERROR - 1]}…",
+            traceback=_shortened(text),
             where=where,
         )
 

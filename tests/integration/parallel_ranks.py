@@ -58,7 +58,8 @@ def rank_runner() -> Iterator[RankRunner]:
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    for module in ("torch.distributed.fsdp", "det_jupyter.pytorch.parallel"):
+    # torch loads _dynamo with the first optimizer: [m] 2 s in each rank of each test.
+    for module in ("torch.distributed.fsdp", "torch._dynamo", "det_jupyter.pytorch.parallel"):
         importlib.import_module(module)
     while True:
         try:

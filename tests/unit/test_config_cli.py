@@ -127,6 +127,23 @@ def test_an_empty_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{entrypoint: T, labels: [}\n", "line 1: this is not YAML: expected the node content, "),
+        ("just some text\n", "got 'just some text', expected `key: value` lines"),
+        ("- a\n- b\n", "got ['a', 'b'], expected `key: value` lines"),
+    ],
+)
+def test_a_text_that_is_no_document_is_one_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
+) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    assert main(["check", str(tmp_path / "a.yaml")]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(problem)
+
+
 def test_a_file_may_name_its_template(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(f"template: team\n{GOOD}")
     (tmp_path / "team.yml").write_text("max_restarts: 1\n")

@@ -51,7 +51,7 @@ def test_a_function_of_the_notebook_is_an_entrypoint() -> None:
 
 def test_what_is_neither_class_nor_function_is_refused() -> None:
     assert find_class_problems("x", {"x": 1}) == [
-        "entrypoint: 'x' is a int, expected a class or a function"
+        "entrypoint: 'x' is of type int, expected a class or a function"
     ]
 
 

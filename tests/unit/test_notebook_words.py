@@ -135,7 +135,7 @@ def test_an_entrypoint_that_is_not_there_names_those_that_are() -> None:
         "run the cell that defines it (it defines no class or function yet)"
     )
     assert find_class_problems("x", {"x": 1}) == [
-        "entrypoint: 'x' is a int, expected a class or a function"
+        "entrypoint: 'x' is of type int, expected a class or a function"
     ]
 
 

@@ -347,6 +347,9 @@ def test_wrapping_in_the_wrong_order_is_refused() -> None:
         made.set_stop_requested("yes")  # type: ignore[arg-type]
 
 
+NO_CONTEXT = "does not take the context alone; write `def __init__(self, context)`"
+
+
 def made_by(init: Any) -> type:
     return type("Made", (Whole,), {"__init__": init} if init else {})
 
@@ -359,8 +362,8 @@ def made_by(init: Any) -> type:
         (lambda self, *args: None, ""),
         (lambda self, context, **kwargs: None, ""),
         (lambda self, context, hparams=None, *, size=3: None, ""),
-        (lambda self: None, "takes no context; write `def __init__(self, context)`"),
-        (lambda self, *, context: None, "takes no context; write `def __init__(self, context)`"),
+        (lambda self: None, NO_CONTEXT),
+        (lambda self, *, context: None, NO_CONTEXT),
         (lambda self, context, hparams: None,
          "requires hparams, and ranks give it the context alone; read hyperparameters from "
          "context.get_hparams(), and give other parameters a default"),

@@ -88,7 +88,7 @@ def test_our_own_refusals_are_their_message() -> None:
 def test_a_configuration_error_in_a_users_frame_is_its_message_too(cell: dict[str, Any]) -> None:
     cell["inner"] = lambda x: _raise(ConfigError(["context: got 1"]))
     explanation = explain(cell["outer"], 0)
-    assert explanation.traceback == "context: got 1\n"
+    assert (explanation.error, explanation.traceback) == ("context: got 1", "")
     assert explanation.where == "Cell In[3], line 7, in outer"
 
 
@@ -97,7 +97,7 @@ def test_a_method_is_named_whose_frame_is_gone(cell: dict[str, Any]) -> None:
     code = error.code_in(type("Trial", (), cell)())
     explanation = names().explain(error, code)
     assert explanation.where == "Cell In[3], line 2, in inner"
-    assert explanation.traceback == "inner returned None\n"
+    assert (explanation.error, explanation.traceback) == ("inner returned None", "")
     assert TrialMistake("absent", "").code_in(object()) is None
 
 
