@@ -22,7 +22,7 @@ def said_by(error: BaseException) -> str:
     """
     try:
         return str(error)
-    except Exception as unspeakable:
+    except BaseException as unspeakable:  # an interrupt too: what counts is the first error
         return f"<its __str__ raised {type(unspeakable).__name__}>"
 
 

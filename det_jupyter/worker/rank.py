@@ -183,7 +183,7 @@ class Rank:
             self.journal.write(ended)
             return 1
         with suppress(Exception):  # the user's code may have closed or replaced the stream
-            sys.stderr.write(explanation.traceback)
+            sys.stderr.write(explanation.printed)
         is_secondary = self.spec.place.world_size > 1 and is_lost_peer(error)
         if is_secondary:
             message = f"another rank is gone: {message}"
@@ -222,7 +222,7 @@ class Rank:
             return
         explanation = _explain(self.names, error, None)
         with suppress(Exception):  # the user's code may have closed or replaced the stream
-            sys.stderr.write(explanation.traceback)
+            sys.stderr.write(explanation.printed)
         place = f" ({explanation.where})" if explanation.where else ""
         name = ended.thread.name if ended.thread is not None else "a thread"
         rank = self.spec.place.rank

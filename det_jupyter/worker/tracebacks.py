@@ -52,6 +52,11 @@ class Explanation:
     traceback: str
     where: str
 
+    @property
+    def printed(self) -> str:
+        """What the rank's output has of it."""
+        return self.traceback or f"{self.error}\n"
+
 
 class CodeNames:
     """Knows the captured cells by their labels, and which files are the user's.

@@ -89,6 +89,7 @@ def test_a_configuration_error_in_a_users_frame_is_its_message_too(cell: dict[st
     cell["inner"] = lambda x: _raise(ConfigError(["context: got 1"]))
     explanation = explain(cell["outer"], 0)
     assert (explanation.error, explanation.traceback) == ("context: got 1", "")
+    assert explanation.printed == "context: got 1\n"
     assert explanation.where == "Cell In[3], line 7, in outer"
 
 
