@@ -37,8 +37,8 @@ SHELL = {
     "__init__", "__main__", "api", "cli", "connections", "consult", "deleting", "door", "feed",
     "ingest", "keeper", "leaving", "links", "log_rows", "matching", "pools_file", "quarantine",
     "restoring", "routes_agents", "routes_cluster", "routes_experiments", "routes_keeping",
-    "routes_master", "routes_search", "routes_templates", "sampling", "serve", "service", "store",
-    "tidying", "work",
+    "routes_master", "routes_search", "routes_templates", "rows", "sampling", "serve", "service",
+    "store", "tidying", "work",
 }  # fmt: skip
 IMPURE_MODULES = {
     "asyncio", "logging", "multiprocessing", "os", "pathlib", "socket", "sqlite3", "subprocess",

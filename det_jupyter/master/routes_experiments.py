@@ -18,8 +18,8 @@ from det_jupyter.master.events import (
     PauseRequested,
 )
 from det_jupyter.master.feed import follow as follow_feed
+from det_jupyter.master.rows import read_metrics
 from det_jupyter.master.service import Service
-from det_jupyter.master.store import read_metrics
 from det_jupyter.wire import (
     CheckpointView,
     CreateExperiment,

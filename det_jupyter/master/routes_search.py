@@ -19,8 +19,8 @@ from det_jupyter.master.events import (
     SearchChangeRequested,
 )
 from det_jupyter.master.forecast import PaceFinder, fill_times, places_for, preview_view
+from det_jupyter.master.rows import read_metrics
 from det_jupyter.master.service import Service, check_sampler
-from det_jupyter.master.store import read_metrics
 from det_jupyter.master.templates import checked_length, complete, continuation
 from det_jupyter.master.user_events import find_pool_problem
 from det_jupyter.searcher.preview import preview as plan

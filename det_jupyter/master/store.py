@@ -27,24 +27,21 @@ missing, rows and offsets alike, and the agent's files of open runs still have t
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from det_jupyter.errors import DetError
 from det_jupyter.master.log_rows import LOG_TABLES, LogRows
 from det_jupyter.master.quarantine import Quarantine
+from det_jupyter.master.rows import as_item, as_template, as_text, as_timings, readable, trimmed
 from det_jupyter.master.schema import ADDED, ADDED_COLUMN, SCHEMA, SCHEMA_VERSION
 from det_jupyter.ownership import open_own
 from det_jupyter.wire import FeedItem, LogLine, TemplateView, TimingsView
-
-logger = logging.getLogger(__name__)
 
 _KEPT_SNAPSHOTS = 2
 _ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nobody else is served
@@ -53,17 +50,9 @@ _PAGES_AT_ONCE = 500  # that are given back, of 4 KiB: some 10 ms
 _PAGES_KEPT = 1000  # though unused
 _WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction
 _REWRITTEN_BYTES = 200 * 1024 * 1024  # at the start, in about a second
-_KEYS = {  # of what is stored as metrics
-    "batch_metrics": {"first", "values"},
-    "metrics": {"group", "metrics", "steps_completed"},
-}
-# A damaged file has text that is no UTF-8. This way its row alone cannot be read, not all of them.
-_as_text = partial(str, encoding="utf-8", errors="surrogateescape")
 # SQLite keeps text in a column of numbers if it is told to: in a damaged file such counts as 0.
 _BYTES = "max(0, CAST(bytes AS INTEGER))"
 _PROGRESS = "max(0, CAST(steps_completed AS INTEGER)), min(1.0, max(0.0, CAST(fraction AS REAL)))"
-Row = TypeVar("Row")
-Read = TypeVar("Read")
 ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
 
 
@@ -81,7 +70,7 @@ class Store:
         self.path = path
         os.close(open_own(path, os.O_RDWR | os.O_CREAT))
         self._db = sqlite3.connect(path, isolation_level=None)  # we say BEGIN ourselves
-        self._db.text_factory = _as_text
+        self._db.text_factory = as_text
         self._logs = LogRows(self._db)
         try:
             self._prepare()
@@ -280,13 +269,13 @@ class Store:
             f"SELECT {key}, json FROM {table} WHERE {of_trial} AND last_step > ?", where
         )
         for number, text in straddling.fetchall():
-            trimmed = next(_readable([text], partial(_trimmed, steps_completed)), None)
-            if trimmed is None:
+            kept = next(readable([text], partial(trimmed, steps_completed)), None)
+            if kept is None:
                 self._db.execute(f"DELETE FROM {table} WHERE {key} = ?", (number,))
                 continue
             self._db.execute(
                 f"UPDATE {table} SET last_step = ?, json = ? WHERE {key} = ?",
-                (steps_completed, trimmed, number),
+                (steps_completed, kept, number),
             )
 
     @property
@@ -305,7 +294,7 @@ class Store:
             f"WHERE {which} ORDER BY seq LIMIT ?",
             (*values, limit),
         ).fetchall()
-        items = list(_readable(rows, _item))
+        items = list(readable(rows, as_item))
         if rows and not items:
             return self.feed(rows[-1][0], experiment_id, limit)
         return items
@@ -325,7 +314,7 @@ class Store:
             "SELECT id, json FROM timings WHERE trial_id = ? AND id > ? ORDER BY id LIMIT ?",
             (trial_id, after, limit),
         )
-        return list(_readable(rows, _timings))
+        return list(readable(rows, as_timings))
 
     # progress
 
@@ -432,12 +421,12 @@ class Store:
     def templates(self) -> list[TemplateView]:
         """Return all templates, sorted by name."""
         query = "SELECT name, created_at, updated_at, json FROM templates ORDER BY name"
-        return list(_readable(self._db.execute(query), _template))
+        return list(readable(self._db.execute(query), as_template))
 
     def template(self, name: str) -> TemplateView | None:
         """Return a template; None if there is none of that name."""
         query = "SELECT name, created_at, updated_at, json FROM templates WHERE name = ?"
-        return next(_readable(self._db.execute(query, (name,)), _template), None)
+        return next(readable(self._db.execute(query, (name,)), as_template), None)
 
     def set_template(self, at: float, name: str, text: str) -> None:
         """Keep a template, its configuration as JSON; one of the same name goes."""
@@ -451,82 +440,3 @@ class Store:
     def delete_template(self, name: str) -> None:
         """Forget a template."""
         self._db.execute("DELETE FROM templates WHERE name = ?", (name,))
-
-
-def _readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> Iterator[Read]:
-    """Yield what the rows say; one that cannot be read keeps nobody from the others."""
-    for row in rows:
-        try:
-            yield read(row)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            logger.exception("a stored row cannot be read, and is passed over: %.200r", row)
-
-
-def _item(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
-    seq, at, kind, experiment_id, trial_id, text = row
-    return FeedItem.model_validate(
-        {
-            "seq": seq,
-            "at": at,
-            "kind": kind,
-            "experiment_id": experiment_id,
-            "trial_id": trial_id,
-            "data": json.loads(text),
-        }
-    )
-
-
-def _template(row: tuple[str, float, float, str]) -> TemplateView:
-    name, created_at, updated_at, text = row
-    return TemplateView(
-        name=name, created_at=created_at, updated_at=updated_at, config=json.loads(text)
-    )
-
-
-def _timings(row: tuple[int, str]) -> TimingsView:
-    row_id, text = row
-    record = json.loads(text)
-    return TimingsView(
-        id=row_id,
-        first=record["first"],
-        records=record["records"],
-        durations_ns=record["durations_ns"],
-    )
-
-
-def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
-    """Return trial and record of every metrics row, oldest first.
-
-    Reads through a connection of its own, so that another thread may do it: of a long experiment
-    there is much.
-    """
-    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    db.text_factory = _as_text
-    try:
-        rows = db.execute(
-            "SELECT trial_id, json FROM feed WHERE experiment_id = ? AND kind = 'metrics' "
-            "ORDER BY seq",
-            (experiment_id,),
-        )
-        return list(_readable(rows, _metrics))
-    finally:
-        db.close()
-
-
-def _metrics(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
-    trial_id, text = row
-    record: dict[str, Any] = json.loads(text)
-    if missing := _KEYS[record["kind"]] - record.keys():
-        raise ValueError(f"got a record without {', '.join(sorted(missing))}")
-    return trial_id, record
-
-
-def _trimmed(steps_completed: int, text: str) -> str:
-    """Return a record of metrics or timings by batch without the batches after that step."""
-    record = json.loads(text)
-    num_kept = steps_completed - record["first"] + 1
-    columns = "values" if "values" in record else "durations_ns"
-    record[columns] = {name: values[:num_kept] for name, values in record[columns].items()}
-    if "records" in record:
-        record["records"] = record["records"][:num_kept]
-    return json.dumps(record, separators=(",", ":"))

@@ -21,8 +21,8 @@ from det_jupyter.errors import Conflict, DetError
 from det_jupyter.master import agent_events, events, machine, plans
 from det_jupyter.master.events import Event, NewsSetAside
 from det_jupyter.master.faults import experiment_of
+from det_jupyter.master.rows import read_metrics
 from det_jupyter.master.state import Experiment, Trial
-from det_jupyter.master.store import read_metrics
 from det_jupyter.master.turn import Turn
 from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
 from det_jupyter.wire import (

@@ -1,0 +1,109 @@
+"""Reads what rows of the store say. A row that cannot be read is passed over, the others are not.
+
+A file may be damaged, or written by a version that is no more; see also quarantine.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from det_jupyter.wire import FeedItem, TemplateView, TimingsView
+
+logger = logging.getLogger(__name__)
+
+_KEYS = {  # of what is stored as metrics
+    "batch_metrics": {"first", "values"},
+    "metrics": {"group", "metrics", "steps_completed"},
+}
+# A damaged file has text that is no UTF-8. This way its row alone cannot be read, not all of them.
+as_text = partial(str, encoding="utf-8", errors="surrogateescape")
+Row = TypeVar("Row")
+Read = TypeVar("Read")
+
+
+def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> Iterator[Read]:
+    """Yield what the rows say; one that cannot be read is logged and passed over."""
+    for row in rows:
+        try:
+            yield read(row)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            logger.exception("a stored row cannot be read, and is passed over: %.200r", row)
+
+
+def as_item(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
+    """Return a feed item, from a row of its table."""
+    seq, at, kind, experiment_id, trial_id, text = row
+    return FeedItem.model_validate(
+        {
+            "seq": seq,
+            "at": at,
+            "kind": kind,
+            "experiment_id": experiment_id,
+            "trial_id": trial_id,
+            "data": json.loads(text),
+        }
+    )
+
+
+def as_template(row: tuple[str, float, float, str]) -> TemplateView:
+    """Return a template, from a row of its table."""
+    name, created_at, updated_at, text = row
+    return TemplateView(
+        name=name, created_at=created_at, updated_at=updated_at, config=json.loads(text)
+    )
+
+
+def as_timings(row: tuple[int, str]) -> TimingsView:
+    """Return a record of timings, from a row of its table."""
+    row_id, text = row
+    record = json.loads(text)
+    return TimingsView(
+        id=row_id,
+        first=record["first"],
+        records=record["records"],
+        durations_ns=record["durations_ns"],
+    )
+
+
+def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
+    """Return trial and record of every metrics row, oldest first.
+
+    Reads through a connection of its own, so that another thread may do it: of a long experiment
+    there is much.
+    """
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    db.text_factory = as_text
+    try:
+        rows = db.execute(
+            "SELECT trial_id, json FROM feed WHERE experiment_id = ? AND kind = 'metrics' "
+            "ORDER BY seq",
+            (experiment_id,),
+        )
+        return list(readable(rows, _metrics))
+    finally:
+        db.close()
+
+
+def _metrics(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
+    trial_id, text = row
+    record: dict[str, Any] = json.loads(text)
+    if missing := _KEYS[record["kind"]] - record.keys():
+        raise ValueError(f"got a record without {', '.join(sorted(missing))}")
+    return trial_id, record
+
+
+def trimmed(steps_completed: int, text: str) -> str:
+    """Return a record of metrics or timings by batch without the batches after that step."""
+    record = json.loads(text)
+    num_kept = steps_completed - record["first"] + 1
+    columns = "values" if "values" in record else "durations_ns"
+    record[columns] = {name: values[:num_kept] for name, values in record[columns].items()}
+    if "records" in record:
+        record["records"] = record["records"][:num_kept]
+    return json.dumps(record, separators=(",", ":"))
