@@ -35,7 +35,8 @@ ARROWS: dict[str, set[str]] = {
 # In master/ this is the shell: all the rest of it is pure.
 SHELL = {
     "__init__", "__main__", "api", "cli", "connections", "consult", "deleting", "door", "feed",
-    "ingest", "keeper", "leaving", "links", "log_rows", "matching", "pools_file", "quarantine",
+    "ingest", "keeper", "leaving", "links", "log_rows", "matching", "pools_file",
+    "publishing", "quarantine",
     "restoring", "routes_agents", "routes_cluster", "routes_experiments", "routes_keeping",
     "routes_master", "routes_search", "routes_templates", "rows", "sampling", "serve", "service",
     "store", "tidying", "work",

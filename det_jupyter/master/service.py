@@ -35,6 +35,7 @@ from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
 from det_jupyter.master.matching import Matcher, find_pattern_problems
+from det_jupyter.master.publishing import KnownProgress, Told
 from det_jupyter.master.quarantine import is_trouble
 from det_jupyter.master.restoring import restore_machine
 from det_jupyter.master.sampling import find_problems
@@ -43,7 +44,7 @@ from det_jupyter.master.store import Store
 from det_jupyter.master.templates import complete, unknown_template
 from det_jupyter.master.views import Progress, agent_view, experiment_view, trial_view
 from det_jupyter.master.why import Whys
-from det_jupyter.master.work import KnownProgress, Told, Work
+from det_jupyter.master.work import Work
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
@@ -142,7 +143,7 @@ class Service:
         try:
             with self.store.transaction():
                 yield work
-                work.publish_progress()
+                work.publisher.publish_progress()
         except BaseException:
             if work.is_machine_ahead:
                 self.machine.take_over(restore_machine(self.store))

@@ -14,7 +14,7 @@ changed: another one is made from the events stored so far, which costs some mil
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
@@ -32,62 +32,21 @@ from det_jupyter.master.failing import HandlerFailed, in_one_line
 from det_jupyter.master.faults import experiment_of
 from det_jupyter.master.machine import Machine
 from det_jupyter.master.matching import Matcher
+from det_jupyter.master.publishing import Publisher, Told
 from det_jupyter.master.quarantine import is_trouble
 from det_jupyter.master.restoring import restore_machine
-from det_jupyter.master.state import MachineState
-from det_jupyter.master.store import ItemKind, Store
-from det_jupyter.master.turn import Changes
-from det_jupyter.master.views import Reasons, experiment_view, trial_view
-from det_jupyter.wire import GangExited, Wire
+from det_jupyter.master.store import Store
+from det_jupyter.master.views import Reasons
+from det_jupyter.wire import GangExited
 from det_jupyter.words import printable
 
 logger = logging.getLogger(__name__)
-
-# What may be large: a follower has it from the first item, and again when it has changed.
-SELDOM_TOLD = {"experiment": {"config", "capsule"}, "trial": {"hparams"}}
 
 # A snapshot's cost grows with the number of trials: so does the time between two, and an event's
 # share of it stays the same. So many events are replayed at most, some ten thousand a second.
 _SNAPSHOT_EVERY = 200
 _EVENTS_PER_TRIAL = 0.2
 _LONGEST_REASON = 300  # characters
-
-
-class KnownProgress:
-    """Progress by trial, read when it is needed: a search has many trials, few of them move."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[int, tuple[int, float]] = {}
-
-    def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
-        if trial_id not in self._known:
-            self._known[trial_id] = self._store.progress_of(trial_id) or default
-        return self._known[trial_id]
-
-    def set(self, trial_id: int, progress: tuple[int, float]) -> None:
-        self._known[trial_id] = progress
-
-
-class Told:
-    """What followers know already of the parts that are large and seldom change.
-
-    A changed part is another object, and so is each one that was restored from the store.
-    """
-
-    def __init__(self) -> None:
-        self._parts: dict[tuple[str, int], object] = {}
-
-    def is_news(self, kind: str, part_id: int, part: object) -> bool:
-        """Return whether a part was not told of yet, and take it for told."""
-        is_known = self._parts.get((kind, part_id)) is part
-        self._parts[kind, part_id] = part
-        return not is_known
-
-    def forget(self, state: MachineState) -> None:
-        """Forget what is no more."""
-        of: dict[str, Container[int]] = {"experiment": state.experiments, "trial": state.trials}
-        self._parts = {key: part for key, part in self._parts.items() if key[1] in of[key[0]]}
 
 
 class Work:
@@ -114,20 +73,16 @@ class Work:
         *,
         is_careful: bool = True,
     ) -> None:
-        self._told = told or Told()
         self._is_careful = is_careful
         self.machine = machine
         self.matcher = matcher or Matcher()
-        self._reasons = reasons
-        self._pools_before = machine.pools.version
+        self.publisher = Publisher(machine, store, now, reasons, told or Told())
         self.store = store
         self.now = now
         self.commands: list[ToAgent] = []
         self.questions: list[ConsultSampler] = []
         self.deletions: list[Deletion] = []
         self.is_machine_ahead = False  # of the store, should the transaction fail
-        self._progress = KnownProgress(store)
-        self._moved: set[int] = set()  # trials whose progress nobody was told of
 
     def request(self, event: Event) -> None:
         """Handle what a user asks for.
@@ -255,7 +210,7 @@ class Work:
         except BaseException as error:
             for each, length in zip(lists, lengths, strict=True):
                 del each[length:]
-            self._progress = KnownProgress(self.store)
+            self.publisher.read_progress_anew()
             if self.machine.state.seq != seq and not is_trouble(error):
                 self.machine.take_over(restore_machine(self.store))
                 self.is_machine_ahead = was_ahead
@@ -293,7 +248,7 @@ class Work:
                     self.deletions.append(command)
                 case _:
                     assert_never(command)
-        self._publish(self.machine.changes())
+        self.publisher.publish(self.machine.changes())
         self._take_snapshot_if_due(seq)
 
     def _take_snapshot_if_due(self, seq: int) -> None:
@@ -318,7 +273,7 @@ class Work:
             steps_completed: So many at least; a record may tell of fewer than another before it.
             fraction: What these steps are of its length; when missing, taken from the last one.
         """
-        steps_before, fraction_before = self._progress.get(trial_id, (0, 0.0))
+        steps_before, fraction_before = self.publisher.progress.get(trial_id, (0, 0.0))
         steps = max(steps_completed, steps_before)
         if fraction is None or steps_completed == 0:
             known_steps, known_fraction = steps_before, fraction_before
@@ -326,7 +281,7 @@ class Work:
             known_steps, known_fraction = steps_completed, fraction
         # Steps and fraction always move together: who divides them gets the trial's length.
         grown = known_fraction * steps / known_steps if known_steps else known_fraction
-        self._set_progress(trial_id, steps, min(1.0, grown))
+        self.publisher.set_progress(trial_id, steps, min(1.0, grown))
 
     def _truncate(self, command: TruncateMetrics) -> None:
         trial_id, steps_completed = command.trial_id, command.steps_completed
@@ -338,105 +293,10 @@ class Work:
             trial_id=trial_id,
             text=f'{{"steps_completed":{steps_completed}}}',
         )
-        steps_before, fraction = self._progress.get(trial_id, (0, 0.0))
+        steps_before, fraction = self.publisher.progress.get(trial_id, (0, 0.0))
         if steps_before > steps_completed:
             left = steps_completed / steps_before
-            self._set_progress(trial_id, steps_completed, fraction * left)
-
-    def _set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
-        self._progress.set(trial_id, (steps_completed, fraction))
-        self._moved.add(trial_id)
-        self.store.set_progress(trial_id, steps_completed, fraction)
-
-    def publish_progress(self) -> None:
-        """Tell followers of the progress that no event has told them of; the last thing to do."""
-        trials = self.machine.state.trials
-        self._moved &= trials.keys()
-        for trial_id in sorted(self._moved):
-            self._publish_trial(trial_id, is_passing=True)
-        for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
-            self._publish_experiment(experiment_id, is_passing=True)
-        if self.machine.pools.version != self._pools_before:
-            self.store.add_item(
-                "cluster", self.now, experiment_id=0, trial_id=None, text="{}", is_passing=True
-            )
-
-    def _publish(self, changes: Changes) -> None:
-        state = self.machine.state  # what was deleted meanwhile is not in there any more
-        for experiment_id in sorted(changes.experiments & state.experiments.keys()):
-            self._publish_experiment(experiment_id)
-        for trial_id in sorted(changes.trials & state.trials.keys()):
-            self._publish_trial(trial_id)
-        for uuid in sorted(changes.checkpoints & state.checkpoints.keys()):
-            checkpoint = state.checkpoints[uuid]
-            self.store.add_item(
-                "checkpoint",
-                self.now,
-                experiment_id=checkpoint.experiment_id,
-                trial_id=checkpoint.trial_id,
-                text=checkpoint.model_dump_json(),
-            )
-
-    def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
-        state = self.machine.state
-        experiment = state.experiments[experiment_id]
-
-        def view() -> Wire:
-            return experiment_view(
-                state,
-                self._progress,
-                experiment,
-                living=self.machine.roster.living(experiment_id),
-                reasons=self._reasons,
-                with_trials=False,
-            )
-
-        is_whole = self._told.is_news("experiment", experiment_id, experiment.config)
-        self._publish_view(
-            "experiment", view, experiment_id, None, is_passing=is_passing, is_whole=is_whole
-        )
-
-    def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
-        trial = self.machine.state.trials[trial_id]
-
-        def view() -> Wire:
-            return trial_view(trial, self._progress, self._reasons)
-
-        is_whole = self._told.is_news("trial", trial_id, trial.hparams)
-        self._publish_view(
-            "trial",
-            view,
-            trial.experiment_id,
-            trial_id,
-            is_passing=is_passing,
-            is_whole=is_whole,
-        )
-
-    def _publish_view(
-        self,
-        kind: ItemKind,
-        view: Callable[[], Wire],
-        experiment_id: int,
-        trial_id: int | None,
-        *,
-        is_passing: bool,
-        is_whole: bool,
-    ) -> None:
-        left_out = None if is_whole else SELDOM_TOLD[kind]
-        try:
-            text = view().model_dump_json(exclude=left_out)
-        except Exception:  # what happened has happened, whether it can be shown or not
-            logger.exception("experiment=%d trial=%s cannot be shown", experiment_id, trial_id)
-            return
-        self.store.add_item(
-            kind,
-            self.now,
-            experiment_id=experiment_id,
-            trial_id=trial_id,
-            text=text,
-            is_passing=is_passing and not is_whole,
-            is_whole=is_whole,
-        )
+            self.publisher.set_progress(trial_id, steps_completed, fraction * left)
 
 
 def _as_text(event: Event) -> str:
