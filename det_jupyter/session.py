@@ -122,7 +122,9 @@ class Session:
                 self.relocate()
                 if self.info == asked:  # it would be as silent the second time
                     raise self._unreachable(error) from None
-            if self._locate is None or not (repeatable or _is_unasked(error)):
+            if not (repeatable or _is_unasked(error)):
+                raise self._unreachable(error, may_be_done=True) from None
+            if self._locate is None:
                 raise self._unreachable(error) from None
             response = self._ask_successor(method, path, repeatable=repeatable, **kwargs)
         if response.status_code in _ASK_NEXT and self._locate is not None:
@@ -171,8 +173,10 @@ class Session:
                 "trains goes on either way"
             )
 
-    def _unreachable(self, error: Exception) -> MasterUnreachable:
+    def _unreachable(self, error: Exception, *, may_be_done: bool = False) -> MasterUnreachable:
         advice = "see `python -m det_jupyter.master status`"
+        if may_be_done:
+            advice = "what was asked may be done or not: look, and ask again if it is not"
         if isinstance(error, httpx.ReadTimeout):
             pid = self.info.pid
             advice = (

@@ -89,6 +89,13 @@ def test_what_may_have_been_done_already_is_not_asked_twice() -> None:
     assert session(dead_then_alive(asked), successor=2).post("/pause", repeatable=True) == "fine"
 
 
+def test_what_may_have_been_done_is_said_to_be_uncertain() -> None:
+    with pytest.raises(MasterUnreachable, match="may be done or not: look, and ask again"):
+        session(dead_then_alive([]), successor=2).post("/delete")
+    with pytest.raises(MasterUnreachable, match="master status"):
+        session(dead_then_alive([])).get("/x")
+
+
 def test_a_dying_master_that_is_still_announced_is_asked_until_its_successor_answers() -> None:
     asked: list[int] = []
 
