@@ -70,4 +70,7 @@ class BlobStore:
                     return memoryview(bytearray())
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         except FileNotFoundError:
-            raise NotFound(f"blob {digest[:12]} is not in {self.root}") from None
+            raise NotFound(
+                f"blob {digest[:12]} is not in {self.root}: a part of what the notebook captured "
+                "is gone; submit the experiment anew from the notebook"
+            ) from None
