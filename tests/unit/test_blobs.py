@@ -69,5 +69,5 @@ def test_change_of_a_mapped_blob_is_nobody_else_s(tmp_path: Path) -> None:
 
 
 def test_unknown_blob_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="blob 000000000000 is not in .*submit the experiment anew"):
+    with pytest.raises(NotFound, match=r"blob 000000000000 is not in .*submit .* anew"):
         BlobStore(tmp_path).map("0" * 64)
