@@ -260,7 +260,7 @@ def test_a_master_that_nobody_needs_leaves(master: MasterProcess) -> None:
 
 
 def test_a_master_whose_experiments_are_all_paused_leaves(master: MasterProcess) -> None:
-    info = master.start(DET_JUPYTER_IDLE_HOURS=str(0.5 / 3600))
+    info = master.start(DET_JUPYTER_IDLE_HOURS=str(2 / 3600))
     agent = master.agent(info)
     submit(info)
     assert agent.next_command()["kind"] == "start_gang"
@@ -303,12 +303,12 @@ def test_log_that_follows_a_full_one_is_the_user_s_alone_too(tmp_path: Path) -> 
 
 
 def test_a_master_with_an_active_experiment_stays(master: MasterProcess) -> None:
-    idle_s = 0.5
+    idle_s = 2  # time to submit in, on a busy machine too
     info = master.start(DET_JUPYTER_IDLE_HOURS=str(idle_s / 3600))
     agent = master.agent(info)
     submit(info)
     assert agent.next_command()["kind"] == "start_gang"
-    deadline = time.monotonic() + 3 * idle_s
+    deadline = time.monotonic() + 1.5 * idle_s
     while time.monotonic() < deadline:  # an agent's own requests do not count
         assert agent.report().status_code == 200
         time.sleep(0.05)
