@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from det_jupyter.config.fields import (
     Bool,
@@ -93,7 +93,7 @@ class ExperimentConfig(Section):
     """System metrics and timings."""
     environment: Environment = Environment.model_construct()
     """What the ranks find around them."""
-    log_policies: list[LogPolicy] | None = None
+    log_policies: Annotated[list[LogPolicy], Field(max_length=100)] | None = None
     """What to do when a rank prints something."""
     retention_policy: RetentionPolicy | None = None
     """How long things are kept."""

@@ -102,7 +102,7 @@ Int = Annotated[int, BeforeValidator(_refuse_lookalikes)]
 Count = Annotated[Int, Field(ge=0, le=MAX_AMOUNT)]
 PositiveInt = Annotated[Int, Field(ge=1, le=MAX_AMOUNT)]
 Number = Annotated[float, BeforeValidator(_refuse_lookalikes), PlainSerializer(_plain_number)]
-AbsolutePath = Annotated[StrictStr, Field(pattern="^/")]
+AbsolutePath = Annotated[StrictStr, Field(pattern=r"^/[^\x00]*$")]
 LengthField = Annotated[
     Length,
     BeforeValidator(_length),

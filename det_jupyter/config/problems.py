@@ -122,5 +122,9 @@ def _expected(details: ErrorDetails) -> str:
             return f"a number above {context['gt']:g}"
         case "string_pattern_mismatch":
             return "an absolute path"
+        case "string_too_long":
+            return f"at most {context['max_length']} characters"
+        case "too_long":
+            return f"at most {context['max_length']} items"
         case _:
             return _EXPECTED.get(kind) or details["msg"].removeprefix("expected ")

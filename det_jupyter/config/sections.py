@@ -158,7 +158,7 @@ def _shape_of_variables(value: Any) -> str:
     return "kinds" if isinstance(value, dict) else "list"
 
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=|\Z)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=[^\0]*)?\Z")
 Variable = Annotated[str, BeforeValidator(_variable)]
 
 
@@ -195,7 +195,7 @@ class LogPolicy(Section):
 
     name: Text | None = None
     """Name of the policy; an entry with nothing else disables that policy of the template."""
-    pattern: Annotated[Text, AfterValidator(_pattern)] | None = None
+    pattern: Annotated[Text, Field(max_length=10_000), AfterValidator(_pattern)] | None = None
     """Regular expression that the lines of the log are compared with."""
     action: (
         Annotated[Literal["cancel_retries", "exclude_node"], BeforeValidator(_log_action)] | None

@@ -10,6 +10,7 @@ tried first in a process of its own, which ends in time; what comes through is r
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -28,15 +29,18 @@ _SHOWN = 100
 _TOO_MUCH = f"simpler than this: it takes more than {_COMPILE_S} s to be made ready"
 _MEMORY_BYTES = 1 << 30
 _COMPILE = f"""
-import regex, resource, signal, sys
-signal.setitimer(signal.ITIMER_PROF, {_COMPILE_S})  # which ends the process
+import json, regex, resource, signal, sys
 resource.setrlimit(resource.RLIMIT_AS, [{_MEMORY_BYTES}] * 2)
-try:
-    regex.compile(sys.stdin.buffer.read().decode())
-except regex.error as error:
-    print(error)
-except MemoryError:
-    sys.exit(2)
+for pattern in json.load(sys.stdin):
+    signal.setitimer(signal.ITIMER_PROF, {_COMPILE_S})  # which ends the process
+    try:
+        regex.compile(pattern)
+        problem = ""
+    except (regex.error, RecursionError) as error:
+        problem = str(error)
+    except MemoryError:
+        sys.exit(2)
+    print(json.dumps(problem), flush=True)
 """
 
 
@@ -66,10 +70,14 @@ class Matcher:
 def find_pattern_problems(policies: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return what is wrong with the patterns of log policies, as they are looked for here."""
     problems = []
-    for place, policy in enumerate(policies):
-        given = policy.get("pattern")
-        if given and (problem := _find_problem(given)):
-            shown = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}…"
+    given = [
+        (place, policy["pattern"])
+        for place, policy in enumerate(policies)
+        if policy.get("pattern")
+    ]
+    for (place, pattern), problem in zip(given, _compile([p for _, p in given]), strict=True):
+        if problem:
+            shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}…"
             problems.append(
                 f"log_policies[{place}].pattern: got {shown!r}, expected a regular expression "
                 f"({problem})"
@@ -77,19 +85,31 @@ def find_pattern_problems(policies: Iterable[Mapping[str, Any]]) -> list[str]:
     return problems
 
 
-def _find_problem(pattern: str) -> str:
+def _compile(patterns: Sequence[str]) -> list[str]:
+    """Return what is wrong with each pattern; "" if nothing is.
+
+    The first that takes too much ends its process, so the next one begins behind it.
+    """
+    found: list[str] = []
+    while len(found) < len(patterns):
+        ready = _compile_until_too_much(patterns[len(found) :])
+        found += [*ready, _TOO_MUCH][: len(patterns) - len(found)]
+    return found
+
+
+def _compile_until_too_much(patterns: Sequence[str]) -> list[str]:
     try:
         tried = subprocess.run(
             [sys.executable, "-P", "-c", _COMPILE],
-            input=pattern.encode(),
+            input=json.dumps(patterns).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=_STARTED_S,
             check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return _TOO_MUCH
-    return tried.stdout.decode().strip() if tried.returncode == 0 else _TOO_MUCH
+        ).stdout
+    except subprocess.TimeoutExpired as late:
+        tried = late.stdout or b""
+    return [json.loads(line) for line in tried.splitlines()]
 
 
 def _first_in(pattern: str, lines: Sequence[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool
 
@@ -283,7 +283,7 @@ class SwitchSlots(Wire):
 class SetPools(Wire):
     """A request to have these pools, instead of all that there were: the file's `pools` key."""
 
-    pools: list[dict[str, Any]]
+    pools: Annotated[list[dict[str, Any]], Field(max_length=1000)]
 
 
 class ContinueExperiment(Wire):

@@ -182,6 +182,16 @@ def test_all_problems_are_told_at_once() -> None:
         ({"data": {"x": float("nan")}}, "data.x: got nan, expected a finite number"),
         ({"checkpoint_storage": {"host_path": "ckpt"}},
          "checkpoint_storage.host_path: got 'ckpt', expected an absolute path"),
+        ({"checkpoint_storage": {"host_path": "/a\0b"}},
+         "checkpoint_storage.host_path: got '/a\\x00b', expected an absolute path"),
+        ({"environment": {"environment_variables": ["A=\0"]}},
+         "environment.environment_variables[0]: got 'A=\\x00', expected NAME=value, or NAME to "
+         "take its value along"),
+        ({"log_policies": [{"pattern": "a" * 10_001, "action": "cancel_retries"}]},
+         f"log_policies[0].pattern: got '{'a' * 56}..., expected at most 10000 characters"),
+        ({"log_policies": [{"name": str(number)} for number in range(101)]},
+         "log_policies: got [{'name': '0'}, {'name': '1'}, {'name': '2'}, {'name': '3..., "
+         "expected at most 100 items"),
     ],
 )  # fmt: skip
 def test_a_problem_names_its_place_what_was_given_and_what_is_needed(

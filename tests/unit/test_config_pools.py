@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.errors import ConfigError
+from det_jupyter.wire import SetPools
 
 
 def test_without_anything_there_is_the_default_pool_with_priorities() -> None:
@@ -71,3 +73,8 @@ def test_all_that_is_wrong_is_told_at_once(
         parse_pools(document)
 
     assert caught.value.problems == problems
+
+
+def test_pools_without_number_are_refused_before_they_are_read() -> None:
+    with pytest.raises(ValidationError, match="at most 1000 items"):
+        SetPools(pools=[{"no": "name"}] * 1001)

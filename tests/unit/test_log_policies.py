@@ -51,15 +51,18 @@ def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
 
 
 def test_a_pattern_of_another_dialect_is_refused() -> None:
-    problems = find_pattern_problems([{"pattern": "fine"}, {"pattern": r"\p{Nonsense}"}])
-    assert [problem.split(":")[0] for problem in problems] == ["log_policies[1].pattern"]
+    fine = [{"pattern": f"fine {number}"} for number in range(98)]  # all are tried in one process
+    problems = find_pattern_problems([{"name": "none"}, *fine, {"pattern": r"\p{Nonsense}"}])
+    assert [problem.split(":")[0] for problem in problems] == ["log_policies[99].pattern"]
 
 
 def test_a_pattern_that_takes_for_ever_to_be_made_ready_is_refused() -> None:
     words = "|".join(f"word{number}" * 8 for number in range(3000))
     pattern = f"(?:{words}){{e<=20}}"
-    (problem,) = find_pattern_problems([{"pattern": pattern}])
-    assert problem.startswith("log_policies[0].pattern: got ")
+    policies = [{"pattern": text} for text in ("fine", pattern, "fine", "(?<")]
+    problem, other = find_pattern_problems(policies)
+    assert problem.startswith("log_policies[1].pattern: got ")
+    assert other.startswith("log_policies[3].pattern: got '(?<', ")
     assert "simpler than this" in problem
     assert len(problem) < 300
 
