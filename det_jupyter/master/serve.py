@@ -281,8 +281,14 @@ def _write_log() -> None:
     handler = PrivateLog(path, maxBytes=LOG_BYTES, backupCount=2, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.captureWarnings(True)
-    for name in ("det_jupyter", "uvicorn", "asyncio", "py.warnings"):
+    levels = {
+        "det_jupyter": logging.INFO,
+        "uvicorn": logging.ERROR,  # it warns of each bad request, which every user can send
+        "asyncio": logging.WARNING,
+        "py.warnings": logging.WARNING,
+    }
+    for name, level in levels.items():
         log = logging.getLogger(name)
         log.addHandler(handler)
-        log.setLevel(logging.INFO if name == "det_jupyter" else logging.WARNING)
+        log.setLevel(level)
         log.propagate = False

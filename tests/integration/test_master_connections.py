@@ -66,6 +66,16 @@ def test_a_thousand_half_open_connections_do_not_stop_the_master(
             one.close()
 
 
+def test_requests_that_are_none_fill_no_log(info: MasterInfo, home: Path) -> None:
+    log = home / "data/logs/master.log"
+    before = log.read_text()
+    for _ in range(3):
+        with closing(connect(info)) as one:
+            one.sendall(b"this is no HTTP\r\n\r\n")
+            assert one.recv(12) == b"HTTP/1.1 400"
+    assert log.read_text() == before
+
+
 def send_without_end(one: socket.socket, most_bytes: int) -> int:
     """Send until the other side hangs up; return how much it took."""
     sent = 0
