@@ -17,11 +17,6 @@ settings.register_profile("det_jupyter", deadline=None)
 settings.load_profile("det_jupyter")
 
 
-def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name hostile texts by what processes can tell each other; pytest names all else."""
-    return None if not isinstance(val, str) or val.isascii() else ascii(val)[1:-1]
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Point everything at an empty folder; tests that start a master use one of their own."""
