@@ -34,10 +34,19 @@ def raise_file_limit() -> tuple[int, str]:
 
 
 class PrivateLog(RotatingFileHandler):
-    """A log whose every file, the one after each rotation too, is the user's alone."""
+    """A log whose every file, the one after each rotation too, is the user's alone.
+
+    It takes any text: what UTF-8 cannot carry (damaged rows are quoted) is written as an escape.
+    """
 
     def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=paths.private_opener)
+        return open(
+            self.baseFilename,
+            "a",
+            encoding="utf-8",
+            errors="backslashreplace",
+            opener=paths.private_opener,
+        )
 
 
 def trim_output(path: Path, *, most_bytes: int = LOG_BYTES) -> None:

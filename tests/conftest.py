@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,20 @@ from tests.processes import processes_below
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("det_jupyter", deadline=None)
 settings.load_profile("det_jupyter")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let what tests of hostile texts have logged go from one process to another."""
+    report = yield
+    report.sections = [(name, _sendable(text)) for name, text in report.sections]
+    if _sendable(report.longreprtext) != report.longreprtext:
+        report.longrepr = _sendable(report.longreprtext)
+    return report
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -15,7 +16,7 @@ from det_jupyter import paths
 from det_jupyter.agent.zygote_process import start_zygote
 from det_jupyter.daemon import spawn_master
 from det_jupyter.engine.local import start_agent
-from det_jupyter.programs import trim_output
+from det_jupyter.programs import PrivateLog, trim_output
 
 
 def test_a_log_that_is_too_long_is_emptied_and_its_end_is_kept(tmp_path: Path) -> None:
@@ -62,3 +63,10 @@ def test_what_our_programs_print_is_appended_so_that_it_can_be_trimmed(
     (log,) = paths.log_dir().iterdir()
     flags = int(log.read_text().split()[1], base=8)
     assert flags & os.O_APPEND, log.name
+
+
+def test_a_log_takes_text_that_utf8_cannot_carry(tmp_path: Path) -> None:
+    log = PrivateLog(tmp_path / "master.log")
+    log.emit(logging.makeLogRecord({"msg": "a row says %s", "args": ("\udcff é",)}))
+    log.close()
+    assert (tmp_path / "master.log").read_text(encoding="utf-8") == "a row says \\udcff é\n"
