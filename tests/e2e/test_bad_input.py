@@ -68,7 +68,7 @@ def variant(old: str = "", new: str = "") -> str:
          ["resources.slots_per_trial: got 8", "4"]),
         ("SmallTrial", "SmalTrial",
          ["line 2: entrypoint: 'SmalTrial' is not defined in this notebook", "SmallTrial"]),
-        ("SmallTrial", "dataset", ["entrypoint: 'dataset' is of type TensorDataset, expected a class"]),
+        ("SmallTrial", "dataset", ["entrypoint: 'dataset' is of type TensorDataset, expected"]),
         ("{batches: 4}", "{batches: 4", ["line 4: searcher: this is not YAML"]),
         ("{batches: 4}}\nresources: {slots_per_trial: 2}", "{batches: 4}\nresources: 5",
          ["line 4: searcher: this is not YAML", "line 5: resources: got 5"]),

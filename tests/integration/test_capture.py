@@ -235,7 +235,7 @@ def test_an_undefined_entrypoint_is_refused_with_the_classes_there_are(notebook:
 
 def test_an_entrypoint_that_is_no_class_is_refused(notebook: Notebook) -> None:
     notebook.run("class Trial: ...\ntrial = Trial()")
-    with pytest.raises(ConfigError, match="entrypoint: 'trial' is of type Trial, expected a class"):
+    with pytest.raises(ConfigError, match="entrypoint: 'trial' is of type Trial, expected"):
         notebook.capture("trial")
 
 
