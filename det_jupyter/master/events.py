@@ -293,22 +293,19 @@ class ValidationReported(Wire):
     time: float | None = None
 
 
+# The records that the machine handles; the others are only stored.
+MachineRecord = (
+    RankStarted | FirstStep | CheckpointSaved | TargetReached | RunEnded | RankFailure | Notice
+)
+
+
 class RecordArrived(Wire):
     """A rank journaled something that the machine has to know."""
 
     kind: Literal["record_arrived"] = "record_arrived"
     allocation_id: str
     rank: int
-    record: Annotated[
-        RankStarted
-        | FirstStep
-        | CheckpointSaved
-        | TargetReached
-        | RunEnded
-        | RankFailure
-        | Notice,
-        Field(discriminator="kind"),
-    ]
+    record: Annotated[MachineRecord, Field(discriminator="kind")]
 
 
 Event = Annotated[

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from det_jupyter.words import said_by
+
 
 class HandlerFailed(Exception):
     """A handler raised half way; the state that it worked on is not to be used any more.
@@ -35,5 +37,5 @@ def on_behalf_of(experiment_id: int) -> Iterator[None]:
 
 def in_one_line(error: BaseException) -> str:
     """Return an error's type and message."""
-    text = str(error).partition("\n")[0]
+    text = said_by(error).partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

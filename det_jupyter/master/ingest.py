@@ -32,6 +32,7 @@ from det_jupyter.bounds import Count
 from det_jupyter.master.events import (
     DevicesReported,
     LogMatched,
+    MachineRecord,
     RecordArrived,
     ValidationReported,
 )
@@ -354,16 +355,7 @@ def _match(source: _Source, policy: Policy, line: str) -> LogMatched:
     )
 
 
-def _arrival(
-    source: _Source,
-    record: RankStarted
-    | FirstStep
-    | CheckpointSaved
-    | TargetReached
-    | RunEnded
-    | RankFailure
-    | Notice,
-) -> RecordArrived:
+def _arrival(source: _Source, record: MachineRecord) -> RecordArrived:
     return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)
 
 
