@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.lengths import UNITS
-from det_jupyter.config.paths import look_up
+from det_jupyter.config.paths import join, look_up
 
 _NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
 _NO_CLUSTER = "ignored: there is no cluster manager here"
@@ -86,7 +86,20 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     rocm = "environment.environment_variables.rocm"
     if look_up(document, rocm):
         yield f"{rocm}: ignored: slots are of kind cpu or cuda here."
+    yield from _idle_policies(document)
     yield from _unmet_rungs(document)
+
+
+def _idle_policies(document: Mapping[str, Any]) -> Iterator[str]:
+    policies = document.get("log_policies")
+    for index, policy in enumerate(policies if isinstance(policies, list) else []):
+        if not isinstance(policy, Mapping) or policy.get("action") is not None:
+            continue
+        if policy.get("pattern") is None:
+            remark = "no policy is built in: a name alone only disables one of the template"
+        else:
+            remark = "ignored: it has no action; give cancel_retries or exclude_node"
+        yield f"{join('log_policies', index)}: {remark}."
 
 
 def _unmet_rungs(document: Mapping[str, Any]) -> Iterator[str]:

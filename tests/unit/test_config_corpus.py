@@ -73,7 +73,8 @@ FILES = [
     (f"environment: {{pod_spec: {{spec: {{containers: [{{name: c, volumes: null}}]}}}}, "
      f"proxy_ports: [{{proxy_port: 8265, default_service_id: null}}]}}\n{SINGLE}",
      ["note environment.pod_spec", "note environment.proxy_ports"]),
-    (f"{EXPORTED}\n{SINGLE}", ["note environment.image", "note project", "note workspace"]),
+    (f"{EXPORTED}\n{SINGLE}", ["note environment.image", "note log_policies[0]",
+     "note project", "note workspace"]),
     ("checkpoint_storage: {type: shared_fs, host_path: /tmp, storage_path: cp, container_path: "
      f"null, checkpoint_path: null, propagation: rprivate}}\n{SINGLE}",
      ["note checkpoint_storage.propagation"]),

@@ -115,7 +115,7 @@ def test_all_that_has_no_effect_is_said() -> None:
         "data_layer", "debug", "environment.add_capabilities", "environment.drop_capabilities",
         "environment.force_pull_image", "environment.image", "environment.pod_spec",
         "environment.ports", "environment.proxy_ports", "environment.registry_auth",
-        "integrations",
+        "integrations", "log_policies[2]",
         "optimizations.grad_updates_size_file",
         "optimizations.tensor_fusion_cycle_time",
         "pbs", "profiling.enabled", "project",
@@ -154,6 +154,11 @@ def test_nothing_is_said_of_what_is_as_it_would_be_anyway() -> None:
         ({"workspace": "team"},
          "workspace: ignored: there are no workspaces here; use labels."),
         ({"project": "mine"}, "project: ignored: there are no projects here; use labels."),
+        ({"log_policies": [{"name": "CUDA OOM"}]},
+         "log_policies[0]: no policy is built in: a name alone only disables one of the "
+         "template."),
+        ({"log_policies": [{"name": "ECC", "pattern": "uncorrectable"}]},
+         "log_policies[0]: ignored: it has no action; give cancel_retries or exclude_node."),
         ({"searcher": {"name": "adaptive_asha", "time_metric": "s", "max_time": 9, "max_length": 9,
                        "metric": "a", "max_trials": 3}},
          "min_validation_period: trials validate only at their end, so the search judges none "
