@@ -155,7 +155,7 @@ class CheckpointContext:
         Raises:
             CheckpointError: There is none of this name.
         """
-        yield self._storage.find(uuid)
+        yield self._find("restore_path", uuid)
 
     def download(self, uuid: str, folder: Path | str) -> None:
         """Copy a checkpoint into the folder, which is made if need be.
@@ -165,18 +165,22 @@ class CheckpointContext:
         Raises:
             CheckpointError: There is none of this name.
         """
-        path = self._storage.find(uuid)
+        path = self._find("download", uuid)
         with local_chief_first(self._distributed):
             if self._distributed.local_rank == 0:
                 shutil.copytree(path, folder, dirs_exist_ok=True)
 
     def get_metadata(self, uuid: str) -> dict[str, Any]:
         """Return the metadata that the checkpoint was stored with."""
-        return read_metadata(self._storage.find(uuid))
+        return read_metadata(self._find("get_metadata", uuid))
 
     def delete(self, uuid: str) -> None:
         """Remove the checkpoint from storage."""
+        _check_uuid("delete", uuid)
         self._storage.delete(uuid)
+
+    def _find(self, call: str, uuid: object) -> Path:
+        return self._storage.find(_check_uuid(call, uuid))
 
     def _check(self, metadata: Mapping[str, Any]) -> None:
         if not self._distributed.is_chief:
@@ -190,6 +194,16 @@ class CheckpointContext:
             raise ValueError(f"checkpoint: metadata: {error}, the batches trained") from None
         if problem := find_value_problem(dict(metadata)):
             raise ValueError(f"checkpoint: metadata: got {problem}")
+
+
+def _check_uuid(call: str, uuid: object) -> str:
+    if isinstance(uuid, str):
+        return uuid
+    remedy = "info.latest_checkpoint is None where training begins: `if uuid is not None: ...`"
+    raise CheckpointError(
+        f"checkpoint.{call}: got {uuid!r:.100}, expected the uuid of a checkpoint"
+        f"{f'; {remedy}' if uuid is None else ', a string'}"
+    )
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -211,6 +212,30 @@ def test_core_checkpoints_carry_their_metadata(tmp_path: Path) -> None:
     context.checkpoint.delete(uuid)
     with pytest.raises(CheckpointError):
         context.checkpoint.get_metadata(uuid)
+
+
+@pytest.mark.parametrize("call", ["restore_path", "download", "get_metadata", "delete"])
+def test_what_is_no_uuid_is_refused_with_what_to_do(tmp_path: Path, call: str) -> None:
+    context = core.init(checkpoint_storage=tmp_path / "checkpoints")
+    arguments = [tmp_path / "copy"] if call == "download" else []
+
+    def use(uuid: Any) -> None:
+        outcome = getattr(context.checkpoint, call)(uuid, *arguments)
+        with outcome:  # of restore_path, which looks when it is entered
+            raise AssertionError("it was taken")
+
+    def try_with(uuid: Any) -> str:
+        with pytest.raises(CheckpointError) as caught:
+            use(uuid)
+        return str(caught.value)
+
+    assert try_with(None) == (
+        f"checkpoint.{call}: got None, expected the uuid of a checkpoint; info.latest_checkpoint "
+        "is None where training begins: `if uuid is not None: ...`"
+    )
+    assert try_with(7) == (
+        f"checkpoint.{call}: got 7, expected the uuid of a checkpoint, a string"
+    )
 
 
 def test_metadata_without_a_step_is_refused_before_anything_is_written(tmp_path: Path) -> None:
