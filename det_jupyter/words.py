@@ -26,6 +26,21 @@ def said_by(error: BaseException) -> str:
         return f"<its __str__ raised {type(unspeakable).__name__}>"
 
 
+def error_text(error: BaseException) -> str:
+    """Return the type and the message of an error, whatever its `__str__` does.
+
+    >>> error_text(OSError("gone")), error_text(KeyError())
+    ('OSError: gone', 'KeyError')
+    """
+    kind, text = type(error).__name__, said_by(error)
+    return f"{kind}: {text}" if text else kind
+
+
+def error_line(error: BaseException) -> str:
+    """Return the first line of what `error_text` returns."""
+    return error_text(error).partition("\n")[0]
+
+
 def printable(text: str) -> str:
     """Return `text` without anything that a terminal would obey or UTF-8 could not carry.
 

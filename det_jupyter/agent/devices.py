@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from det_jupyter.wire import SlotView
+from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def cuda_devices() -> list[SlotView]:
 
         nvml.nvmlInit()
     except Exception as error:  # no library, no driver, a driver of another version
-        logger.info("no CUDA devices: %s: %s", type(error).__name__, error)
+        logger.info("no CUDA devices: %s", error_text(error))
         return []
     try:
         return [_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from det_jupyter import paths
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.wire import AgentCommand, AgentReports, MasterInfo, Offsets, RegisterAgent
+from det_jupyter.words import error_text
 
 _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
 _SILENCE_S = 15.0  # the master says at least an empty line every 5 s
@@ -74,7 +75,7 @@ def _failures(verb: str) -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
-        raise MasterUnreachable(f"{verb}: {type(error).__name__}: {error}") from None
+        raise MasterUnreachable(f"{verb}: {error_text(error)}") from None
     except ValidationError as error:
         raise MasterUnreachable(f"{verb}: the master says what we do not know: {error}") from None
 

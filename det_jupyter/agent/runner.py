@@ -44,6 +44,7 @@ from det_jupyter.wire import (
     StartGang,
     ZygoteReady,
 )
+from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Runner:
             logger.error("allocation=%s was not started: %s", run.id, error)
         except Exception as error:  # a run that never ends would hold its slots for ever
             logger.exception("allocation=%s is broken off", run.id)
-            what = f"{type(error).__name__}: {error}"
+            what = error_text(error)
             gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
             for pid in gang.living:
                 await until_gone(pid)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.words import said_by
+from det_jupyter.words import error_text
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def local_chief_first(distributed: DistributedContext) -> Iterator[None]:
             yield
             failure = None
         except BaseException as error:
-            failure = f"raised {type(error).__name__}: {said_by(error)}"
+            failure = f"raised {error_text(error)}"
             raise
         finally:
             distributed.broadcast_local((distributed.rank, failure))

@@ -18,6 +18,7 @@ from det_jupyter.master.service import Service
 from det_jupyter.master.state import Experiment, Trial
 from det_jupyter.searcher import ExitReason
 from det_jupyter.searcher.history import TrialHistory
+from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ async def _answer(
 def _said(experiment: Experiment, error: Exception) -> str:
     """The boundary to somebody else's code: the user has to know what it said."""
     logger.error("experiment=%d: Optuna failed", experiment.id, exc_info=error)
-    return f"{type(error).__name__}: {error}"
+    return error_text(error)
 
 
 def to_history(trial: Trial) -> TrialHistory:

@@ -34,7 +34,7 @@ from det_jupyter.errors import (
     ProtocolMismatch,
 )
 from det_jupyter.wire import Refusal
-from det_jupyter.words import printable
+from det_jupyter.words import error_text, printable
 
 logger = logging.getLogger(__name__)
 
@@ -256,5 +256,5 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_unexpected(request: Request, error: Exception) -> Response:
     what = f"{request.method} {request.url.path}"
-    problem = f"{what}: {type(error).__name__}: {error}; the master's log has more"
+    problem = f"{what}: {error_text(error)}; the master's log has more"
     return refusal(500, "DetError", [problem])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from det_jupyter.words import said_by
+from det_jupyter.words import error_line
 
 
 class HandlerFailed(Exception):
@@ -32,10 +32,4 @@ def on_behalf_of(experiment_id: int) -> Iterator[None]:
     except HandlerFailed:
         raise
     except Exception as error:
-        raise HandlerFailed(in_one_line(error), experiment_id) from error
-
-
-def in_one_line(error: BaseException) -> str:
-    """Return an error's type and message."""
-    text = said_by(error).partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise HandlerFailed(error_line(error), experiment_id) from error

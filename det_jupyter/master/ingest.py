@@ -36,7 +36,6 @@ from det_jupyter.master.events import (
     RecordArrived,
     ValidationReported,
 )
-from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.machine import ToAgent
 from det_jupyter.master.policies import Policy, is_settled, policies_of
 from det_jupyter.master.work import Work
@@ -68,6 +67,7 @@ from det_jupyter.wire import (
     Offsets,
     Unreadable,
 )
+from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -339,7 +339,7 @@ def _kind_of(line: str) -> str | None:
 
 def _in_short(error: Exception) -> str:
     if not isinstance(error, ValidationError):
-        return in_one_line(error)
+        return error_line(error)
     first = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]

@@ -46,7 +46,7 @@ from det_jupyter.master.agent_events import on_agent_away, on_agent_lost, on_age
 from det_jupyter.master.clock_events import on_clock_stepped
 from det_jupyter.master.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.events import Event
-from det_jupyter.master.failing import HandlerFailed, in_one_line
+from det_jupyter.master.failing import HandlerFailed
 from det_jupyter.master.faults import on_news_set_aside
 from det_jupyter.master.invariants import check
 from det_jupyter.master.keeping_events import (
@@ -91,6 +91,7 @@ from det_jupyter.master.user_events import (
     on_submitted,
 )
 from det_jupyter.wire import GangExited, GangStarted, State
+from det_jupyter.words import error_line
 
 
 class Machine:
@@ -128,7 +129,7 @@ class Machine:
             if isinstance(error, DetError) and not turn.has_changed:
                 self.state.seq -= 1
                 raise
-            raise HandlerFailed(in_one_line(error)) from error
+            raise HandlerFailed(error_line(error)) from error
         return turn.commands
 
     def take_over(self, other: Machine) -> None:

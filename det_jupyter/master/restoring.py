@@ -20,13 +20,13 @@ import logging
 from dataclasses import dataclass
 
 from det_jupyter.master.events import Event, NewsSetAside, parse_event
-from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.faults import experiment_of
 from det_jupyter.master.machine import Machine
 from det_jupyter.master.quarantine import is_trouble
 from det_jupyter.master.state import MachineState
 from det_jupyter.master.store import Store
 from det_jupyter.wire import GangExited
+from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class _Replay:
     def _set_aside(self, odd: _Odd, event: Event | None) -> None:
         self._go_back()
         odd.experiment_id = _experiment_of(self.machine.state, odd.text, event)
-        what = f"stored event {odd.seq} ({in_one_line(odd.error.__cause__ or odd.error)})"
+        what = f"stored event {odd.seq} ({error_line(odd.error.__cause__ or odd.error)})"
         gone = event.allocation_id if isinstance(event, GangExited) else ""
         for is_fatal in (True, False):
             odd.instead = NewsSetAside(

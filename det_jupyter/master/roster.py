@@ -1,4 +1,4 @@
-"""Which trials hold slots, or are not over: what else would be found by looking at all.
+"""What would else be found by looking at all: who holds slots, who is not over, whose key it is.
 
 Follows from the state, and is made anew from it after a restart. Whoever changes a trial touches
 it afterwards (turn.py), and the roster takes note. Who waits, the pools know (pools.py).
@@ -25,14 +25,17 @@ class Roster:
         self._held: dict[int, frozenset[str]] = {}  # the agents of each
         self._began_from: dict[int, set[int]] = {}  # by experiment: those it began from
         self._began_with: dict[int, dict[int, None]] = {}  # and those that began from it
+        self._submitted: dict[str, int] = {}  # experiments by the keys of their submissions
         for experiment in state.experiments.values():
             self.note_experiment(experiment)
         self.note(state.trials.values())
 
     def note_experiment(self, experiment: Experiment) -> None:
-        """Take note of whose checkpoints an experiment begins with; that never changes."""
+        """Take note of an experiment's key and of whose checkpoints it begins with: for good."""
         if experiment.id in self._began_from:
             return
+        if experiment.key:
+            self._submitted[experiment.key] = experiment.id
         sources = self._began_from[experiment.id] = set(self._sources_of(experiment))
         for source_id in sources:
             self._began_with.setdefault(source_id, {})[experiment.id] = None
@@ -44,6 +47,11 @@ class Roster:
         trial = self._state.trials.get(experiment.continues or 0)
         if trial is not None and trial.experiment_id != experiment.id:
             yield trial.experiment_id
+
+    def submitted(self, key: str) -> int | None:
+        """Return the experiment that was submitted with this key, if it is still there."""
+        experiment_id = self._submitted.get(key)
+        return experiment_id if experiment_id in self._state.experiments else None
 
     def began_with(self, experiment_id: int) -> list[int]:
         """Return the experiments that began with a checkpoint of this one."""
@@ -105,4 +113,5 @@ class Roster:
 
     def _facts(self) -> tuple[object, ...]:
         filled = ({k: set(v) for k, v in d.items() if v} for d in (self._holding, self._living))
-        return tuple(filled)
+        keys = {key for key in self._submitted if self.submitted(key) is not None}
+        return (*filled, keys)

@@ -34,6 +34,7 @@ from det_jupyter.master.optuna_parts import (
 )
 from det_jupyter.master.optuna_study import OptunaStudy
 from det_jupyter.searcher.history import TrialHistory
+from det_jupyter.words import error_text
 
 _MOST_STUDIES = 8  # in memory; others are made anew when they are asked again
 _NUM_REHEARSED = 12  # most samplers begin to think after the tenth trial
@@ -151,7 +152,7 @@ def _rehearse(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> I
             history[index] = replace(history[index], state="complete")
             study.update(history)
     except Exception as error:  # of somebody else's code, about what the user gave it
-        yield f"searcher.{who}_args: {name} refuses: {type(error).__name__}: {error}"
+        yield f"searcher.{who}_args: {name} refuses: {error_text(error)}"
 
 
 def _rehearsed(index: int, hparams: dict[str, Any]) -> TrialHistory:

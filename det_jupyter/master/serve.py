@@ -29,7 +29,6 @@ from det_jupyter.master.consult import consult
 from det_jupyter.master.deleting import delete
 from det_jupyter.master.door import Guard
 from det_jupyter.master.events import AgentAway, ClockStepped, PoolsSet
-from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.keeper import Keeper
 from det_jupyter.master.leaving import leave
 from det_jupyter.master.pools_file import read_pools
@@ -39,6 +38,7 @@ from det_jupyter.master.store import Store
 from det_jupyter.master.tidying import tidy
 from det_jupyter.programs import LOG_BYTES, PrivateLog, keep_trimmed, raise_file_limit
 from det_jupyter.wire import PROTOCOL, MasterInfo, State
+from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
             sys.exit(str(error))
         if full := paths.find_full_folder():
             sys.exit(full)
-        reason = in_one_line(error)
+        reason = error_line(error)
         sys.exit(f"{database} cannot be used ({reason}); move it away to begin with an empty one")
     return service
 

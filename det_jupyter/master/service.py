@@ -30,7 +30,6 @@ from det_jupyter.errors import (
 from det_jupyter.master.cluster import cluster_view, job_entries, pool_statuses, task_entries
 from det_jupyter.master.commands import ConsultSampler, Deletion
 from det_jupyter.master.events import AgentRegistered, Event, ExperimentSubmitted
-from det_jupyter.master.failing import in_one_line
 from det_jupyter.master.feed import Bell
 from det_jupyter.master.ingest import take_in
 from det_jupyter.master.links import Links
@@ -63,6 +62,7 @@ from det_jupyter.wire import (
     TemplateView,
     TrialView,
 )
+from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Service:
                     self.machine.searches.of(experiment)
                 except Exception as error:
                     work.set_aside(
-                        f"its stored configuration or search ({in_one_line(error)})",
+                        f"its stored configuration or search ({error_line(error)})",
                         content=experiment.model_dump_json(),
                         error=error,
                         experiment_id=experiment.id,
@@ -203,10 +203,7 @@ class Service:
 
     def submitted(self, key: str) -> ExperimentView | None:
         """Return the experiment that was submitted with this key, if there is one."""
-        if not key:
-            return None
-        experiments = self.machine.state.experiments
-        found = next((i for i in reversed(experiments) if experiments[i].key == key), None)
+        found = self.machine.roster.submitted(key)
         return None if found is None else self.experiment(found)
 
     def _capsule_of(self, request: CreateExperiment) -> Capsule:

@@ -28,7 +28,7 @@ from det_jupyter.master.commands import (
     TruncateMetrics,
 )
 from det_jupyter.master.events import Event, KillRequested, NewsSetAside
-from det_jupyter.master.failing import HandlerFailed, in_one_line
+from det_jupyter.master.failing import HandlerFailed
 from det_jupyter.master.faults import experiment_of
 from det_jupyter.master.machine import Machine
 from det_jupyter.master.matching import Matcher
@@ -38,7 +38,7 @@ from det_jupyter.master.restoring import restore_machine
 from det_jupyter.master.store import Store
 from det_jupyter.master.views import Reasons
 from det_jupyter.wire import GangExited
-from det_jupyter.words import printable
+from det_jupyter.words import error_line, printable
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Work:
 
     def _set_aside_event(self, event: Event, error: Exception, experiment_id: int | None) -> None:
         self.set_aside(
-            f"{event.kind} ({in_one_line(error.__cause__ or error)})",
+            f"{event.kind} ({error_line(error.__cause__ or error)})",
             content=_as_text(event),
             error=error,
             experiment_id=experiment_id,

@@ -29,6 +29,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from det_jupyter.pytorch.mistakes import TrialMistake
 from det_jupyter.pytorch.own_frames import warn_user
+from det_jupyter.words import error_text
 
 
 class PyTorchCallback:
@@ -338,7 +339,7 @@ def _without_arguments(call: Callable[[], Any]) -> Callable[..., Any]:
 
 def _told(failure: BaseException) -> str:
     where = " ".join(getattr(failure, "__notes__", ()))
-    return f"{type(failure).__name__}: {failure} ({where})"
+    return f"{error_text(failure)} ({where})"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.words import said_by
+from det_jupyter.words import error_text
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -116,7 +116,7 @@ def _attempt(rank: int, compute: Callable[[], T]) -> tuple[T | _Failure, Excepti
     except PeerFailed as failed:  # all ranks are told of the one where it began
         return _Failure(failed.rank, failed.error), failed
     except Exception as error:  # raised again as soon as the others have heard of it
-        return _Failure(rank, f"{type(error).__name__}: {said_by(error)}"), error
+        return _Failure(rank, error_text(error)), error
 
 
 def _first_failure(values: list[T | _Failure]) -> _Failure | None:

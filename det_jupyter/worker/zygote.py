@@ -50,6 +50,7 @@ from det_jupyter.wire import (
     ZygoteReady,
     ZygoteReport,
 )
+from det_jupyter.words import error_text
 from det_jupyter.worker.birth import prepare_process
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ def main() -> int:
         run_rank = _load_target(options.target) if unsafe else _preload(options.target)
     except Exception as error:  # whatever an import can raise; the agent tells it to the user
         traceback.print_exc()
-        _tell(connection, ZygoteFailed(reason=f"{type(error).__name__}: {error}"))
+        _tell(connection, ZygoteFailed(reason=error_text(error)))
         return 1
     ready = ZygoteReady(
         protocol=PROTOCOL,
@@ -118,7 +119,7 @@ def _preload(target: str) -> RankTarget:
             try:
                 importlib.import_module(name)
             except Exception as error:  # a rank can do without, or says itself that it cannot
-                logger.warning("not preloaded: %s: %s: %s", name, type(error).__name__, error)
+                logger.warning("not preloaded: %s: %s", name, error_text(error))
         run_rank = _load_target(target)
     gc.collect()
     gc.freeze()  # a collection in a rank must not write to, and so copy, the shared pages

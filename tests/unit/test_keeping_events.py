@@ -194,6 +194,16 @@ def test_what_another_experiment_started_from_cannot_be_deleted_until_that_is_ov
     assert world.experiment().state is State.DELETING
 
 
+def test_a_submission_is_found_again_by_its_key_until_its_experiment_is_deleted() -> None:
+    world = world_after(saved(10))
+    world.tell(*(submitted().model_copy(update={"key": key}) for key in ("a", "", "b")))
+    for machine in (world.machine, restarted(world).machine):
+        assert [machine.roster.submitted(key) for key in ("a", "b", "c", "")] == [2, 4, None, None]
+    world.tell(CancelRequested(experiment_id=4), DeleteRequested(experiment_id=4))
+    world.tell(ExperimentDeleted(experiment_id=4))
+    assert world.machine.roster.submitted("b") is None
+
+
 def test_a_fork_that_needs_no_checkpoint_does_not_keep_its_parent() -> None:
     world = world_after(saved(10))
     world.tell(submitted().model_copy(update={"parent_id": 1}))

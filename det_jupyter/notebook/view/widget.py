@@ -25,6 +25,7 @@ from anywidget import AnyWidget
 
 from det_jupyter.errors import DetError
 from det_jupyter.notebook.view.model import VERBS, Row, Verb, ViewState
+from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class LiveWidget(AnyWidget):
             return str(error)
         except Exception as error:
             logger.exception("command %s", verb)
-            return f"{type(error).__name__}: {error}"
+            return error_text(error)
         return ""
 
 

@@ -22,6 +22,7 @@ from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
 from det_jupyter.pytorch.checkpoints.state import read_state, restore_models
 from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial import PyTorchTrial
+from det_jupyter.words import error_text
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
@@ -147,7 +148,7 @@ def _class_of(origin: Origin, path: Path, data_dir: Path | None) -> type[PyTorch
     except Exception as error:  # whatever the code that is run raises
         raise CheckpointError(
             f"{path}: the captured code of {capsule.entrypoint} cannot be loaded here "
-            f"({type(error).__name__}: {error}); give the class as trial_class="
+            f"({error_text(error)}); give the class as trial_class="
         ) from error
     return trial_class
 

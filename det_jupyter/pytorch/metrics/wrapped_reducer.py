@@ -18,7 +18,7 @@ from det_jupyter.pytorch.metrics.metric_reducer import (
     on_cpu,
 )
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.words import said_by
+from det_jupyter.words import error_text
 
 WHERE = "wrap_reducer"
 
@@ -101,7 +101,7 @@ class WrappedReducer:
             if isinstance(self.reducer, FunctionReducer):
                 method = "the function"
             when = f" ({phase})" if phase else ""
-            failed = f"{self}{when}: {method} raised {type(error).__name__}: {said_by(error)}"
+            failed = f"{self}{when}: {method} raised {error_text(error)}"
             raise mistake(failed) from error
 
 
