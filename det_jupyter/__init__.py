@@ -16,14 +16,14 @@ from det_jupyter._version import __version__
 
 _HOMES = {
     "InvalidHP": "det_jupyter.errors",
-    "experiment": "det_jupyter.notebook.handles",
-    "experiments": "det_jupyter.notebook.handles",
+    "experiment": "det_jupyter.notebook.handles.handles",
+    "experiments": "det_jupyter.notebook.handles.handles",
     "get_cluster_info": "det_jupyter.core",
-    "jobs": "det_jupyter.notebook.cluster",
-    "preview": "det_jupyter.notebook.preview",
-    "queue": "det_jupyter.notebook.cluster",
-    "slots": "det_jupyter.notebook.cluster",
-    "templates": "det_jupyter.notebook.templates",
+    "jobs": "det_jupyter.notebook.handles.cluster",
+    "preview": "det_jupyter.notebook.submit.preview",
+    "queue": "det_jupyter.notebook.handles.cluster",
+    "slots": "det_jupyter.notebook.handles.cluster",
+    "templates": "det_jupyter.notebook.handles.templates",
     "load_ipython_extension": "det_jupyter.notebook.extension",
     "unload_ipython_extension": "det_jupyter.notebook.extension",
 }

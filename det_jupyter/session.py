@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 
 from det_jupyter import errors
-from det_jupyter.births import is_frozen
 from det_jupyter.errors import DetError, MasterUnreachable
+from det_jupyter.system.births import is_frozen
 from det_jupyter.wire import MasterInfo
 
 API = "/api/v1"

@@ -16,10 +16,10 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
-from det_jupyter import paths
 from det_jupyter.autostart import connect
 from det_jupyter.client import Client, Follower, LiveExperiment
 from det_jupyter.errors import DetError
+from det_jupyter.system import paths
 from det_jupyter.wire import ExperimentView, RankView
 
 SOURCE = Path(__file__).with_name("quickstart.ipynb")

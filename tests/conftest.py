@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from det_jupyter import paths
+from det_jupyter.system import paths
 from tests.processes import processes_below
 
 # How long an example takes says more of the machine than of the code.

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import psutil
 
-from det_jupyter import paths
 from det_jupyter.autostart import connect, find_master
 from det_jupyter.client import Client
+from det_jupyter.system import paths
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 
-from det_jupyter import paths
 from det_jupyter.agent.zygote_process import RANK_TARGET, ZygoteProcess, start_zygote
-from det_jupyter.programs import keep_trimmed, raise_file_limit
+from det_jupyter.system import paths
+from det_jupyter.system.programs import keep_trimmed, raise_file_limit
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     from det_jupyter.agent.sockets import socket_folder
     from det_jupyter.agent.spawn import Spawner
     from det_jupyter.agent.zygotes import Zygotes
-    from det_jupyter.clock import ClockWatch
+    from det_jupyter.system.clock import ClockWatch
 
     offers = offered_agents(options.agent, os.environ, hostname=socket.gethostname())
     adopted = adopt_runs(now=time.time())

@@ -24,7 +24,7 @@ from det_jupyter.agent.nvml import ProcessUse, open_nvml
 from det_jupyter.agent.occupancy import Occupancy, Processes, has_changed
 from det_jupyter.agent.offers import Offer
 from det_jupyter.agent.strangers import identify
-from det_jupyter.clock import ClockWatch
+from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 
 logger = logging.getLogger(__name__)

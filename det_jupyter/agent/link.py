@@ -10,8 +10,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from det_jupyter import paths
 from det_jupyter.errors import MasterUnreachable
+from det_jupyter.system import paths
 from det_jupyter.wire import AgentCommand, AgentReports, MasterInfo, Offsets, RegisterAgent
 from det_jupyter.words import error_text
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import psutil
 from pydantic import TypeAdapter
 
-from det_jupyter import paths
-from det_jupyter.births import birth_of, exit_status_of
-from det_jupyter.rundir import RunDir
+from det_jupyter.system import paths
+from det_jupyter.system.births import birth_of, exit_status_of
+from det_jupyter.system.rundir import RunDir
 
 logger = logging.getLogger(__name__)
 

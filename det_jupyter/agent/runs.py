@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from det_jupyter import control, paths
+from det_jupyter import control
 from det_jupyter.agent.last_words import last_words
 from det_jupyter.agent.places import rank_places
 from det_jupyter.agent.processes import end_survivors
@@ -25,7 +25,8 @@ from det_jupyter.agent.streams import Stream, streams_of
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels
 from det_jupyter.errors import NotFound
-from det_jupyter.rundir import RunDir, run_dir, runs_root
+from det_jupyter.system import paths
+from det_jupyter.system.rundir import RunDir, run_dir, runs_root
 from det_jupyter.wire import (
     GangExited,
     GangPlan,

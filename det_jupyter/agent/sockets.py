@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from det_jupyter import paths
-from det_jupyter.ownership import find_problem_above
+from det_jupyter.system import paths
+from det_jupyter.system.ownership import find_problem_above
 
 _PREFIX = "det-"
 

@@ -25,7 +25,7 @@ from det_jupyter.agent.processes import (
 )
 from det_jupyter.agent.zygote_process import child_setup
 from det_jupyter.errors import LaunchError
-from det_jupyter.rundir import RunDir
+from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 
 KERNEL_NAME = "det-worker"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from det_jupyter import paths
 from det_jupyter.errors import LaunchError
-from det_jupyter.pdeathsig import die_with
+from det_jupyter.system import paths
+from det_jupyter.system.pdeathsig import die_with
 
 RANK_TARGET = "det_jupyter.worker.rank:run_rank"
 _NO_INTERPRETER = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)

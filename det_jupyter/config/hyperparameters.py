@@ -16,9 +16,9 @@ as many words as it takes to fall into its range, a double or log two.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from random import Random
 from typing import Any
 
 from det_jupyter.config.paths import shown
@@ -131,7 +131,7 @@ def _is_filled_list(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0
 
 
-def sample_hparams(hparams: Mapping[str, Any], generator: random.Random) -> dict[str, Any]:
+def sample_hparams(hparams: Mapping[str, Any], generator: Random) -> dict[str, Any]:
     """Return one sample: constants as they are, every typed hyperparameter drawn.
 
         >>> from det_jupyter.config.paths import shown
@@ -144,7 +144,7 @@ def sample_hparams(hparams: Mapping[str, Any], generator: random.Random) -> dict
     return {name: drawn[name] for name in hparams}
 
 
-def _draw(spec: Any, generator: random.Random) -> Any:
+def _draw(spec: Any, generator: Random) -> Any:
     if not isinstance(spec, Mapping):
         return spec
     match spec.get("type"):

@@ -8,21 +8,21 @@ numpy's `random_sample()`.
 
 from __future__ import annotations
 
-import random
 from functools import lru_cache
+from random import Random
 
 MAX_SEED = 2**31 - 1
 _SIZE = 624
 _WORDS_OF_A_NAME = 4  # Determined drew each trial's name, of 16 bytes, before its seed
 
 
-def make_generator(seed: int) -> random.Random:
+def make_generator(seed: int) -> Random:
     """Return the generator of an experiment with this seed (0 to 2**32 - 1).
 
     >>> make_generator(0).random()
     0.5488135039273248
     """
-    generator = random.Random()
+    generator = Random()
     generator.setstate((3, _initial_state(seed), None))
     return generator
 
@@ -36,7 +36,7 @@ def _initial_state(seed: int) -> tuple[int, ...]:
     return (*words, _SIZE)
 
 
-def draw_below(generator: random.Random, limit: int) -> int:
+def draw_below(generator: Random, limit: int) -> int:
     """Return a whole number from 0 up to but not including `limit` (at most 2**64).
 
     Words are masked to the bits that are needed and drawn until one fits, which is also how numpy
@@ -54,12 +54,12 @@ def draw_below(generator: random.Random, limit: int) -> int:
             return found
 
 
-def draw_between(generator: random.Random, low: float, high: float) -> float:
+def draw_between(generator: Random, low: float, high: float) -> float:
     """Return a number from `low` up to `high`, all equally likely."""
     return low + (high - low) * generator.random()
 
 
-def draw_trial_seed(generator: random.Random) -> int:
+def draw_trial_seed(generator: Random) -> int:
     """Return the seed of the trial that is being made, within 0..2**31-1."""
     for _ in range(_WORDS_OF_A_NAME):
         generator.getrandbits(32)
@@ -68,4 +68,4 @@ def draw_trial_seed(generator: random.Random) -> int:
 
 def trial_seed(experiment_seed: int, index: int) -> int:
     """Return a seed of its own for each index, within 0..2**31-1, without drawing the others."""
-    return random.Random(f"det_jupyter trial {experiment_seed} {index}").randint(0, MAX_SEED)
+    return Random(f"det_jupyter trial {experiment_seed} {index}").randint(0, MAX_SEED)

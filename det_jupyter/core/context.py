@@ -19,8 +19,8 @@ from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.paths import data_dir
 from det_jupyter.storage import LocalStorage, default_root
+from det_jupyter.system.paths import data_dir
 
 _ANY_LENGTH = Length("batches", 1)  # off the cluster the script itself says how long
 

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from det_jupyter import paths
-from det_jupyter.ownership import open_own
+from det_jupyter.system import paths
+from det_jupyter.system.ownership import open_own
 
 
 def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from det_jupyter import paths
 from det_jupyter.engine.local import is_agent_running, start_agent
 from det_jupyter.errors import DetError
+from det_jupyter.system import paths
 
 _TURN_S = 20.0  # how long a master may take to come up or to leave
 
@@ -65,7 +65,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _simulated_agents() -> list[str]:
     if not paths.pools_file().exists():
         return []  # as nearly always: then nothing more is imported yet
-    from det_jupyter.master.pools_file import simulated_agents
+    from det_jupyter.master.service.pools_file import simulated_agents
 
     return simulated_agents()
 

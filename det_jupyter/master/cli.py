@@ -8,11 +8,11 @@ import sys
 import time
 from typing import Any
 
-from det_jupyter import paths
 from det_jupyter.autostart import announced_master, ensure_master, find_master
 from det_jupyter.engine.local import is_agent_running
 from det_jupyter.errors import DetError
 from det_jupyter.session import Session
+from det_jupyter.system import paths
 
 _NOT_RUNNING = 3  # as `systemctl status` has it
 _END_S = 30.0

@@ -18,25 +18,25 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from pydantic import ValidationError
 
-from det_jupyter import paths
 from det_jupyter._version import __version__
-from det_jupyter.births import birth_of
-from det_jupyter.clock import ClockWatch
 from det_jupyter.errors import DetError
-from det_jupyter.master.api import create_app
-from det_jupyter.master.connections import MOST_WAITING, Waiting, bounded
-from det_jupyter.master.consult import consult
-from det_jupyter.master.deleting import delete
-from det_jupyter.master.door import Guard
-from det_jupyter.master.events import AgentAway, ClockStepped, PoolsSet
-from det_jupyter.master.keeper import Keeper
-from det_jupyter.master.leaving import leave
-from det_jupyter.master.pools_file import read_pools
-from det_jupyter.master.sampling import Samplers
-from det_jupyter.master.service import Service
-from det_jupyter.master.store import Store
-from det_jupyter.master.tidying import tidy
-from det_jupyter.programs import LOG_BYTES, PrivateLog, keep_trimmed, raise_file_limit
+from det_jupyter.master.chores.consult import consult
+from det_jupyter.master.chores.deleting import delete
+from det_jupyter.master.chores.keeper import Keeper
+from det_jupyter.master.chores.leaving import leave
+from det_jupyter.master.chores.tidying import tidy
+from det_jupyter.master.http.api import create_app
+from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
+from det_jupyter.master.http.door import Guard
+from det_jupyter.master.machine.core.events import AgentAway, ClockStepped, PoolsSet
+from det_jupyter.master.sampling.asking import Samplers
+from det_jupyter.master.service.pools_file import read_pools
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.store import Store
+from det_jupyter.system import paths
+from det_jupyter.system.births import birth_of
+from det_jupyter.system.clock import ClockWatch
+from det_jupyter.system.programs import LOG_BYTES, PrivateLog, keep_trimmed, raise_file_limit
 from det_jupyter.wire import PROTOCOL, MasterInfo, State
 from det_jupyter.words import error_line
 

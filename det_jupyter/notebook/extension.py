@@ -12,10 +12,10 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from det_jupyter.daemon import spawn_master
 from det_jupyter.errors import DetError
-from det_jupyter.notebook.completion import match_det_experiment
+from det_jupyter.notebook.complete.completion import match_det_experiment
 from det_jupyter.notebook.magics import DetMagics
+from det_jupyter.system.daemon import spawn_master
 
 if TYPE_CHECKING:  # the user's kernel has IPython loaded; a plain import of this module has not
     from IPython.core.interactiveshell import InteractiveShell

@@ -9,13 +9,13 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from det_jupyter.notebook.arguments import (
+from det_jupyter.verbs.arguments import (
     HelpShown,
     cell_parser,
     line_parser,
     parse,
 )
-from det_jupyter.notebook.det_arguments import det_parser
+from det_jupyter.verbs.det_arguments import det_parser
 
 _VERBS_WITH_A_CELL = (["fork"], ["continue"])  # its YAML changes the experiment's configuration
 
@@ -48,8 +48,8 @@ class DetMagics(Magics):
             options = parse(det_parser(), line if line.strip() else "--help")
         except HelpShown:
             return None
-        from det_jupyter.notebook import cluster_verbs, template_verbs
-        from det_jupyter.notebook.missing import telling_what_there_is
+        from det_jupyter.notebook.verbs import cluster_verbs, template_verbs
+        from det_jupyter.notebook.verbs.missing import telling_what_there_is
 
         verbs = template_verbs if options.noun == "template" else cluster_verbs
         with telling_what_there_is():
@@ -61,17 +61,17 @@ class DetMagics(Magics):
         if not options.var.isidentifier() or keyword.iskeyword(options.var):
             raise UsageError(f"%%det_experiment: --var: got {options.var!r}, expected a name")
         if options.local:
-            from det_jupyter.notebook.local import run_local
+            from det_jupyter.notebook.submit.local import run_local
 
             return run_local(cell, options, self.shell)
         if options.preview:
-            from det_jupyter.notebook.preview import preview_cell
+            from det_jupyter.notebook.submit.preview import preview_cell
 
             return preview_cell(cell, options)
         return self._submit_or_check(cell, options)
 
     def _submit_or_check(self, cell: str, options: argparse.Namespace) -> Any:
-        from det_jupyter.notebook.submit import dry_run, submit
+        from det_jupyter.notebook.submit.submitting import dry_run, submit
 
         shell = self.shell
         assert shell is not None, "magics are registered by a shell"
@@ -87,8 +87,8 @@ class DetMagics(Magics):
 
     def _run_line(self, line: str, cell: str | None) -> Any:
         options = parse(line_parser(), line)
-        from det_jupyter.notebook import verbs
-        from det_jupyter.notebook.missing import telling_what_there_is
+        from det_jupyter.notebook.verbs import experiment_verbs
+        from det_jupyter.notebook.verbs.missing import telling_what_there_is
 
         with telling_what_there_is():
-            return verbs.run(options, cell)
+            return experiment_verbs.run(options, cell)

@@ -1,33 +1,33 @@
 """Training PyTorch models on many slots: Determined's trial API over DistributedDataParallel."""
 
-from det_jupyter.pytorch import samplers
-from det_jupyter.pytorch.callbacks import PyTorchCallback
 from det_jupyter.pytorch.checkpoints.load import (
     CheckpointLoadContext,
     load_trial_from_checkpoint_path,
 )
-from det_jupyter.pytorch.context import PyTorchExperimentalContext, PyTorchTrialContext
 from det_jupyter.pytorch.data import (
     DataLoader,
     TorchData,
     adapt_batch_sampler,
     data_length,
+    samplers,
     to_device,
 )
-from det_jupyter.pytorch.early_stopping import EarlyStopping
-from det_jupyter.pytorch.lr_scheduler import LRScheduler
-from det_jupyter.pytorch.metrics.metric_reducer import MetricReducer
-from det_jupyter.pytorch.metrics.reducers import Reducer
+from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
+from det_jupyter.pytorch.reducers.reducing import Reducer
+from det_jupyter.pytorch.run.units import Batch, Epoch, TrainUnit
+from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
 from det_jupyter.pytorch.training.planned import PlannedRun
 from det_jupyter.pytorch.training.trainer import Trainer, init
 from det_jupyter.pytorch.training.trying import try_out
-from det_jupyter.pytorch.trial import (
+from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
+from det_jupyter.pytorch.trial.context import PyTorchExperimentalContext, PyTorchTrialContext
+from det_jupyter.pytorch.trial.definition import (
     PyTorchTrial,
     check_constructor,
     check_searcher_metric,
     check_trial_class,
 )
-from det_jupyter.pytorch.units import Batch, Epoch, TrainUnit
+from det_jupyter.pytorch.trial.early_stopping import EarlyStopping
 
 __all__ = [
     "Batch",

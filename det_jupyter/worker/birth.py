@@ -23,8 +23,8 @@ from types import MappingProxyType
 from typing import TextIO
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.pdeathsig import die_with
-from det_jupyter.rundir import RunDir
+from det_jupyter.system.pdeathsig import die_with
+from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import GangPlan, RankPlace, RankSpec, SlotView
 
 _STREAMS = ("stdin", "stdout", "stderr")

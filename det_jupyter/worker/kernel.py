@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.paths import write_private
+from det_jupyter.system.paths import write_private
 from det_jupyter.worker.ipython import serve
 
 _SOON_S = 0.5

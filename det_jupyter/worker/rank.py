@@ -39,11 +39,11 @@ from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.ranks.lost_peer import is_lost_peer, is_lost_worker
 from det_jupyter.pytorch.training.loop import Reason
-from det_jupyter.pytorch.training.lost_peer import is_lost_peer, is_lost_worker
 from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
-from det_jupyter.rundir import RunDir
 from det_jupyter.storage import LocalStorage, default_root
+from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import lifeline, rendezvous
 from det_jupyter.worker.journal import Journal

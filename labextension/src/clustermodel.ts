@@ -1,7 +1,7 @@
 /**
  * The part of the state that tells of slots and of who waits for them; knows no DOM.
  *
- * The interfaces mirror det_jupyter/notebook/view/clustermodel.py, where each field is explained;
+ * The interfaces mirror det_jupyter/view/model/cluster.py, where each field is explained;
  * a test compares the two.
  */
 import type { ISearch, ITrial } from './model.js';

@@ -1,7 +1,7 @@
 /**
  * The state that a view is drawn from, and what follows from it; knows no DOM and no transport.
  *
- * The interfaces mirror det_jupyter/notebook/view/model.py, where each field is explained;
+ * The interfaces mirror det_jupyter/view/model/experiment.py, where each field is explained;
  * a test compares the two.
  */
 

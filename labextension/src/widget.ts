@@ -2,7 +2,7 @@
  * The view as an anywidget: states in, requests of buttons and the chosen trial out.
  *
  * A state travels in several traits, so that of a thousand trials only those are sent that changed;
- * det_jupyter/notebook/view/widget.py says how.
+ * det_jupyter/notebook/handles/widget.py says how.
  */
 import type { AnyModel, RenderProps } from '@anywidget/types';
 

@@ -32,8 +32,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, quantiles
 from typing import Any
 
+from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots, Decisions, Group, PoolRules, Request
-from det_jupyter.scheduler.pool import Pool
 from tests.benchmarks.scheduler_worlds import SIZES
 
 NUM_GROUPS = 16

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from dataclasses import replace
 
+from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Decisions,
@@ -21,7 +22,6 @@ from det_jupyter.scheduler.model import (
     PoolRules,
     Request,
 )
-from det_jupyter.scheduler.pool import Pool
 
 POLICIES = {
     "priority": PoolRules(),

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from det_jupyter.notebook.view import ViewState, build_view_state, render_html
-from det_jupyter.notebook.view.show import STATIC_DIR
+from det_jupyter.notebook.handles.show import STATIC_DIR
+from det_jupyter.view import ViewState, build_view_state, render_html
 from det_jupyter.wire import ClusterView, ExperimentView, QueueEntry
 from tests.browser.lab import chromium_page
-from tests.unit import view_cluster_samples as clusters
-from tests.unit.view_samples import (
+from tests.unit.view import view_cluster_samples as clusters
+from tests.unit.view.view_samples import (
     CREATED_AT,
     adaptive_experiment,
     digits_curves,

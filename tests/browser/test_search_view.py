@@ -23,8 +23,9 @@ SHOW = """
 import sys
 sys.path.insert(0, {root!r})
 from IPython.display import display
-from det_jupyter.notebook.view import build_view_state, bundle, live_widget
-from tests.unit.view_samples import search_experiment
+from det_jupyter.notebook.handles.show import bundle, live_widget
+from det_jupyter.view import build_view_state
+from tests.unit.view.view_samples import search_experiment
 
 chosen_id = None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from det_jupyter.notebook.view.show import STATIC_DIR
+from det_jupyter.notebook.handles.show import STATIC_DIR
 from tests.browser.gallery import cluster_samples, draw, page_of
 from tests.browser.lab import CHROMIUM, chromium_page
 

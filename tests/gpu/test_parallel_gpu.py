@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from det_jupyter.pytorch.precision import Precision
+from det_jupyter.pytorch.steps.precision import Precision
 
 NUM_DEVICES = torch.cuda.device_count()
 

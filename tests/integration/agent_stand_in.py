@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from det_jupyter.control import ControlPage
-from det_jupyter.rundir import RunDir
+from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 
 if os.environ.get("DET_TEST_SECOND_THREAD"):

@@ -23,8 +23,8 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
-from det_jupyter import paths
-from det_jupyter.rundir import RunDir, run_dir
+from det_jupyter.system import paths
+from det_jupyter.system.rundir import RunDir, run_dir
 from det_jupyter.wire import (
     PROTOCOL,
     AgentCommand,

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from det_jupyter.core import DistributedContext, local_chief_first
 from det_jupyter.pytorch.data import DataLoader, open_training, open_validation
-from tests.unit.data_support import numbers, records_of
+from tests.unit.pytorch.data_support import numbers, records_of
 
 Task = Callable[[DistributedContext], Any]
 

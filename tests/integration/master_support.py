@@ -18,10 +18,9 @@ from typing import Any
 
 import httpx
 
-from det_jupyter import paths
 from det_jupyter.agent.service import BEAT_S
-from det_jupyter.master.service import Service
-from det_jupyter.master.store import Store
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.store import Store
 from det_jupyter.records import (
     BatchMetrics,
     FirstStep,
@@ -33,6 +32,7 @@ from det_jupyter.records import (
     TargetReached,
     to_line,
 )
+from det_jupyter.system import paths
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReport,

@@ -22,7 +22,6 @@ from pydantic import TypeAdapter
 from det_jupyter.blobs import BlobStore
 from det_jupyter.config import parse_config
 from det_jupyter.control import ControlPage, create_page
-from det_jupyter.paths import HOME_VARIABLE
 from det_jupyter.records import (
     BatchMetrics,
     CheckpointSaved,
@@ -32,7 +31,8 @@ from det_jupyter.records import (
     RunEnded,
     parse_line,
 )
-from det_jupyter.rundir import RunDir, run_dir
+from det_jupyter.system.paths import HOME_VARIABLE
+from det_jupyter.system.rundir import RunDir, run_dir
 from det_jupyter.wire import (
     Capsule,
     CheckpointRef,

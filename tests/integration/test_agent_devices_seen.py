@@ -27,7 +27,7 @@ from det_jupyter.agent.notebooks import Notebooks
 from det_jupyter.agent.occupancy import Processes
 from det_jupyter.agent.offers import Offer
 from det_jupyter.agent.strangers import identify
-from det_jupyter.clock import ClockWatch
+from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master
 from tests.processes import wait_until

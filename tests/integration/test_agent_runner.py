@@ -13,7 +13,6 @@ from typing import cast
 
 import pytest
 
-from det_jupyter import paths
 from det_jupyter.agent import service
 from det_jupyter.agent.link import Link
 from det_jupyter.agent.offers import Offer
@@ -23,6 +22,7 @@ from det_jupyter.agent.runs import Run
 from det_jupyter.agent.service import Service, serve
 from det_jupyter.agent.spawn import Spawner
 from det_jupyter.agent.zygotes import Zygotes
+from det_jupyter.system import paths
 from det_jupyter.wire import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
 from tests.integration.agent_support import make_plan
 

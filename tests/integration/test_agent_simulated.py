@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter import paths
 from det_jupyter.engine.local import start_agent
+from det_jupyter.system import paths
 from det_jupyter.wire import GangPlan, KillGang, Leave, SlotView, StartGang
 from tests.integration.agent_support import (
     AgentProcess,

@@ -15,7 +15,7 @@ from det_jupyter.agent.processes import RankExit, StartFailed, has_ended, kill_g
 from det_jupyter.agent.runs import Run
 from det_jupyter.agent.spawn import Spawner
 from tests.processes import wait_until
-from tests.unit.test_agent_outbox import make_run
+from tests.unit.agent.test_agent_outbox import make_run
 
 
 @pytest.fixture

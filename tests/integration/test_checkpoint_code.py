@@ -16,20 +16,20 @@ import torch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.errors import CheckpointError
-from det_jupyter.notebook.capture import capture
-from det_jupyter.paths import HOME_VARIABLE
+from det_jupyter.notebook.capture.packing import capture
 from det_jupyter.pytorch import (
     CheckpointLoadContext,
     PyTorchTrial,
     PyTorchTrialContext,
     load_trial_from_checkpoint_path,
 )
-from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.checkpoints.origin import LOAD_DATA_FILE, Origin, name_of_class
 from det_jupyter.pytorch.checkpoints.saving import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
+from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import LocalStorage
+from det_jupyter.system.paths import HOME_VARIABLE
 from det_jupyter.wire import Capsule
 
 MODULE = "def doubled(x):\n    return 2 * x\n"

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from det_jupyter.pytorch.data import BatchStream, DataLoader
 from det_jupyter.pytorch.rng import seed_everything
 from tests.processes import wait_until
-from tests.unit.data_support import (
+from tests.unit.pytorch.data_support import (
     Counting,
     Rolling,
     Shuffling,

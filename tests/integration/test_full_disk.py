@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter import paths
 from det_jupyter.autostart import ensure_master
 from det_jupyter.errors import MasterUnreachable
+from det_jupyter.system import paths
 from tests.processes import processes_of
 
 

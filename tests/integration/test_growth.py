@@ -14,10 +14,10 @@ import pytest
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import code_key
 from det_jupyter.client.follow import LiveExperiment
-from det_jupyter.master.log_rows import LOG_TABLES, LogRows
-from det_jupyter.master.schema import SCHEMA
-from det_jupyter.master.store import Store
-from det_jupyter.master.tidying import sweep
+from det_jupyter.master.chores.tidying import sweep
+from det_jupyter.master.service.log_rows import LOG_TABLES, LogRows
+from det_jupyter.master.service.schema import SCHEMA
+from det_jupyter.master.service.store import Store
 from det_jupyter.wire import Capsule, ExperimentView
 from tests.integration.master_support import (
     Bench,

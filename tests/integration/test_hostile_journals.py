@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.master.ingest import NEEDED
+from det_jupyter.master.service.ingest import NEEDED
 from det_jupyter.records import (
     BatchTimings,
     CheckpointSaved,
@@ -40,7 +40,7 @@ from tests.integration.master_support import (
     started,
     validation,
 )
-from tests.unit.machine_world import failed
+from tests.unit.master.machine_world import failed
 
 GOOD: list[Record] = [
     started(),

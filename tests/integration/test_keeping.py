@@ -15,15 +15,15 @@ from typing import Any
 import httpx
 import pytest
 
-from det_jupyter import paths
 from det_jupyter.errors import NotFound
-from det_jupyter.master.commands import DeleteCheckpoints, DeleteExperiment
-from det_jupyter.master.deleting import Removed, delete, remove_files
-from det_jupyter.master.events import DeleteRequested
-from det_jupyter.master.restoring import restore_machine
-from det_jupyter.master.retention import pending_deletions
+from det_jupyter.master.chores.deleting import Removed, delete, remove_files
+from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
+from det_jupyter.master.machine.core.events import DeleteRequested
+from det_jupyter.master.machine.rules.retention import pending_deletions
+from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.records import CheckpointSaved, RankFailure, Record
 from det_jupyter.storage.local import LocalStorage
+from det_jupyter.system import paths
 from det_jupyter.wire import MasterInfo, State
 from tests.integration.master_support import (
     AGENT,

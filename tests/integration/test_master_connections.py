@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from det_jupyter.master.connections import HEAD_BYTES, Waiting, bounded
-from det_jupyter.master.door import MOST_BODY_BYTES
+from det_jupyter.master.http.connections import HEAD_BYTES, Waiting, bounded
+from det_jupyter.master.http.door import MOST_BODY_BYTES
 from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, master_process
 from tests.processes import wait_until

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import Conflict
-from det_jupyter.master.curves import thinned, to_curves
-from det_jupyter.master.feed import follow
-from det_jupyter.master.rows import read_metrics
+from det_jupyter.master.service.feed import follow
+from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.master.views.curves import thinned, to_curves
 from det_jupyter.wire import Curve, FeedItem
 from tests.integration.master_support import (
     AGENT,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import Conflict, ProtocolMismatch
-from det_jupyter.master.ingest import MAX_LINE, printed_lines
-from det_jupyter.master.restoring import restore_machine
-from det_jupyter.master.store import Store
+from det_jupyter.master.service.ingest import MAX_LINE, printed_lines
+from det_jupyter.master.service.restoring import restore_machine
+from det_jupyter.master.service.store import Store
 from det_jupyter.records import BatchTimings, CheckpointSaved, Record, to_line
 from det_jupyter.wire import RunReport, State
 from tests.integration.master_support import (

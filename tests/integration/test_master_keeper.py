@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter import paths
 from det_jupyter.client import Client
 from det_jupyter.errors import Conflict, ProtocolMismatch
-from det_jupyter.master.keeper import Keeper
-from det_jupyter.master.links import Links
+from det_jupyter.master.chores.keeper import Keeper
+from det_jupyter.master.service.links import Links
+from det_jupyter.system import paths
 from det_jupyter.wire import Knock, RunReport, State
 from tests.integration.master_support import (
     AGENT,
@@ -157,7 +157,7 @@ class Line:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("det_jupyter.master.links.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("det_jupyter.master.service.links.time.monotonic", lambda: self.now)
         self.links = Links()
         self.links.open(AGENT, "s").is_streaming = True
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.master.events import Event
-from det_jupyter.master.machine import Machine, ToAgent
-from det_jupyter.master.restoring import restore_machine
-from det_jupyter.master.store import Store
-from det_jupyter.master.work import Work
+from det_jupyter.master.machine.core.events import Event
+from det_jupyter.master.machine.machine import Machine, ToAgent
+from det_jupyter.master.service.restoring import restore_machine
+from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.work import Work
 from det_jupyter.wire import StartGang
-from tests.unit.machine_world import (
+from tests.unit.master.machine_world import (
     completed,
     exited,
     reasons_of,

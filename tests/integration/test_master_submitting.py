@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import ConfigError, MasterUnreachable
-from det_jupyter.master.routes_search import _train_on
+from det_jupyter.master.http.routes_search import _train_on
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.wire import ContinueTrial
 from tests.integration.master_support import (

@@ -12,7 +12,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
-from det_jupyter.pytorch.precision import Precision
+from det_jupyter.pytorch.steps.precision import Precision
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import (
     CPU,

@@ -18,12 +18,15 @@ from typing import Any, get_args
 import pytest
 
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.master import agent_events, events, machine, plans
-from det_jupyter.master.events import Event, NewsSetAside
-from det_jupyter.master.faults import experiment_of
-from det_jupyter.master.rows import read_metrics
-from det_jupyter.master.state import Experiment, Trial
-from det_jupyter.master.turn import Turn
+from det_jupyter.master.machine import machine
+from det_jupyter.master.machine.core import events
+from det_jupyter.master.machine.core.events import Event, NewsSetAside
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.on import agents
+from det_jupyter.master.machine.rules import plans
+from det_jupyter.master.machine.rules.faults import experiment_of
+from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
 from det_jupyter.wire import (
     AgentReport,
@@ -470,7 +473,7 @@ def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
             raise KeyError("no such thing")
         return make_plan(experiment, *about)
 
-    monkeypatch.setattr("det_jupyter.master.placing.make_plan", plan)
+    monkeypatch.setattr("det_jupyter.master.machine.rules.placing.make_plan", plan)
     live(bench, A)
     assert state_of(bench, A) is State.COMPLETED
     assert state_of(bench, 3) is State.ERROR
@@ -482,14 +485,14 @@ def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
 def test_an_agent_is_taken_on_though_one_of_its_runs_cannot_be_settled(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = agent_events._settle
+    settle = agents._settle
 
     def fail_at_first(turn: Turn, trial: Trial, *about: Any) -> None:
         settle(turn, trial, *about)
         if trial.id == A and trial.failure is None and trial.state is State.ACTIVE:
             raise KeyError("no such run")
 
-    monkeypatch.setattr(agent_events, "_settle", fail_at_first)
+    monkeypatch.setattr(agents, "_settle", fail_at_first)
     bench.register(runs=[RunReport(allocation_id=run, alive=True) for run in RUNS.values()])
     assert state_of(bench, A) is State.STOPPING_ERROR
     assert set(bench.commands()) == {"kill_gang"}

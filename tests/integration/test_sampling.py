@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from det_jupyter.config.searchers import OptunaSearcher
-from det_jupyter.master.sampling import Samplers, find_problems
+from det_jupyter.master.sampling.asking import Samplers, find_problems
 from det_jupyter.searcher import ExitReason
 from det_jupyter.searcher.history import TrialHistory
-from tests.unit.searcher_world import World, make_config
+from tests.unit.searcher.searcher_world import World, make_config
 
 optuna = pytest.importorskip("optuna")
 

@@ -19,16 +19,16 @@ from torch import nn
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
-from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.checkpoints.compare import compare
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.saving import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts, read_state
-from det_jupyter.pytorch.settling import PeerFailed
+from det_jupyter.pytorch.ranks.settling import PeerFailed
+from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import Draft, LocalStorage
-from tests.unit.thread_ranks import ThreadRank
-from tests.unit.thread_ranks import run_ranks as run_thread_ranks
+from tests.unit.pytorch.thread_ranks import ThreadRank
+from tests.unit.pytorch.thread_ranks import run_ranks as run_thread_ranks
 
 
 class Gate:
@@ -341,7 +341,7 @@ import torch, torch.distributed as dist
 from torch import nn
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchTrialContext
-from det_jupyter.pytorch.callbacks import Callbacks, PyTorchCallback
+from det_jupyter.pytorch.trial.callbacks import Callbacks, PyTorchCallback
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.checkpoints.saving import Saver

@@ -11,15 +11,15 @@ from torch.utils.data import TensorDataset
 
 from det_jupyter.core import DistributedContext, RecordList
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
-from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.metrics.custom_reducers import Reducers
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
-from det_jupyter.pytorch.metrics.metric_reducer import MetricReducer
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
 from det_jupyter.pytorch.metrics.validation import validate
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.settling import PeerFailed
+from det_jupyter.pytorch.ranks.settling import PeerFailed
+from det_jupyter.pytorch.reducers.custom_reducers import Reducers
+from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
+from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from tests.integration.parallel_ranks import RankRunner
 
 X = torch.randn(23, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))

@@ -21,13 +21,13 @@ from torch.utils.data import TensorDataset
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, Reducer
-from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import open_validation
 from det_jupyter.pytorch.metrics.validation import validate
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.settling import PeerFailed
-from tests.unit.thread_ranks import ThreadRank, results, run_ranks
+from det_jupyter.pytorch.ranks.settling import PeerFailed
+from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 
 ALL = torch.randn(64, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 AVG, SUM, MAX, MIN = Reducer.AVG, Reducer.SUM, Reducer.MAX, Reducer.MIN

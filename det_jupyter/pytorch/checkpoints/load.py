@@ -17,11 +17,11 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import code_key, load_capsule
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
-from det_jupyter.paths import data_dir as default_data_dir
 from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
 from det_jupyter.pytorch.checkpoints.state import read_state, restore_models
-from det_jupyter.pytorch.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial import PyTorchTrial
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.pytorch.trial.definition import PyTorchTrial
+from det_jupyter.system.paths import data_dir as default_data_dir
 from det_jupyter.words import error_text
 
 

@@ -21,7 +21,7 @@ from det_jupyter.pytorch.checkpoints.state import (
     restore_models,
     restore_training,
 )
-from det_jupyter.pytorch.training.rules import Start
+from det_jupyter.pytorch.run.rules import Start
 from det_jupyter.wire import CheckpointRef
 
 

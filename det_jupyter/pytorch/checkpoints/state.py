@@ -31,16 +31,16 @@ import torch
 
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.callbacks import Callbacks
 from det_jupyter.pytorch.checkpoints.snapshot import (
     Snapshot,
     SnapshotMemory,
     Unsafe,
     revive_arrays,
 )
-from det_jupyter.pytorch.context import PyTorchTrialContext
+from det_jupyter.pytorch.ranks.settling import gather_later
 from det_jupyter.pytorch.rng import derive_seed, get_states, seed_everything, set_states
-from det_jupyter.pytorch.settling import gather_later
+from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 STATE_FILE = "state_dict.pt"
 FORMAT = 3

@@ -14,7 +14,7 @@ from torch.utils.data import Sampler
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Rows
 from det_jupyter.pytorch.data.order import Order
-from det_jupyter.pytorch.samplers import shard_length
+from det_jupyter.pytorch.data.samplers import shard_length
 
 
 class Dealt(Sampler[list[int]]):

@@ -49,8 +49,8 @@ from det_jupyter.pytorch.experimental.starting import (
     find_context,
 )
 from det_jupyter.pytorch.experimental.tallies import Tallies
-from det_jupyter.pytorch.settling import run_on_chief, settle
-from det_jupyter.pytorch.training.agreement import Agreement
+from det_jupyter.pytorch.ranks.agreement import Agreement
+from det_jupyter.pytorch.ranks.settling import run_on_chief, settle
 
 _METADATA_VERSION = 1
 

@@ -20,14 +20,14 @@ import torch
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, revive_arrays
-from det_jupyter.pytorch.metrics.custom_reducers import Reducers
-from det_jupyter.pytorch.metrics.metric_reducer import (
+from det_jupyter.pytorch.ranks.settling import settle
+from det_jupyter.pytorch.reducers.custom_reducers import Reducers
+from det_jupyter.pytorch.reducers.metric_reducer import (
     FunctionReducer,
     MetricReducer,
     keeps_state,
     merged,
 )
-from det_jupyter.pytorch.settling import settle
 
 _Slot = dict[str, Any]  # of one slot: took_part, and the states of its reducers by position
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.trial import PyTorchTrial, overrides
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides
 
 
 def own_lengths(

@@ -9,12 +9,12 @@ from typing import Any
 
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, open_validation
 from det_jupyter.pytorch.metrics.validation import check_validation, validate
-from det_jupyter.pytorch.training.rules import Rules
-from det_jupyter.pytorch.trial import PyTorchTrial, describe_missing_metric, overrides
+from det_jupyter.pytorch.run.rules import Rules
+from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric, overrides
 from det_jupyter.records import to_finite
 
 

@@ -19,9 +19,9 @@ import torch
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
-from det_jupyter.pytorch.metrics.reducers import weighted_mean
 from det_jupyter.pytorch.metrics.series import MetricSeries, Window, check_same_names
-from det_jupyter.pytorch.training.timings import Timings
+from det_jupyter.pytorch.metrics.timings import Timings
+from det_jupyter.pytorch.reducers.reducing import weighted_mean
 
 _EMPTY_NB = torch.empty(0, 0, dtype=torch.float64)
 

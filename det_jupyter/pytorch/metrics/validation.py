@@ -26,17 +26,8 @@ import torch
 from torch import nn
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.callbacks import Callbacks
-from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share, open_validation
 from det_jupyter.pytorch.metrics.batch_length import own_lengths
-from det_jupyter.pytorch.metrics.custom_reducers import Reducers
-from det_jupyter.pytorch.metrics.reducers import (
-    Part,
-    reduce_batches,
-    reduce_ranks,
-    reducers_by_name,
-)
 from det_jupyter.pytorch.metrics.series import (
     MetricSeries,
     as_json_metrics,
@@ -44,8 +35,17 @@ from det_jupyter.pytorch.metrics.series import (
     check_same_names,
 )
 from det_jupyter.pytorch.parallel import share_buffers, whole
-from det_jupyter.pytorch.settling import run_on_chief, settle
-from det_jupyter.pytorch.trial import PyTorchTrial, overrides
+from det_jupyter.pytorch.ranks.settling import run_on_chief, settle
+from det_jupyter.pytorch.reducers.custom_reducers import Reducers
+from det_jupyter.pytorch.reducers.reducing import (
+    Part,
+    reduce_batches,
+    reduce_ranks,
+    reducers_by_name,
+)
+from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides
 
 # Each value on a GPU holds half a kilobyte there, however small it is.
 _BATCHES_HELD = 1024

@@ -9,11 +9,11 @@ from torch import nn
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.data import BatchStream, DataLoader, smallest_share
 from det_jupyter.pytorch.own_frames import warn_user
 from det_jupyter.pytorch.rng import seed_everything
-from det_jupyter.pytorch.trial import (
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.pytorch.trial.definition import (
     PyTorchTrial,
     check_constructor,
     check_searcher_metric,

@@ -17,8 +17,8 @@ from torch import nn
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.context import PyTorchTrialContext
 from det_jupyter.pytorch.parallel import unwrap
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 _RULE = "all ranks have to build the same trial"
 

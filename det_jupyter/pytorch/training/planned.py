@@ -17,13 +17,13 @@ from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
-from det_jupyter.pytorch.position import Position
+from det_jupyter.pytorch.run.rules import Rules, Start
+from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.loop import Loop, Reason
-from det_jupyter.pytorch.training.rules import Rules, Start
-from det_jupyter.pytorch.trial import PyTorchTrial
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext, tensorboard_folder
+from det_jupyter.pytorch.trial.definition import PyTorchTrial
 from det_jupyter.wire import GangPlan
 
 

@@ -27,20 +27,20 @@ from det_jupyter.config import ExperimentConfig, Length, parse_config
 from det_jupyter.config.sections import Profiling
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
-from det_jupyter.pytorch.context import PyTorchTrialContext, tensorboard_folder
 from det_jupyter.pytorch.own_frames import without_own_frames
+from det_jupyter.pytorch.ranks.lost_peer import telling_lost_peers
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
-from det_jupyter.pytorch.training.arguments import check_fit, check_init
+from det_jupyter.pytorch.run.arguments import check_fit, check_init
+from det_jupyter.pytorch.run.rules import Policy, Rules, Start
+from det_jupyter.pytorch.run.schedule import as_period
+from det_jupyter.pytorch.run.units import Batch, TrainUnit
 from det_jupyter.pytorch.training.building import check_wrapped
 from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
 from det_jupyter.pytorch.training.loop import Loop, Reason
-from det_jupyter.pytorch.training.lost_peer import telling_lost_peers
 from det_jupyter.pytorch.training.printing import PrintedRecords
-from det_jupyter.pytorch.training.rules import Policy, Rules, Start
-from det_jupyter.pytorch.training.schedule import as_period
 from det_jupyter.pytorch.training.torchrun import choose_device, join, leaving_the_group
-from det_jupyter.pytorch.trial import PyTorchTrial, check_trial_class
-from det_jupyter.pytorch.units import Batch, TrainUnit
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext, tensorboard_folder
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, check_trial_class
 from det_jupyter.wire import CheckpointRef
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from det_jupyter.scheduler.deciding.order import shape_of
 from det_jupyter.scheduler.model import AgentSlots, Request
-from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.devices import disabled_only, occupied_only
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room

@@ -11,7 +11,7 @@ from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.remedies import have_left, latest_leaving, some_back
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room
-from det_jupyter.scheduler.reasons_words import (
+from det_jupyter.scheduler.reasons.words import (
     about,
     clock,
     count,

@@ -10,7 +10,7 @@ from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import slots_on
 from det_jupyter.scheduler.reasons.whatif import with_slots
-from det_jupyter.scheduler.reasons_words import (
+from det_jupyter.scheduler.reasons.words import (
     count,
     file_of,
     lasting,

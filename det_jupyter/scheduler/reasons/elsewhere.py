@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
-from det_jupyter.scheduler.pool import Pool
-from det_jupyter.scheduler.possible import Capacity
+from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.reasons.possible import Capacity
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Line, room_of
-from det_jupyter.scheduler.reasons_words import shown
+from det_jupyter.scheduler.reasons.words import shown
 from det_jupyter.wire import Remedy
 
 _AGENTS = 64  # of another pool that are looked at

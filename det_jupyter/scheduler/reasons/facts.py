@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Protocol
 
+from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.pool import Pool
 from det_jupyter.wire import DeviceProcess, Estimate
 
 

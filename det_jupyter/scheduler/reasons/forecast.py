@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from det_jupyter.scheduler.estimate import both_of, end_of_enough, first_of
 from det_jupyter.scheduler.model import Policy, Running
+from det_jupyter.scheduler.reasons.estimate import both_of, end_of_enough, first_of
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Line, Room, slots_on
 from det_jupyter.scheduler.reasons.whatif import gangs_on, kept_agents, overtaken, without
-from det_jupyter.scheduler.reasons_words import clock, count
+from det_jupyter.scheduler.reasons.words import clock, count
 from det_jupyter.wire import Estimate
 
 _RUNNING = 256  # gangs that run; whose shares change when is not followed among more

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
 
-from det_jupyter.scheduler.possible import nearest_values, values_that_fit
 from det_jupyter.scheduler.reasons.causes import Cause, all_agents
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.elsewhere import ask_slots, other_pool, starts_anew
+from det_jupyter.scheduler.reasons.possible import nearest_values, values_that_fit
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.whatif import with_agents
-from det_jupyter.scheduler.reasons_words import listed, shown
+from det_jupyter.scheduler.reasons.words import listed, shown
 from det_jupyter.wire import Remedy
 
 _MOST = 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from det_jupyter.scheduler.deciding.order import shape_of
 from det_jupyter.scheduler.model import Policy, Running
-from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.reliefs import by_group, gives, kept_rooms
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room
 from det_jupyter.scheduler.reasons.whatif import gangs_on, paused
-from det_jupyter.scheduler.reasons_words import count, experiments, shown
+from det_jupyter.scheduler.reasons.words import count, experiments, shown
 from det_jupyter.wire import Remedy
 
 _TRIES = 8

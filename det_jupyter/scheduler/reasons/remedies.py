@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from det_jupyter.scheduler.deciding.order import shape_of
 from det_jupyter.scheduler.model import Policy, Request, Running
-from det_jupyter.scheduler.order import shape_of
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.elsewhere import fewer_slots, other_pool
 from det_jupyter.scheduler.reasons.pauses import pauses
@@ -25,7 +25,7 @@ from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Line, Room
 from det_jupyter.scheduler.reasons.whatif import gangs_on, without
-from det_jupyter.scheduler.reasons_words import about, clock, count, experiments, listed, shown
+from det_jupyter.scheduler.reasons.words import about, clock, count, experiments, listed, shown
 from det_jupyter.wire import Remedy
 
 _MOST = 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from det_jupyter.scheduler.model import Request
-from det_jupyter.scheduler.possible import describe_agents, values_that_fit
 from det_jupyter.scheduler.reasons.causes import all_agents
 from det_jupyter.scheduler.reasons.clauses import (
     Story,
@@ -23,7 +22,8 @@ from det_jupyter.scheduler.reasons.devices import (
     stranger,
 )
 from det_jupyter.scheduler.reasons.never import is_kept_away, values_to_ask
-from det_jupyter.scheduler.reasons_words import (
+from det_jupyter.scheduler.reasons.possible import describe_agents, values_that_fit
+from det_jupyter.scheduler.reasons.words import (
     count,
     experiments,
     listed,

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from det_jupyter.scheduler.deciding.order import Shape, shape_of
+from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Group, Policy, Request, Running
-from det_jupyter.scheduler.order import Shape, shape_of
-from det_jupyter.scheduler.pool import Pool
-from det_jupyter.scheduler.possible import Capacity, fits_on_wholes, wholes_of
+from det_jupyter.scheduler.reasons.possible import Capacity, fits_on_wholes, wholes_of
 from det_jupyter.scheduler.reasons.survey import Line, Room, Survey
 from det_jupyter.wire import Estimate
 

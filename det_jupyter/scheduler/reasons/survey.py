@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from det_jupyter.scheduler.deciding.order import Shape, shape_of
+from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots, Request, Running
-from det_jupyter.scheduler.order import Shape, shape_of
-from det_jupyter.scheduler.pool import Pool
-from det_jupyter.scheduler.possible import Capacity
 from det_jupyter.scheduler.reasons.facts import Facts, Withheld
+from det_jupyter.scheduler.reasons.possible import Capacity
 from det_jupyter.wire import Estimate
 
 LOOK_AHEAD = 256  # of the queue; who stands further behind is told less

@@ -11,7 +11,7 @@ from dataclasses import replace
 from heapq import nlargest
 
 from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running
-from det_jupyter.scheduler.possible import Capacity
+from det_jupyter.scheduler.reasons.possible import Capacity
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Place, Room, room_of
 

@@ -12,7 +12,7 @@ The sentence names the nearest way out; the data has all of it.
 
 from __future__ import annotations
 
-from det_jupyter.scheduler.pool import Pool
+from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.reasons.causes import cause_of, who_is_in_the_way
 from det_jupyter.scheduler.reasons.clauses import Story
 from det_jupyter.scheduler.reasons.facts import Facts

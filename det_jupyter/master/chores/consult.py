@@ -1,0 +1,94 @@
+"""Puts the machine's questions to samplers and pruners, one at a time, and brings their answers.
+
+A sampler may think for seconds, so it does that in another thread, and the loop goes on. Answers
+are events: they are stored, so a restarted master need not ask again, and an update of Optuna does
+not change what was decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Literal
+
+from det_jupyter.master.machine.core.commands import ConsultSampler
+from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.sampling.asking import Samplers
+from det_jupyter.master.service.service import Service
+from det_jupyter.searcher import ExitReason
+from det_jupyter.searcher.history import TrialHistory
+from det_jupyter.words import error_text
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_S = 1.0
+_FAILED = (ExitReason.ERRORED, ExitReason.INVALID_HP, ExitReason.CANCELED)
+
+
+async def consult(service: Service, samplers: Samplers) -> None:
+    """Answer questions for ever; first those that a master before us left open."""
+    for question in service.machine.pending():
+        if isinstance(question, ConsultSampler):
+            service.questions.put_nowait(question)
+    while True:
+        question = await service.questions.get()
+        try:
+            await _settle(service, samplers, question)
+        except Exception:  # a full disk, say: whoever waits for the answer goes on waiting
+            logger.exception("experiment=%d: an answer was lost", question.experiment_id)
+            await asyncio.sleep(_PAUSE_S)
+            service.questions.put_nowait(question)
+
+
+async def _settle(service: Service, samplers: Samplers, question: ConsultSampler) -> None:
+    experiment = service.machine.state.experiments.get(question.experiment_id)
+    if experiment is not None and not experiment.state.is_terminal:
+        service.take(await _answer(service, samplers, experiment, question))
+
+
+async def _answer(
+    service: Service, samplers: Samplers, experiment: Experiment, question: ConsultSampler
+) -> HparamsSampled | TrialJudged:
+    trials = [service.machine.state.trials[trial_id] for trial_id in experiment.trial_ids]
+    about = (experiment.id, experiment.config, question.index, [to_history(t) for t in trials])
+    if question.question == "judge":
+        judged = TrialJudged(experiment_id=experiment.id, index=question.index, is_pruned=False)
+        try:
+            judged.is_pruned = await asyncio.to_thread(samplers.judge, *about)
+        except Exception as error:
+            judged.error = _said(experiment, error)
+        return judged
+    sampled = HparamsSampled(experiment_id=experiment.id, index=question.index)
+    try:
+        sampled.hparams = await asyncio.to_thread(samplers.sample, *about)
+    except Exception as error:
+        sampled.error = _said(experiment, error)
+    return sampled
+
+
+def _said(experiment: Experiment, error: Exception) -> str:
+    """The boundary to somebody else's code: the user has to know what it said."""
+    logger.error("experiment=%d: Optuna failed", experiment.id, exc_info=error)
+    return error_text(error)
+
+
+def to_history(trial: Trial) -> TrialHistory:
+    """Return a trial as a sampler sees it."""
+    return TrialHistory(
+        index=trial.index,
+        hparams=trial.hparams,
+        state=_state(trial),
+        value=trial.latest_metric,
+        reports=sorted(trial.metrics_by_step.items()),
+        created_at=trial.created_at,
+        ended_at=trial.ended_at,
+    )
+
+
+def _state(trial: Trial) -> Literal["running", "complete", "pruned", "failed"]:
+    if trial.exit_reason is None:
+        return "running"
+    if trial.exit_reason in _FAILED:
+        return "failed"
+    return "pruned" if trial.was_stopped else "complete"

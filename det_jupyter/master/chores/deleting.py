@@ -1,0 +1,185 @@
+"""Removes files and rows, as the machine says; the outcome goes back to it as an event.
+
+Files are removed in another thread, one command after the other. A checkpoint is removed only if
+it is what the machine takes it for:
+
+    nothing there                                    gone already
+    <storage folder>/<uuid>, a folder of its own     removed
+      with a metadata.json that names this uuid
+    anything else                                    left alone, and told of
+
+Links are never followed. Each command may be repeated: what was removed is gone already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import assert_never
+
+from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
+from det_jupyter.master.machine.core.events import CheckpointsDeleted, ExperimentDeleted
+from det_jupyter.master.machine.rules.retention import pending_deletions
+from det_jupyter.master.service.service import Service
+from det_jupyter.system import paths
+from det_jupyter.system.rundir import runs_root
+from det_jupyter.wire import State
+
+logger = logging.getLogger(__name__)
+
+_METADATA = "metadata.json"
+_DOOMED = ".part-deleted-"  # whoever writes checkpoints there takes what is left of these away
+_PROBLEMS_SHOWN = 3
+_PAUSE_S = 1.0
+
+
+@dataclass(slots=True)
+class Removed:
+    """What has become of files.
+
+    Args:
+        uuids: Of the checkpoints that are gone.
+        problems: What could not be removed, and why, a line each.
+    """
+
+    uuids: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+async def delete(service: Service) -> None:
+    """Carry out deletions for ever; first those that a master before us left open."""
+    for command in pending_deletions(service.machine.state):
+        service.deletions.put_nowait(command)
+    while True:
+        command = await service.deletions.get()
+        try:
+            await _carry_out(service, command)
+        except Exception:  # a full disk, say: it is tried again
+            logger.exception("experiment=%d: a deletion failed", command.experiment_id)
+            await asyncio.sleep(_PAUSE_S)
+            service.deletions.put_nowait(command)
+
+
+async def _carry_out(service: Service, command: Deletion) -> None:
+    if isinstance(command, DeleteExperiment) and not _is_wanted(service, command):
+        return
+    removed = await asyncio.to_thread(remove_files, command, paths.data_dir())
+    experiment_id = command.experiment_id
+    for problem in removed.problems:
+        logger.error("experiment=%d: %s", experiment_id, problem)
+    logger.info("experiment=%d: %d checkpoints deleted", experiment_id, len(removed.uuids))
+    if removed.uuids:
+        service.take(CheckpointsDeleted(experiment_id=experiment_id, uuids=removed.uuids))
+    if isinstance(command, DeleteCheckpoints):
+        return
+    if not removed.problems:
+        for _ in service.store.delete_experiment(experiment_id, command.trial_ids):
+            await asyncio.sleep(0)  # others are served in between
+    error = _in_short(removed.problems)
+    service.take(ExperimentDeleted(experiment_id=experiment_id, error=error))
+
+
+def _is_wanted(service: Service, command: DeleteExperiment) -> bool:
+    """Whether it is still to be done: a command may come twice, or have failed meanwhile."""
+    experiment = service.machine.state.experiments.get(command.experiment_id)
+    return experiment is not None and experiment.state is State.DELETING
+
+
+def _in_short(problems: list[str]) -> str:
+    more = len(problems) - _PROBLEMS_SHOWN
+    rest = [f"and {more} more, which master.log names"] if more > 0 else []
+    return "; ".join([*problems[:_PROBLEMS_SHOWN], *rest])
+
+
+def remove_files(command: Deletion, data_dir: Path) -> Removed:
+    """Remove the files that a command names.
+
+    Args:
+        command: What to remove.
+        data_dir: Our data folder, with the runs and the checkpoints that have no other place.
+    """
+    root = Path(command.folder) if command.folder else data_dir / "checkpoints"
+    removed = Removed()
+    if command.folder and command.paths and not root.is_dir():
+        removed.problems.append(f"cannot find the storage folder {root}; is it mounted?")
+    else:
+        _remove_checkpoints(root, command.paths, removed)
+    match command:
+        case DeleteCheckpoints():
+            pass
+        case DeleteExperiment():
+            for folder in _folders_of(command.experiment_id, data_dir):
+                _remove_folder(folder, removed)
+        case _:
+            assert_never(command)
+    return removed
+
+
+def _remove_checkpoints(root: Path, places: Mapping[str, str], removed: Removed) -> None:
+    for uuid, path in places.items():
+        try:
+            problem = _remove_checkpoint(root, uuid, Path(path))
+        except OSError as error:
+            problem = f"cannot remove checkpoint {path}: {error.strerror}"
+        if problem is None:
+            removed.uuids.append(uuid)
+        else:
+            removed.problems.append(problem)
+
+
+def _remove_checkpoint(root: Path, uuid: str, path: Path) -> str | None:
+    """Remove a checkpoint if it is one; return why not.
+
+    Raises:
+        OSError: It cannot be removed, or not all of it.
+    """
+    if not uuid or uuid.startswith(".") or "/" in uuid or path != root / uuid:
+        return f"left {path} alone: it is not checkpoint {uuid!r} in the storage folder {root}"
+    doomed = root / f"{_DOOMED}{uuid}"
+    if not _is_checkpoint(path, uuid) and os.path.lexists(path):
+        return f"left {path} alone: it is not the folder of a checkpoint of this name"
+    with suppress(FileNotFoundError):  # gone already, or just now
+        path.rename(doomed)  # so that a reader never finds half of it
+    if doomed.is_dir() and not doomed.is_symlink():
+        _remove_tree(doomed)
+    return None
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder that others may be removing, too: a writer takes `.part-*` for leftovers."""
+    while os.path.lexists(folder):
+        with suppress(FileNotFoundError):  # another was faster, with this file; the rest is next
+            shutil.rmtree(folder)
+
+
+def _is_checkpoint(path: Path, uuid: str) -> bool:
+    if path.is_symlink() or not path.is_dir():
+        return False
+    try:
+        metadata = json.loads((path / _METADATA).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(metadata, dict) and metadata.get("uuid") == uuid
+
+
+def _folders_of(experiment_id: int, data_dir: Path) -> Iterator[Path]:
+    root = runs_root(data_dir)
+    if root.is_dir():
+        yield from sorted(root.glob(f"{experiment_id}.*.*"))
+    yield data_dir / "tensorboard" / str(experiment_id)
+
+
+def _remove_folder(folder: Path, removed: Removed) -> None:
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    try:
+        _remove_tree(folder)
+    except OSError as error:
+        removed.problems.append(f"cannot remove the folder {folder}: {error.strerror}")

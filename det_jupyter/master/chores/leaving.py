@@ -1,0 +1,57 @@
+"""How a master ends: what runs is killed or left alone; if nothing runs, the agent leaves too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from det_jupyter.master.chores.keeper import Keeper
+from det_jupyter.master.machine.core.events import KillRequested
+from det_jupyter.master.service.service import Service
+from det_jupyter.wire import Leave
+
+logger = logging.getLogger(__name__)
+
+_GANGS_S = 10.0
+_AGENT_S = 5.0
+
+
+async def leave(service: Service, keeper: Keeper, *, everything: bool) -> None:
+    """Bring all to an end but the server, which answers until then.
+
+    Args:
+        service: Ours.
+        keeper: Does not run any more.
+        everything: Also end what runs; else it goes on under its agent.
+    """
+    service.begin_to_leave()
+    if everything:
+        await _end_experiments(service)
+    if everything or not service.holds_slots():
+        await _dismiss_agents(service, keeper)
+    service.end_streams()
+
+
+async def _end_experiments(service: Service) -> None:
+    for experiment in service.active_experiments():
+        service.apply(KillRequested(experiment_id=experiment.id))
+    deadline = asyncio.get_running_loop().time() + _GANGS_S
+    while service.holds_slots() and service.links.connected():
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            logger.warning("some ranks did not end in %g s", _GANGS_S)
+            return
+        await service.bell.wait(min(left_s, 0.2))
+
+
+async def _dismiss_agents(service: Service, keeper: Keeper) -> None:
+    ending = asyncio.create_task(keeper.end_agent(_AGENT_S))
+    told: set[str] = set()
+    while True:
+        # An agent that has only just been started is told as soon as it has found us.
+        for agent_id in set(service.links.connected()) - told:
+            told.add(agent_id)
+            service.links.send(agent_id, Leave())
+        if ending.done():
+            return
+        await asyncio.wait({ending}, timeout=0.02)

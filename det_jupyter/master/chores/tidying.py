@@ -1,0 +1,107 @@
+"""Keeps what is stored in bounds, a little at a time: old states, unused space, blobs, code.
+
+    each minute            states in the feed that were followed by others (store.py) are deleted
+                           space that the database does not use is given back to the file system
+    each hour, and after   blobs and unpacked modules that no experiment refers to are removed
+      a deletion
+
+A notebook stores the blobs of an experiment before it submits it, and takes those that are there
+already; it sets their time when it does. So only what is older than an hour is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from det_jupyter.capsule import blobs_of, code_key, private_blobs_of
+from det_jupyter.master.machine.core.state import Experiment
+from det_jupyter.master.service.service import Service
+from det_jupyter.system import paths
+from det_jupyter.wire import Capsule
+
+logger = logging.getLogger(__name__)
+
+_PERIOD_S = 60.0
+_SWEEP_S = 3600.0
+_FOLLOWED_S = 60.0  # the age at which states that were followed by others are deleted
+_GRACE_S = 3600.0  # for what was stored and is not referred to yet
+_DOOMED = ".doomed-"
+
+
+async def tidy(service: Service) -> None:
+    """Tidy up for ever."""
+    swept_at, swept = -_SWEEP_S, -1
+    tidied_at = 0.0
+    while True:
+        try:
+            now = time.time()
+            await _tidy_database(service, since=tidied_at, now=now)
+            tidied_at = now
+            known = len(service.machine.state.experiments)
+            if known < swept or time.monotonic() - swept_at > _SWEEP_S:
+                swept_at, swept = time.monotonic(), known
+                capsules = [e.capsule for e in service.machine.state.experiments.values()]
+                await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
+            swept = max(swept, known)
+        except Exception:  # a full disk, say: the next minute comes
+            logger.exception("tidying up failed")
+        await asyncio.sleep(_PERIOD_S)
+
+
+async def _tidy_database(service: Service, *, since: float, now: float) -> None:
+    for experiment in list(service.machine.state.experiments.values()):
+        if _has_changed(experiment, since):
+            for _ in service.store.compact(experiment.id, now - _FOLLOWED_S):
+                await asyncio.sleep(0)  # others are served in between
+    service.told.forget(service.machine.state)
+    while service.store.give_back():
+        await asyncio.sleep(0)
+
+
+def _has_changed(experiment: Experiment, since: float) -> bool:
+    """Whether something of it may have become old since then."""
+    ended_at = experiment.ended_at
+    return ended_at is None or ended_at > since - 2 * _FOLLOWED_S
+
+
+def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
+    """Remove the blobs, and the unpacked modules, that no experiment refers to.
+
+    Args:
+        data_dir: Our data folder.
+        capsules: Of all experiments.
+        now: UTC seconds.
+    """
+    kept = list(capsules)
+    blobs = {blob for each in kept for blob in blobs_of(each) | private_blobs_of(each)}
+    codes = {code_key(capsule) for capsule in kept}
+    removed = [path for path in data_dir.glob("blobs/??/*") if path.name not in blobs]
+    removed += [path for path in data_dir.glob("code/*") if path.name not in codes]
+    count = sum(_remove_if_old(path, now - _GRACE_S) for path in removed)
+    if count:
+        logger.info("removed %d blobs and folders of code that nothing refers to", count)
+
+
+def _remove_if_old(path: Path, before: float) -> bool:
+    """Remove a file or folder unless somebody has set its time meanwhile; return whether."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_mtime > before:
+            return False
+        doomed = path if path.name.startswith(".") else path.with_name(_DOOMED + path.name)
+        path.rename(doomed)  # whoever stores it now finds none, and stores it anew
+        if doomed.stat().st_mtime > before:
+            doomed.rename(path)  # or was faster
+            return False
+        if doomed.is_dir() and not doomed.is_symlink():
+            shutil.rmtree(doomed)
+        else:
+            os.unlink(doomed)
+        return True
+    return False

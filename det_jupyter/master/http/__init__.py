@@ -1,0 +1,1 @@
+"""The HTTP interface: routes, and what they share."""

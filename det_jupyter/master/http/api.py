@@ -1,0 +1,51 @@
+"""The master's HTTP interface, put together. Its OpenAPI document is the contract with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+
+from det_jupyter._version import __version__
+from det_jupyter.master.http.door import Guard, add_refusals
+from det_jupyter.master.http.routes_agents import agent_routes
+from det_jupyter.master.http.routes_cluster import cluster_routes
+from det_jupyter.master.http.routes_experiments import experiment_routes
+from det_jupyter.master.http.routes_keeping import keeping_routes
+from det_jupyter.master.http.routes_master import master_routes
+from det_jupyter.master.http.routes_search import search_routes
+from det_jupyter.master.http.routes_templates import template_routes
+from det_jupyter.master.service.service import Service
+from det_jupyter.wire import MasterInfo, Refusal
+
+API = "/api/v1"
+
+
+def create_app(
+    service: Service, info: MasterInfo, *, request_stop: Callable[[bool], None]
+) -> Guard:
+    """Return the ASGI application.
+
+    Args:
+        service: Does what is asked for.
+        info: Who we are; its token is what every request must bring.
+        request_stop: Called to have the program end: with everything that runs (True), or so that
+            running trials go on (False).
+    """
+    app = FastAPI(
+        title="det_jupyter master",
+        version=__version__,
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+        responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
+    )
+    add_refusals(app)
+    app.include_router(master_routes(service, info, request_stop), prefix=API)
+    app.include_router(template_routes(service), prefix=API)
+    app.include_router(search_routes(service), prefix=API)  # before those with any verb
+    app.include_router(cluster_routes(service), prefix=API)
+    app.include_router(keeping_routes(service), prefix=API)
+    app.include_router(experiment_routes(service), prefix=API)
+    app.include_router(agent_routes(service), prefix=API)
+    return Guard(app, info.token)

@@ -1,0 +1,144 @@
+"""Routes for experiments, their trials and what is known of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal, assert_never
+
+from fastapi import APIRouter, Query, Response
+
+from det_jupyter.bounds import Whole
+from det_jupyter.master.http.door import JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.machine.core.events import (
+    ActivateRequested,
+    CancelRequested,
+    Event,
+    KillRequested,
+    PauseRequested,
+)
+from det_jupyter.master.service.feed import follow as follow_feed
+from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.views.curves import to_curves
+from det_jupyter.wire import (
+    CheckpointView,
+    CreateExperiment,
+    Curve,
+    ExperimentView,
+    FeedItem,
+    LogLine,
+    TimingsView,
+    TrialView,
+)
+
+Verb = Literal["pause", "activate", "cancel", "kill"]
+HEARTBEAT_S = 15.0  # the longest silence that a follower hears
+_MAX_LINES = 10_000  # of log in one answer; `after` gets the rest
+_MAX_TIMINGS = 200  # records in one answer, each of about a second
+
+
+def experiment_routes(service: Service) -> APIRouter:
+    """Return the routes."""
+    routes = new_routes()
+
+    @routes.post("/experiments", response_model=ExperimentView, status_code=201)
+    async def create(request: CreateExperiment) -> Response:
+        """Take an experiment on, or refuse it with everything that is wrong with it."""
+        return JsonResponse(await service.submit(request), 201)
+
+    @routes.get("/experiments", response_model=list[ExperimentView])
+    async def experiments() -> Response:
+        """Return all experiments, oldest first."""
+        return JsonResponse(service.experiments())
+
+    @routes.get("/experiments/{experiment_id}", response_model=ExperimentView)
+    async def experiment(experiment_id: Whole) -> Response:
+        """Return one experiment with its trials."""
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/{verb}", response_model=ExperimentView)
+    async def command(experiment_id: Whole, verb: Verb) -> Response:
+        """Ask for a change; safe to repeat."""
+        service.apply(_request(verb, experiment_id))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.get("/experiments/{experiment_id}/curves", response_model=list[Curve])
+    async def curves(
+        experiment_id: Whole, max_points: Annotated[Whole | None, Query(ge=4)] = None
+    ) -> Response:
+        """Return every metric of every trial, each thinned to `max_points`."""
+        service.find_experiment(experiment_id)
+        return await asyncio.to_thread(_read_curves, service, experiment_id, max_points)
+
+    @routes.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
+    async def checkpoints(experiment_id: Whole) -> Response:
+        """Return the checkpoints of an experiment, oldest first."""
+        service.find_experiment(experiment_id)
+        found = service.machine.state.checkpoints.values()
+        own = sorted(
+            (c for c in found if c.experiment_id == experiment_id),
+            key=lambda c: (c.created_at, c.steps_completed),
+        )
+        return JsonResponse(own)
+
+    @routes.get("/trials/{trial_id}", response_model=TrialView)
+    async def trial(trial_id: Whole) -> Response:
+        """Return one trial."""
+        return JsonResponse(service.trial(trial_id))
+
+    @routes.get("/trials/{trial_id}/logs", response_model=list[LogLine])
+    async def logs(
+        trial_id: Whole,
+        after: Whole = 0,
+        rank: Whole | None = None,
+        tail: Annotated[Whole | None, Query(ge=0)] = None,
+    ) -> Response:
+        """Return lines that the ranks of a trial printed, of all its runs."""
+        service.find_trial(trial_id)
+        lines = service.store.logs(trial_id, after=after, rank=rank, tail=tail, limit=_MAX_LINES)
+        return JsonResponse(lines)
+
+    @routes.get("/trials/{trial_id}/timings", response_model=list[TimingsView])
+    async def timings(trial_id: Whole, after: Whole = 0) -> Response:
+        """Return how long the parts of a trial's batches took, where that is recorded."""
+        service.find_trial(trial_id)
+        return JsonResponse(service.store.timings(trial_id, after=after, limit=_MAX_TIMINGS))
+
+    @routes.get("/feed", response_model=FeedItem)
+    async def feed(
+        after: Whole = 0, experiment_id: Whole | None = None, follow: bool = False
+    ) -> Response:
+        """Stream what happened after number `after` as JSON lines; with `follow`, without end."""
+        if experiment_id is not None:
+            service.find_experiment(experiment_id)
+        lines = follow_feed(
+            service.store,
+            service.bell,
+            after=after,
+            experiment_id=experiment_id,
+            is_endless=follow,
+            heartbeat_s=HEARTBEAT_S,
+        )
+        return LinesResponse(lines)
+
+    return routes
+
+
+def _request(verb: Verb, experiment_id: int) -> Event:
+    match verb:
+        case "pause":
+            return PauseRequested(experiment_id=experiment_id)
+        case "activate":
+            return ActivateRequested(experiment_id=experiment_id)
+        case "cancel":
+            return CancelRequested(experiment_id=experiment_id)
+        case "kill":
+            return KillRequested(experiment_id=experiment_id)
+        case _:
+            assert_never(verb)
+
+
+def _read_curves(service: Service, experiment_id: int, max_points: int | None) -> Response:
+    """Read in another thread: of a long experiment it takes a second or so."""
+    records = read_metrics(service.store.path, experiment_id)
+    return JsonResponse(to_curves(records, max_points=max_points))

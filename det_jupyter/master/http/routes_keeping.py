@@ -1,0 +1,84 @@
+"""Routes for experiments that are over: put away, gone on with, thinned out and deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from det_jupyter.bounds import Whole
+from det_jupyter.master.http.door import JsonResponse, new_routes
+from det_jupyter.master.machine.core.events import (
+    ArchiveRequested,
+    ContinueRequested,
+    DeleteRequested,
+    RetentionSet,
+)
+from det_jupyter.master.machine.core.state import Experiment
+from det_jupyter.master.machine.rules.continuing import check_continuable
+from det_jupyter.master.machine.rules.retention import Retention, find_unneeded
+from det_jupyter.master.machine.rules.templates import complete
+from det_jupyter.master.service.service import Service, check_patterns
+from det_jupyter.wire import (
+    CheckpointView,
+    ContinueExperiment,
+    ExperimentView,
+    SetRetention,
+)
+
+
+def keeping_routes(service: Service) -> APIRouter:
+    """Return the routes; to be asked before those for experiments, whose verbs are any word."""
+    routes = new_routes()
+
+    @routes.post("/experiments/{experiment_id}/archive", response_model=ExperimentView)
+    async def archive(experiment_id: Whole) -> Response:
+        """Put an experiment that is over away: lists leave it out."""
+        service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=True))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/unarchive", response_model=ExperimentView)
+    async def unarchive(experiment_id: Whole) -> Response:
+        """List an experiment again."""
+        service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=False))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/delete", response_model=ExperimentView)
+    async def delete(experiment_id: Whole) -> Response:
+        """Delete an experiment that is over, with all that is kept of it. Safe to repeat."""
+        service.apply(DeleteRequested(experiment_id=experiment_id))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/continue", response_model=ExperimentView)
+    async def go_on(experiment_id: Whole, body: ContinueExperiment) -> Response:
+        """Go on with an experiment that is over, under its own number."""
+        experiment = service.find_experiment(experiment_id)
+        check_continuable(experiment, body.config)
+        config = _overridden(experiment, body.config)
+        await check_patterns(config)
+        service.apply(ContinueRequested(experiment_id=experiment_id, config=config))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/retention", response_model=list[CheckpointView])
+    async def retain(experiment_id: Whole, body: SetRetention) -> Response:
+        """Keep other checkpoints from now on; return those that are deleted, or would be."""
+        experiment = service.find_experiment(experiment_id)
+        numbers = body.model_dump(exclude={"dry_run"})
+        smaller_is_better = experiment.config["searcher"]["smaller_is_better"]
+        policy = Retention(**numbers, smaller_is_better=smaller_is_better)
+        machine = service.machine
+        unneeded = find_unneeded(machine.state, machine.roster, experiment, policy)
+        if not body.dry_run:
+            service.apply(RetentionSet(experiment_id=experiment_id, **numbers))
+        return JsonResponse([machine.state.checkpoints[uuid] for uuid in unneeded])
+
+    return routes
+
+
+def _overridden(experiment: Experiment, override: dict[str, Any]) -> dict[str, Any]:
+    """Return the effective configuration with the override laid over it."""
+    if not override:
+        return experiment.config
+    seed = experiment.config["reproducibility"]["experiment_seed"]
+    effective, _ = complete(override, experiment.config, default_seed=seed)
+    return effective

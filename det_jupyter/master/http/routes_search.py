@@ -1,0 +1,120 @@
+"""Routes for searches: what one would train, changing one, and training one of its trials on."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from fastapi import APIRouter, Response
+
+from det_jupyter.bounds import Whole
+from det_jupyter.config import notices, parse_config
+from det_jupyter.config.pools import DEFAULT_POOL
+from det_jupyter.config.seeds import MAX_SEED
+from det_jupyter.errors import ConfigError
+from det_jupyter.master.http.door import JsonResponse, new_routes
+from det_jupyter.master.machine.core.events import (
+    ExperimentSubmitted,
+    KillTrialRequested,
+    SearchChangeRequested,
+)
+from det_jupyter.master.machine.on.users import find_pool_problem
+from det_jupyter.master.machine.rules.templates import checked_length, complete, continuation
+from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.master.service.service import Service, check_sampler
+from det_jupyter.master.views.forecast import PaceFinder, fill_times, places_for, preview_view
+from det_jupyter.searcher.preview import preview as plan
+from det_jupyter.wire import (
+    ChangeSearch,
+    ContinueTrial,
+    ExperimentView,
+    PreviewRequest,
+    PreviewView,
+    TrialView,
+)
+
+_MOST_SOURCES = 5  # earlier experiments that are looked at for how fast they trained
+
+
+def search_routes(service: Service) -> APIRouter:
+    """Return the routes; to be asked before those for experiments, whose verbs are any word."""
+    routes = new_routes()
+
+    @routes.post("/preview", response_model=PreviewView)
+    async def preview(request: PreviewRequest) -> Response:
+        """Return what a search would train; nothing is submitted."""
+        return JsonResponse(await _preview(service, request))
+
+    @routes.post("/experiments/{experiment_id}/search", response_model=ExperimentView)
+    async def change(experiment_id: Whole, body: ChangeSearch) -> Response:
+        """Give a running search other limits."""
+        changes = body.model_dump()
+        if body.max_length is not None:
+            changes["max_length"] = checked_length(body.max_length, "searcher.max_length")
+        service.apply(SearchChangeRequested(experiment_id=experiment_id, **changes))
+        return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/trials/{trial_id}/kill", response_model=TrialView)
+    async def kill(trial_id: Whole) -> Response:
+        """End one trial now; its experiment goes on. Safe to repeat."""
+        service.apply(KillTrialRequested(trial_id=trial_id))
+        return JsonResponse(service.trial(trial_id))
+
+    @routes.post("/trials/{trial_id}/continue", response_model=ExperimentView, status_code=201)
+    async def train_on(trial_id: Whole, body: ContinueTrial) -> Response:
+        """Train a trial on, as an experiment of its own."""
+        return JsonResponse(_train_on(service, trial_id, body), 201)
+
+    return routes
+
+
+def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:
+    if (known := service.submitted(body.key)) is not None:
+        return known
+    trial = service.find_trial(trial_id)
+    source = service.find_experiment(trial.experiment_id)
+    config, origins = continuation(source, trial, body.length)
+    service.apply(
+        ExperimentSubmitted(
+            config=config,
+            origins=origins,
+            capsule=source.capsule,
+            python=source.python,
+            cwd=source.cwd,
+            notebook=source.notebook,
+            template=source.template,
+            continues=trial_id,
+            key=body.key,
+        )
+    )
+    return service.experiment(service.machine.state.last_experiment_id)
+
+
+async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
+    name = request.template
+    template = service.find_template(name).config if name is not None else None
+    seed = secrets.randbelow(MAX_SEED + 1)
+    document, _ = complete(request.config, template, default_seed=seed)
+    config = parse_config(document)
+    await check_sampler(document)
+    pools = service.machine.pools
+    pool = config.resources.resource_pool or DEFAULT_POOL
+    if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
+        raise ConfigError([problem])
+    planned = plan(config)
+    view = preview_view(planned, notices(document))
+    slots, places = places_for(config.resources.slots_per_trial, service.agents())
+    finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
+    for source in _sources(service, config.entrypoint):
+        if finder.pace is not None:
+            break
+        records = await asyncio.to_thread(read_metrics, service.store.path, source)
+        finder.look_at(source, records)
+    return fill_times(view, planned, finder, slots=slots, places=places)
+
+
+def _sources(service: Service, entrypoint: str) -> list[int]:
+    """Return the newest experiments of this class, newest first."""
+    experiments = service.machine.state.experiments
+    same = [i for i in sorted(experiments) if experiments[i].config["entrypoint"] == entrypoint]
+    return same[: -_MOST_SOURCES - 1 : -1]

@@ -1,0 +1,1 @@
+"""The machine: events in, commands out, nothing else. Pure."""

@@ -1,0 +1,87 @@
+"""What is always true of the machine's state, between any two events."""
+
+from __future__ import annotations
+
+from det_jupyter.master.machine.core.lifecycle import is_stopping
+from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.roster import Roster
+from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.wire import AllocationState, State
+
+_LATER = 1e12  # after anything that has begun
+
+
+def check(state: MachineState, roster: Roster, pools: Pools) -> None:
+    """Assert all of it; the message names the first thing that is wrong."""
+    assert roster == Roster(state), "the roster is not what the state says"
+    for experiment in state.experiments.values():
+        _check_experiment(state, experiment)
+    for trial in state.trials.values():
+        _check_trial(state, trial)
+    _check_slots(state)
+    _check_pools(state, pools)
+
+
+def _check_experiment(state: MachineState, experiment: Experiment) -> None:
+    name = f"experiment {experiment.id} is {experiment.state}"
+    trials = [state.trials[trial_id] for trial_id in experiment.trial_ids]
+    living = {trial.state for trial in trials if not trial.state.is_terminal}
+    assert experiment.state.is_terminal == (experiment.ended_at is not None), name
+    if experiment.state.is_terminal:
+        assert not living, f"{name} and left trials behind"
+    elif experiment.state in (State.STOPPING_CANCELED, State.STOPPING_KILLED):
+        assert living <= {experiment.state, State.STOPPING_KILLED}, f"{name}, trials: {living}"
+        assert living, f"{name} and waits for nothing"
+    elif experiment.state in (State.ACTIVE, State.PAUSED):
+        ending = {State.STOPPING_COMPLETED, State.STOPPING_KILLED}
+        assert living <= {experiment.state, *ending}, f"{name}, trials: {living}"
+
+
+def _check_trial(state: MachineState, trial: Trial) -> None:
+    name = f"trial {trial.id} is {trial.state}"
+    allocation = trial.allocation
+    waits = allocation is not None and allocation.state is AllocationState.QUEUED
+    assert trial.id in state.experiments[trial.experiment_id].trial_ids
+    assert trial.state.is_terminal == (trial.ended_at is not None), name
+    if trial.state.is_terminal:
+        assert not trial.holds_slots, f"{name} and holds slots"
+    elif is_stopping(trial.state):
+        assert trial.holds_slots, f"{name} and waits for nothing"
+    elif trial.state is State.ACTIVE:
+        idle = not (trial.holds_slots or waits)
+        assert idle <= trial.is_resting, f"{name} and neither runs nor queues nor rests"
+    assert not waits or trial.state is State.ACTIVE, f"{name} and queues"
+    assert not (waits and trial.is_resting), f"{name}, rests and queues"
+    if trial.holds_slots:
+        _check_gang(state, trial)
+
+
+def _check_gang(state: MachineState, trial: Trial) -> None:
+    allocation = trial.allocation
+    assert allocation is not None
+    needed = state.experiments[trial.experiment_id].slots_per_trial
+    assert len(allocation.slots) == max(1, needed), f"{allocation.id}: half a gang"
+    assert allocation.agent_id is not None
+    leaves_by_itself = trial.target_is_last and trial.is_resting
+    if trial.state is not State.ACTIVE and not leaves_by_itself:
+        assert allocation.state is AllocationState.STOPPING, f"{allocation.id} was not told to go"
+
+
+def _check_slots(state: MachineState) -> None:
+    taken: set[tuple[str | None, int]] = set()
+    for trial in state.trials.values():
+        if trial.allocation is not None and trial.allocation.holds_slots:
+            allocation = trial.allocation
+            for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
+                place = (agent_id, slot.id)
+                assert slot.id < 0 or place not in taken, f"slot {place} is in two gangs"
+                taken.add(place)
+
+
+def _check_pools(state: MachineState, pools: Pools) -> None:
+    fresh = Pools(state)
+    assert pools.facts() == fresh.facts(), "the live pools are not what the state says"
+    for name, pool in fresh.items():
+        decisions = pool.decide(_LATER)
+        assert not decisions.starts, f"pool {name}: a trial waits although it may start"
+        assert not decisions.preemptions, f"pool {name}: somebody should have been asked to leave"

@@ -1,0 +1,1 @@
+"""What each kind of event does, one file per speaker."""

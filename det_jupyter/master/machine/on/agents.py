@@ -1,0 +1,133 @@
+"""Agents that come and go. What an agent says of its runs is compared with what we have there.
+
+we have             the agent says      then
+STARTING            nothing             it missed the order: start again
+its ranks started   nothing             lost with an agent before this one: run again elsewhere
+STOPPING            nothing             it never started, and never shall
+STOPPING            alive               it may have missed the order: leave
+any                 alive               it goes on; it may have missed a farther target
+any                 not alive           wait: its journals and its exit will come
+nothing             alive               nobody wants it: kill
+"""
+
+from __future__ import annotations
+
+from det_jupyter.master.machine.core.events import AgentAway, AgentRegistered
+from det_jupyter.master.machine.core.failing import on_behalf_of
+from det_jupyter.master.machine.core.lifecycle import move_allocation
+from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.on.runs import on_gang_exited
+from det_jupyter.master.machine.rules.placing import order_extend, order_leave, order_start
+from det_jupyter.wire import AllocationState, GangExited, KillGang, State
+
+
+def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
+    """Take note of an agent, or of one that is back, and settle what became of its runs."""
+    turn.state.lost_agents.pop(event.agent_id, None)
+    before = turn.state.agents.get(event.agent_id)
+    offered = {slot.id for slot in event.slots}
+    turn.state.agents[event.agent_id] = Agent(
+        id=event.agent_id,
+        session=event.session,
+        hostname=event.hostname,
+        pid=event.pid,
+        slots=event.slots,
+        disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
+        occupied={id: who for id, who in event.devices.items() if who},
+    )
+    turn.pools.note_agent(event.agent_id)
+    if before is not None and before.problem:
+        _tell_problem(turn, turn.state.agents[event.agent_id])
+    lives = {run.allocation_id: run.alive for run in event.runs}
+    for trial, allocation in _held_by(turn, event.agent_id):
+        if allocation.agent_id != event.agent_id:
+            continue  # the agent of its chief carries all of it, and speaks of it
+        with on_behalf_of(trial.experiment_id):
+            _settle(turn, trial, allocation, lives.get(allocation.id))
+    for allocation_id, is_alive in lives.items():
+        if is_alive and turn.state.find_allocation(allocation_id) is None:
+            turn.tell(event.agent_id, KillGang(allocation_id=allocation_id))
+
+
+def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | None) -> None:
+    """Go by what the agent says of a run; None: it does not know of it."""
+    if is_alive is None:
+        _settle_unknown(turn, trial, allocation)
+    elif is_alive and allocation.state is AllocationState.STOPPING:
+        at_once = trial.state in (State.STOPPING_KILLED, State.STOPPING_ERROR)
+        order_leave(turn, trial, allocation, at_once=at_once)
+    elif is_alive and trial.target != allocation.planned_target:
+        order_extend(turn, trial, allocation)
+
+
+def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """An agent has its slots but knows nothing of the run."""
+    assert allocation.agent_id is not None
+    was_started = bool(allocation.ranks)
+    is_wanted = allocation.state is AllocationState.STARTING
+    if is_wanted and not was_started and _are_offered(turn, allocation):
+        order_start(turn, trial, allocation)
+    else:
+        on_gang_exited(turn, _lost(allocation, turn.now))
+
+
+def _are_offered(turn: Turn, allocation: Allocation) -> bool:
+    """Return whether its agents still have all its slots."""
+    agents = turn.state.agents
+    offered = {(agent.id, slot.id) for agent in agents.values() for slot in agent.slots}
+    held = zip(allocation.agent_ids, (slot.id for slot in allocation.slots), strict=True)
+    return all(agent in agents and (id < 0 or (agent, id) in offered) for agent, id in held)
+
+
+def on_agent_away(turn: Turn, event: AgentAway) -> None:
+    """Start nothing on an agent that does not listen; what runs there goes on."""
+    agent = turn.state.agents.get(event.agent_id)
+    if agent is None:
+        return
+    if not agent.is_away:
+        agent.is_away = True
+        turn.pools.note_agent(agent.id)
+    if agent.problem != event.problem:
+        agent.problem = event.problem
+        _tell_problem(turn, agent)
+
+
+def _tell_problem(turn: Turn, agent: Agent) -> None:
+    """Have the trials that run on an agent say what is wrong with it, or no longer."""
+    for trial, _ in _held_by(turn, agent.id):
+        turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
+
+
+def on_agent_lost(turn: Turn, agent_id: str) -> None:
+    """Forget an agent; whatever ran there is dead, or shall be."""
+    if lost := turn.state.agents.pop(agent_id, None):
+        turn.state.lost_agents[agent_id] = lost
+    for trial, allocation in _held_by(turn, agent_id):
+        with on_behalf_of(trial.experiment_id):
+            if allocation.agent_id == agent_id:
+                on_gang_exited(turn, _lost(allocation, turn.now))
+            else:  # the agent of its chief carries it, and says when all of its ranks are gone
+                _break_up(turn, trial, allocation)
+    turn.pools.note_agent(agent_id)
+
+
+def _break_up(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """End a gang that has lost some of its slots; its trial queues again, not charged for it."""
+    if allocation.state is not AllocationState.STOPPING:
+        move_allocation(trial, AllocationState.STOPPING)
+        turn.touch(trial, "lost some of its slots")
+    order_leave(turn, trial, allocation, at_once=True)
+
+
+def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
+    return [
+        (trial, trial.allocation)
+        for trial in turn.roster.holding(agent_id)
+        if trial.allocation is not None
+    ]
+
+
+def _lost(allocation: Allocation, now: float) -> GangExited:
+    codes: dict[int, int | None] = dict.fromkeys(range(len(allocation.slots)))
+    return GangExited(allocation_id=allocation.id, at=now, exit_codes=codes, lost=True)

@@ -1,0 +1,277 @@
+"""What agents and ranks say of a run. News of a run that holds no slots changes nothing.
+
+GangStarted, all RankStarted    RUNNING
+ValidationReported              the trial's metric; the search may stop the trial
+CheckpointSaved                 where the next run will start from
+TargetReached                   the search says whether the trial goes on, rests or ends
+RunEnded, RankFailure           noted: they count when the gang has exited
+Notice                          shown with the trial
+GangExited                      ENDED; verdict.py says what it means for the trial
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from det_jupyter.errors import Conflict
+from det_jupyter.master.machine.core.events import RecordArrived, ValidationReported
+from det_jupyter.master.machine.core.lifecycle import is_stopping, move, move_allocation
+from det_jupyter.master.machine.core.state import Allocation, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.best_metric import note_metric
+from det_jupyter.master.machine.rules.faults import end_given_up
+from det_jupyter.master.machine.rules.placing import queue
+from det_jupyter.master.machine.rules.searching import (
+    finish_trial,
+    judge_validation,
+    on_target_reached,
+)
+from det_jupyter.master.machine.rules.verdict import (
+    MAX_LOSSES,
+    Verdict,
+    find_failure,
+    in_the_same_way,
+    is_hopeless,
+    judge,
+    lost_too_often,
+)
+from det_jupyter.records import (
+    CheckpointSaved,
+    FirstStep,
+    Notice,
+    RankFailure,
+    RankStarted,
+    RunEnded,
+    TargetReached,
+)
+from det_jupyter.searcher import ExitReason
+from det_jupyter.wire import (
+    AllocationState,
+    CheckpointRef,
+    CheckpointView,
+    CloseRun,
+    GangExited,
+    GangStarted,
+    RankView,
+    State,
+)
+
+_MAX_NOTICES = 10  # of a trial; the first ones tell most
+_RUNS_AGAIN = (Verdict.PREEMPTED, Verdict.LOST, Verdict.FAILED)  # or may
+
+
+def on_gang_started(turn: Turn, event: GangStarted) -> None:
+    """Note the processes of the ranks."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    if sorted(process.rank for process in event.ranks) != list(range(len(allocation.slots))):
+        ranks = sorted(process.rank for process in event.ranks)
+        raise Conflict(
+            f"allocation {allocation.id}: got ranks {ranks}, expected each of "
+            f"0 to {len(allocation.slots) - 1} once"
+        )
+    allocation.launch_note = event.note
+    allocation.ranks = [
+        RankView(
+            rank=process.rank,
+            pid=process.pid,
+            slot=allocation.slots[process.rank],
+            connection_file=process.connection_file,
+            output_file=process.output_file,
+        )
+        for process in event.ranks
+    ]
+    _note_ranks_up(trial, allocation)
+    turn.touch(trial, f"run {allocation.run}: ranks started")
+
+
+def _note_ranks_up(trial: Trial, allocation: Allocation) -> None:
+    for rank in allocation.ranks:
+        if up := allocation.ranks_up.get(rank.rank):
+            rank.backend, rank.device = up.backend, up.device
+    all_up = len(allocation.ranks_up) == len(allocation.ranks) > 0
+    if all_up and allocation.state is AllocationState.STARTING:
+        move_allocation(trial, AllocationState.RUNNING)
+
+
+def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
+    """Note what a rank has journaled."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    if event.rank >= len(allocation.slots):
+        raise Conflict(
+            f"allocation {allocation.id}: got rank {event.rank}, "
+            f"expected one of 0 to {len(allocation.slots) - 1}"
+        )
+    record = event.record
+    match record:
+        case RankStarted():
+            allocation.ranks_up[event.rank] = record
+            _note_ranks_up(trial, allocation)
+        case FirstStep():
+            allocation.first_step_at = allocation.first_step_at or record.at
+            trial.losses = 0
+        case CheckpointSaved():
+            _note_checkpoint(turn, trial, record)
+            # It was asked to leave, and nothing that is worth saving is lost now.
+            allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
+        case TargetReached():
+            on_target_reached(turn, trial, record)
+        case RunEnded():
+            if allocation.run_end is None or event.rank == 0:  # the chief's word counts
+                allocation.run_end = record
+        case RankFailure():
+            allocation.failures.append(record)
+        case Notice():
+            if record.text not in trial.notices and len(trial.notices) < _MAX_NOTICES:
+                trial.notices = [*trial.notices, record.text]
+        case _:
+            assert_never(record)
+    turn.touch(trial)
+
+
+def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
+    turn.state.checkpoints[record.uuid] = CheckpointView(
+        uuid=record.uuid,
+        experiment_id=trial.experiment_id,
+        trial_id=trial.id,
+        steps_completed=record.steps_completed,
+        path=record.path,
+        size_bytes=record.size_bytes,
+        created_at=record.at,
+        searcher_metric=trial.metrics_by_step.get(record.steps_completed),
+    )
+    turn.changes.checkpoints.add(record.uuid)
+    trial.checkpoints.append(record.uuid)
+    trial.latest_checkpoint = CheckpointRef(
+        uuid=record.uuid, path=record.path, steps_completed=record.steps_completed
+    )
+
+
+def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
+    """Note the trial's metric, and show it to the search."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, _ = found
+    if event.metric is not None:
+        note_metric(turn, trial, event.steps_completed, event.metric)
+        _note_in_checkpoints(turn, trial, event.steps_completed, event.metric)
+    turn.touch(trial)
+    if not is_stopping(trial.state):
+        judge_validation(turn, trial, time=event.time, metric=event.metric)
+
+
+def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
+    """A checkpoint that was saved before its validation gets the metric now."""
+    for uuid in reversed(trial.checkpoints):
+        checkpoint = turn.state.checkpoints[uuid]
+        if checkpoint.steps_completed < steps_completed:
+            return
+        if checkpoint.steps_completed == steps_completed:
+            checkpoint.searcher_metric = metric
+            turn.changes.checkpoints.add(uuid)
+
+
+def on_gang_exited(turn: Turn, event: GangExited) -> None:
+    """Take the slots back, and go on as the verdict says."""
+    found = turn.state.find_allocation(event.allocation_id)
+    if found is None:
+        return
+    trial, allocation = found
+    assert allocation.agent_id is not None
+    if turn.experiment(trial.experiment_id).is_given_up:
+        end_given_up(turn, trial)
+        return
+    verdict = judge(trial, allocation, event)
+    move_allocation(trial, AllocationState.ENDED)
+    turn.touch(trial, f"run {allocation.run} ended: {verdict}")
+    turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
+    if verdict is not Verdict.FAILED:
+        trial.message = ""  # what it printed means nothing
+    if verdict in _RUNS_AGAIN:
+        trial.avoids = sorted({*trial.avoids, *allocation.excludes})
+    match verdict:
+        case Verdict.ENDED_AS_ASKED:
+            _on_ended_as_asked(turn, trial, allocation)
+        case Verdict.COMPLETED | Verdict.INVALID:
+            _on_completed(turn, trial, allocation)
+        case Verdict.PREEMPTED:
+            _queue_if_active(turn, trial)
+        case Verdict.LOST:
+            _on_lost(turn, trial, allocation, event)
+        case Verdict.FAILED:
+            _on_failed(turn, trial, allocation, event)
+        case _:
+            assert_never(verdict)
+
+
+def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    if trial.state is not State.STOPPING_COMPLETED:
+        finish_trial(turn, trial, ExitReason.CANCELED)
+        return
+    if allocation.failures:  # all that counts is saved, but its last words should be heard
+        trial.message = f"failed after its last batch: {allocation.failures[0].error}"
+    finish_trial(turn, trial, ExitReason.COMPLETED)
+
+
+def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    assert allocation.run_end is not None
+    is_at_its_end = trial.is_resting and trial.target_is_last
+    if allocation.run_end.reason == "completed" and not is_at_its_end:
+        _queue_if_active(turn, trial)  # the search changed just as it left: on, or rest
+        return
+    prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""
+    trial.message = prefix + allocation.run_end.message
+    move(trial, State.STOPPING_COMPLETED)
+    finish_trial(turn, trial, ExitReason(allocation.run_end.reason))
+
+
+def _on_lost(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    if allocation.first_step_at is None:
+        trial.losses += 1
+    if trial.losses < MAX_LOSSES:
+        _queue_if_active(turn, trial)
+        return
+    trial.failure = lost_too_often(event.at)
+    _give_up(turn, trial, trial.failure.error)
+
+
+def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited) -> None:
+    previous = trial.failure
+    failure, is_final = find_failure(allocation, event)
+    saved = allocation.starts_from != trial.latest_checkpoint
+    trial.failure = in_the_same_way(failure, previous, since_checkpoint=saved)
+    if is_stopping(trial.state):
+        _give_up(turn, trial, f"failed when it was canceled: {trial.failure.error}")
+        return
+    if allocation.is_hopeless:  # the trial's message says why
+        _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
+        return
+    if not is_final and is_hopeless(trial.failure):
+        times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
+        _give_up(turn, trial, f"{trial.failure.error} ({times}, in the same way)")
+        return
+    max_restarts = turn.experiment(trial.experiment_id).config["max_restarts"]
+    if not is_final and trial.restarts < max_restarts:
+        trial.restarts += 1
+        _queue_if_active(turn, trial)
+        return
+    _give_up(turn, trial, trial.failure.error)
+
+
+def _give_up(turn: Turn, trial: Trial, error: str) -> None:
+    trial.message = error
+    if trial.restarts:
+        trial.message += f" (after {trial.restarts} restart{'s' if trial.restarts > 1 else ''})"
+    move(trial, State.STOPPING_ERROR)
+    finish_trial(turn, trial, ExitReason.ERRORED)
+
+
+def _queue_if_active(turn: Turn, trial: Trial) -> None:
+    if trial.state is State.ACTIVE and not trial.is_resting:
+        queue(turn, trial)

@@ -1,0 +1,121 @@
+"""What changes a search from outside: users who widen it, samplers and pruners that answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from det_jupyter.config import Length, merge
+from det_jupyter.config.lengths import parse_length
+from det_jupyter.errors import Conflict, NotFound
+from det_jupyter.master.machine.core.events import (
+    HparamsSampled,
+    SearchChangeRequested,
+    TrialJudged,
+)
+from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.placing import make_leave
+from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
+from det_jupyter.searcher import ExitReason, SearchChange
+from det_jupyter.wire import State
+
+
+def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None:
+    """Give a running search other limits; what is refused changes nothing."""
+    experiment = turn.experiment(event.experiment_id)
+    if experiment.state not in (State.ACTIVE, State.PAUSED):
+        raise Conflict(
+            f"experiment {experiment.id} is {experiment.state}: its search is over; "
+            "submit a new one, or let a trial of it train on with trial.train_to(...)"
+        )
+    if event.hyperparameters is not None:  # those that are not named stay as they are
+        event = event.model_copy(update={"hyperparameters": _laid_over(experiment, event)})
+    change = SearchChange(
+        max_trials=event.max_trials,
+        max_length=_length(event.max_length),
+        max_concurrent_trials=event.max_concurrent_trials,
+        hyperparameters=event.hyperparameters,
+    )
+    search = turn.searches.of(experiment)
+    actions = search.change(change)
+    _note_in_config(experiment, event)
+    turn.touch(experiment)
+    carry_out(turn, experiment, actions)
+
+
+def _laid_over(experiment: Experiment, event: SearchChangeRequested) -> Any:
+    before, new = experiment.config["hyperparameters"], event.hyperparameters
+    return merge({"hyperparameters": before}, {"hyperparameters": new})["hyperparameters"]
+
+
+def _length(document: dict[str, int] | None) -> Length | None:
+    return None if document is None else parse_length(document)
+
+
+def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> None:
+    """Keep the effective configuration true: people read it, and the search restarts from it."""
+    changed = {
+        key: value
+        for key in ("max_trials", "max_length", "max_concurrent_trials")
+        if (value := getattr(event, key)) is not None
+    }
+    config = experiment.config | {"searcher": experiment.config["searcher"] | changed}
+    if event.hyperparameters is not None:
+        config["hyperparameters"] = event.hyperparameters
+    experiment.config = config
+    experiment.origins |= {f"searcher.{key}": "you" for key in changed}
+
+
+def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
+    """Make the trial that the sampler was asked about; end the experiment if it could not say."""
+    experiment = turn.state.experiments.get(event.experiment_id)
+    if experiment is None or experiment.state.is_terminal or is_stopping(experiment.state):
+        return
+    if event.hparams is None:
+        _fail(turn, experiment, "sampler", event.error)
+        return
+    search = turn.searches.of(experiment)
+    carry_out(turn, experiment, search.on_sampled(event.index, event.hparams))
+
+
+def _fail(turn: Turn, experiment: Experiment, who: str, error: str) -> None:
+    """End an experiment whose sampler or pruner fails: it would fail again. Trials save first."""
+    move(experiment, State.STOPPING_ERROR)
+    experiment.message = f"searcher.{who}: {error}"
+    turn.touch(experiment)
+    for trial in turn.living_trials_of(experiment):
+        if not is_stopping(trial.state):
+            _end(turn, trial, State.STOPPING_CANCELED, ExitReason.CANCELED, at_once=False)
+    if not experiment.state.is_terminal:
+        conclude_if_drained(turn, experiment)
+
+
+def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
+    """Let the search act on the pruner's answer."""
+    experiment = turn.state.experiments.get(event.experiment_id)
+    if experiment is None or experiment.state.is_terminal or is_stopping(experiment.state):
+        return
+    if event.error:
+        _fail(turn, experiment, "pruner", event.error)
+        return
+    search = turn.searches.of(experiment)
+    carry_out(turn, experiment, search.on_judged(event.index, event.is_pruned))
+
+
+def on_kill_trial_requested(turn: Turn, trial_id: int) -> None:
+    """End one trial now; the search goes on without it."""
+    trial = turn.state.trials.get(trial_id)
+    if trial is None:
+        raise NotFound(f"there is no trial {trial_id}")
+    if State.STOPPING_KILLED not in TRANSITIONS[trial.state]:
+        return  # it is over, or ending so already
+    _end(turn, trial, State.STOPPING_KILLED, ExitReason.CANCELED, at_once=True)
+
+
+def _end(turn: Turn, trial: Trial, state: State, reason: ExitReason, *, at_once: bool) -> None:
+    move(trial, state)
+    turn.touch(trial, str(state))
+    make_leave(turn, trial, at_once=at_once)
+    if not trial.holds_slots:
+        finish_trial(turn, trial, reason)

@@ -1,0 +1,170 @@
+"""What users ask for: submit, pause, activate, cancel, kill.
+
+To ask for what is so already is no error and changes nothing, so a request may be repeated.
+"""
+
+from __future__ import annotations
+
+from det_jupyter.config import parse_config
+from det_jupyter.config.pools import DEFAULT_POOL
+from det_jupyter.config.searchers import Searcher
+from det_jupyter.config.sections import Resources
+from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.machine.core.events import ExperimentSubmitted
+from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
+from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.on.pools import unknown_pool
+from det_jupyter.master.machine.rules.continuing import check_forkable
+from det_jupyter.master.machine.rules.placing import make_leave, queue
+from det_jupyter.master.machine.rules.retention import to_ref, usable
+from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
+from det_jupyter.searcher import ExitReason
+from det_jupyter.wire import CheckpointRef, State
+
+
+def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
+    """Make an experiment; it queues at once."""
+    config = parse_config(event.config)
+    if event.parent_id is not None:
+        check_forkable(turn.experiment(event.parent_id))
+    if problems := _find_problems(turn, event, config.resources):
+        raise ConfigError(problems)
+    pool = config.resources.resource_pool or DEFAULT_POOL
+    warm_start = _find_source(turn, config.searcher)
+    if event.continues is not None:
+        _must_have_checkpoint(turn, _find_trial(turn, event.continues, "continue"), "continue")
+    turn.state.last_experiment_id += 1
+    experiment = Experiment(
+        id=turn.state.last_experiment_id,
+        config=event.config,
+        capsule=event.capsule,
+        python=event.python,
+        cwd=event.cwd,
+        notebook=event.notebook,
+        template=event.template,
+        origins=event.origins,
+        warm_start=warm_start,
+        continues=event.continues,
+        parent_id=event.parent_id,
+        key=event.key,
+        pool=pool,
+        priority=config.resources.priority or turn.pools.configs[pool].scheduler.default_priority,
+        weight=float(config.resources.weight),
+        max_slots=config.resources.max_slots,
+        position=float(turn.state.last_experiment_id),
+        created_at=turn.now,
+    )
+    turn.state.experiments[experiment.id] = experiment
+    turn.touch(experiment)
+    start_search(turn, experiment)
+
+
+def _find_problems(turn: Turn, event: ExperimentSubmitted, resources: Resources) -> list[str]:
+    """Return why an experiment can never run, if so."""
+    name = resources.resource_pool or DEFAULT_POOL
+    if name not in turn.pools.configs:
+        return [unknown_pool("resources.resource_pool", name, turn)]
+    problem = find_pool_problem(turn.pools, name, resources)
+    return [problem] if problem and not event.queue_anyway else []
+
+
+def find_pool_problem(pools: Pools, name: str, resources: Resources) -> str | None:
+    """Return why a pool, with the agents that it has now, can never run such trials, if so."""
+    return pools.find_impossibility(
+        name, resources.slots_per_trial, is_single_agent=resources.is_single_node
+    )
+
+
+def _find_source(turn: Turn, searcher: Searcher) -> CheckpointRef | None:
+    """Return the checkpoint whose weights the trials shall begin with, if they shall."""
+    if searcher.source_trial_id is not None:
+        where = "searcher.source_trial_id"
+        source = _find_trial(turn, searcher.source_trial_id, where)
+        return _must_have_checkpoint(turn, source, where)
+    if searcher.source_checkpoint_uuid is None:
+        return None
+    found = turn.state.checkpoints.get(searcher.source_checkpoint_uuid)
+    ref = None if found is None else usable(turn.state, to_ref(found))
+    if ref is None:
+        given = searcher.source_checkpoint_uuid
+        raise ConfigError([f"searcher.source_checkpoint_uuid: there is no checkpoint {given!r}"])
+    return ref
+
+
+def _find_trial(turn: Turn, trial_id: int, where: str) -> Trial:
+    trial = turn.state.trials.get(trial_id)
+    if trial is None:
+        raise ConfigError([f"{where}: there is no trial {trial_id}"])
+    return trial
+
+
+def _must_have_checkpoint(turn: Turn, trial: Trial, where: str) -> CheckpointRef:
+    latest = usable(turn.state, trial.latest_checkpoint)
+    if latest is None:
+        raise ConfigError([f"{where}: trial {trial.id} has no checkpoint to begin with"])
+    return latest
+
+
+def on_pause_requested(turn: Turn, experiment_id: int) -> None:
+    """Ask running trials to save their state and leave; take waiting ones out of the queue."""
+    experiment = turn.experiment(experiment_id)
+    if experiment.state is State.PAUSED:
+        return
+    _must_be(experiment, State.ACTIVE, "paused")
+    move(experiment, State.PAUSED)
+    turn.touch(experiment)
+    for trial in _trials_that_go_on(turn, experiment):
+        move(trial, State.PAUSED)
+        turn.touch(trial, "asked to pause")
+        make_leave(turn, trial, at_once=False)
+
+
+def on_activate_requested(turn: Turn, experiment_id: int) -> None:
+    """Let the trials queue again, each when the ranks it may still have are gone."""
+    experiment = turn.experiment(experiment_id)
+    if experiment.state is State.ACTIVE:
+        return
+    _must_be(experiment, State.PAUSED, "activated")
+    move(experiment, State.ACTIVE)
+    turn.touch(experiment)
+    for trial in _trials_that_go_on(turn, experiment):
+        move(trial, State.ACTIVE)
+        turn.touch(trial, "activated")
+        if not (trial.holds_slots or trial.is_resting):
+            queue(turn, trial)
+
+
+def on_end_requested(turn: Turn, experiment_id: int, stopping: State) -> None:
+    """Cancel (ranks save their state first) or kill, as `stopping` says."""
+    experiment = turn.experiment(experiment_id)
+    is_failing = experiment.state is State.STOPPING_ERROR  # and ends so; its trials still leave
+    if not is_failing:
+        if stopping not in TRANSITIONS[experiment.state]:
+            return  # it is over, or ending in this way or a sharper one
+        move(experiment, stopping)
+        turn.touch(experiment)
+    for trial in turn.living_trials_of(experiment):
+        if stopping not in TRANSITIONS[trial.state]:
+            continue  # it ends in a sharper way already
+        move(trial, stopping)
+        turn.touch(trial, str(stopping))
+        make_leave(turn, trial, at_once=stopping is State.STOPPING_KILLED)
+        if not trial.holds_slots:
+            trial.exit_reason = ExitReason.CANCELED
+            end_trial(turn, trial)
+    conclude_if_drained(turn, experiment)
+
+
+def _trials_that_go_on(turn: Turn, experiment: Experiment) -> list[Trial]:
+    trials = turn.living_trials_of(experiment)
+    return [trial for trial in trials if not is_stopping(trial.state)]
+
+
+def _must_be(experiment: Experiment, state: State, verb: str) -> None:
+    if experiment.state is not state:
+        raise Conflict(
+            f"experiment {experiment.id} is {experiment.state} and cannot be {verb}; "
+            f"only one that is {state} can"
+        )

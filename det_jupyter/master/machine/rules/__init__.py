@@ -1,0 +1,1 @@
+"""Decisions that several events share: placing, searching, verdicts, retention."""

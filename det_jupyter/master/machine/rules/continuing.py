@@ -1,0 +1,219 @@
+"""An experiment that is over goes on, under its own number.
+
+    single          its one trial trains on, to a farther end or past what made it fail; with
+                    another configuration if the user gives one
+    random, grid    the trials that were not completed train again from where they were; then come
+                    those that were never made
+
+The search of an experiment that is over was forgotten. A new one makes the same trials in the
+same order; of each that exists already, `take_up` tells it how that one stands. A completed trial
+is over at once, another one rests until the new search has it train: so `max_concurrent_trials`
+holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.config import origins, parse_config
+from det_jupyter.config.paths import look_up
+from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.machine.core.lifecycle import move
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.retention import usable
+from det_jupyter.searcher import Action, Create, ExitReason, Search
+from det_jupyter.wire import State
+
+_CONTINUABLE = ("single", "random", "grid")
+_OVER = (State.COMPLETED, State.CANCELED, State.ERROR)
+# What an experiment's trials, metrics and checkpoints have in common, old and new ones.
+_LASTING = {
+    "entrypoint": "the code is the same",
+    "searcher.name": "a search goes on as it began",
+    "searcher.metric": "the metrics that are there are of the old one",
+    "searcher.smaller_is_better": "the metrics that are there were compared by it",
+    "searcher.source_trial_id": "the trial has begun",
+    "searcher.source_checkpoint_uuid": "the trial has begun",
+    "resources.resource_pool": "change the experiment's pool when it has been continued",
+    "checkpoint_storage.type": "its checkpoints stay where they are",
+    "checkpoint_storage.host_path": "its checkpoints stay where they are",
+    "checkpoint_storage.storage_path": "its checkpoints stay where they are",
+    "checkpoint_storage.container_path": "its checkpoints stay where they are",
+}
+_ITS_TURN = "rests until its search continues it: so many train at once (max_concurrent_trials)"
+_LIVE = ("priority", "weight", "max_slots")  # what may have been changed while it ran
+
+
+def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> None:
+    """Refuse to continue what cannot go on, or not with another configuration.
+
+    Raises:
+        Conflict: The experiment is not over, or its search is none that can go on.
+        ConfigError: The override says what no override can.
+    """
+    name = f"experiment {experiment.id}"
+    if experiment.state not in _OVER:
+        raise Conflict(
+            f"{name} is in non terminal state {experiment.state}; only one that is "
+            "COMPLETED, CANCELED or ERROR can be continued"
+        )
+    if experiment.is_archived:
+        raise Conflict(f"{name} is archived; unarchive it first")
+    searcher = experiment.config["searcher"]["name"]
+    if searcher not in _CONTINUABLE:
+        raise Conflict(
+            f"{name} is a search by {searcher}, which cannot be continued; only single, random "
+            "and grid can. Let its best trials train on: trial.train_to(...)"
+        )
+    if override and searcher != "single":
+        raise Conflict(
+            f"{name} is a search by {searcher}, and goes on with the configuration that it has; "
+            "only that of a single one can be overridden. Fork it to change something"
+        )
+    if wrong := [key for key in ("project", "workspace") if key in override]:
+        raise ConfigError([f"{key}: cannot be specified to continue" for key in wrong])
+
+
+def check_forkable(parent: Experiment) -> None:
+    """Refuse to fork what was put away.
+
+    Raises:
+        Conflict: It is archived, or is being deleted.
+    """
+    if parent.is_archived:
+        raise Conflict(f"experiment {parent.id} is archived and cannot be forked; unarchive it")
+    if parent.state in (State.DELETING, State.DELETE_FAILED):
+        raise Conflict(f"experiment {parent.id} is being deleted and cannot be forked")
+
+
+def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
+    """Make an experiment that is over ACTIVE again; its trials rest until a search takes them up.
+
+    Args:
+        turn: The event being handled.
+        experiment: It.
+        config: Its effective configuration from now on.
+
+    Raises:
+        Conflict: It cannot go on.
+        ConfigError: It cannot go on with this configuration.
+    """
+    check_continuable(experiment, _changed(experiment.config, config))
+    _must_be_alike(experiment.config, config)
+    incomplete = [t for t in turn.trials_of(experiment) if _is_incomplete(experiment, t, config)]
+    if not incomplete:
+        more = "" if _is_search(config) else "; give it more to train: a greater max_length"
+        raise Conflict(
+            f"experiment {experiment.id} has been completed, cannot continue this experiment{more}"
+        )
+    _must_have_checkpoints(turn, incomplete)
+    if not _is_search(config):
+        _take_new_hparams(incomplete[0], experiment.config, config)
+    _take_on(experiment, config)
+    move(experiment, State.ACTIVE)
+    experiment.ended_at = None
+    experiment.message = ""
+    experiment.search_progress = 0.0
+    turn.touch(experiment)
+    for trial in incomplete:
+        _reopen_trial(turn, trial)
+
+
+def take_up(turn: Turn, experiment: Experiment, create: Create) -> list[Action]:
+    """Tell a new search how the trial stands that it has made, and that was there before it."""
+    trial = turn.state.trial_at(experiment, create.index)
+    if not trial.state.is_terminal:
+        return []
+    reason = trial.exit_reason or ExitReason.CANCELED
+    return turn.searches.of(experiment).on_exited(create.index, reason)
+
+
+def _is_search(config: Mapping[str, Any]) -> bool:
+    return bool(config["searcher"]["name"] != "single")
+
+
+def _must_be_alike(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    problems = [
+        f"{path}: got {look_up(new, path)!r}, expected {look_up(old, path)!r} as before: {why}"
+        for path, why in _LASTING.items()
+        if look_up(new, path) != look_up(old, path)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, Any]) -> bool:
+    if _is_search(experiment.config):
+        return trial.state is not State.COMPLETED
+    if trial.exit_reason is not ExitReason.COMPLETED:
+        return True  # it failed, was canceled, stopped by itself, or had invalid hyperparameters
+    (unit, amount), *_ = config["searcher"]["max_length"].items()
+    return bool(amount > trial.target.get(unit, 0))
+
+
+def _must_have_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
+    """To begin anew where something was trained would be no continuation."""
+    ids = {trial.id for trial in incomplete if usable(turn.state, trial.latest_checkpoint) is None}
+    trained = {one.trial_id for one in turn.state.checkpoints.values() if one.trial_id in ids}
+    trained |= {trial.id for trial in incomplete if trial.id in ids and trial.latest_checkpoint}
+    trained |= {
+        trial.id
+        for trial in incomplete
+        if trial.id in ids and trial.warm_start and usable(turn.state, trial.warm_start) is None
+    }
+    if trained:
+        which = ", ".join(str(trial_id) for trial_id in sorted(trained))
+        raise Conflict(
+            f"trial{'s' * (len(trained) > 1)} {which}: the checkpoints to go on from were deleted "
+            "(checkpoint_storage.save_trial_latest keeps them); submit the experiment anew"
+        )
+
+
+def _take_new_hparams(trial: Trial, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Give a trial the hyperparameters that were changed; the drawn ones stay as they are."""
+    if old["hyperparameters"] == new["hyperparameters"]:
+        return
+    drawn = next(a for a in Search(parse_config(new)).start() if isinstance(a, Create)).hparams
+    specs = old["hyperparameters"]
+    trial.hparams = {
+        name: trial.hparams[name] if name in specs and specs[name] == spec else drawn[name]
+        for name, spec in new["hyperparameters"].items()
+    }
+
+
+def _take_on(experiment: Experiment, config: dict[str, Any]) -> None:
+    resources = config["resources"]
+    for name in _LIVE:
+        if resources[name] != experiment.config["resources"][name]:
+            setattr(experiment, name, resources[name])
+    given = origins(_changed(experiment.config, config), {}, config)
+    experiment.origins |= {path: origin for path, origin in given.items() if origin == "you"}
+    experiment.config = config
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a document is not as it was."""
+    changed: dict[str, Any] = {}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if inner := _changed(before, value):
+                changed[key] = inner
+        elif value != before:
+            changed[key] = value
+    return changed
+
+
+def _reopen_trial(turn: Turn, trial: Trial) -> None:
+    move(trial, State.ACTIVE)
+    trial.is_resting = True
+    trial.target, trial.target_is_last = {}, False
+    trial.ended_at = trial.exit_reason = trial.failure = None
+    trial.restarts = trial.losses = 0
+    trial.was_stopped = False
+    trial.message = ""
+    trial.avoids = []
+    trial.waiting_for = _ITS_TURN
+    turn.touch(trial, "continued")

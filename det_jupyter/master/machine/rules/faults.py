@@ -1,0 +1,103 @@
+"""What becomes of an experiment when news of it could not be handled. Pure.
+
+A handler that raises something else than a refusal is a mistake of ours, or of what is stored. The
+machine it worked on is half changed and is thrown away; another one is made of what is stored
+(restoring.py). The news is set aside, and this is what the experiment hears of it:
+
+    it can go on without        (a line with metrics)       it is noted, for its user to see
+    it cannot                   (anything the machine has   given up: its ranks are killed, and it
+                                 to know)                   ends in ERROR when they are gone
+    its files were being        (deleting failed)           DELETE_FAILED
+      deleted
+
+To give an experiment up asks nothing that could raise again: not its search, not its retention
+(all its checkpoints stay), nor what its last run meant.
+"""
+
+from __future__ import annotations
+
+from det_jupyter.master.machine.core.events import Event, NewsSetAside
+from det_jupyter.master.machine.core.lifecycle import ENDS_AS, move, move_allocation
+from det_jupyter.master.machine.core.state import Allocation, Experiment, MachineState, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.placing import order_kill
+from det_jupyter.searcher import ExitReason
+from det_jupyter.wire import AllocationState, CloseRun, State
+
+
+def experiment_of(state: MachineState, event: Event) -> int | None:
+    """Return the experiment that an event is about, if it is about one."""
+    experiment_id: int | None = getattr(event, "experiment_id", None)
+    trial_id: int | None = getattr(event, "trial_id", None)
+    if trial_id is None and (allocation_id := getattr(event, "allocation_id", None)):
+        found = state.find_allocation(allocation_id)
+        trial_id = found[0].id if found else None
+    trial = state.trials.get(trial_id) if trial_id is not None else None
+    return experiment_id if trial is None else trial.experiment_id
+
+
+def on_news_set_aside(turn: Turn, event: NewsSetAside) -> None:
+    """Note it for the user; give the experiment up if it cannot go on without that news."""
+    experiment = turn.state.experiments.get(event.experiment_id or 0)
+    if experiment is None:
+        return
+    experiment.num_set_aside += 1
+    experiment.set_aside = experiment.set_aside or event.what
+    turn.touch(experiment)
+    if not event.is_fatal:
+        return
+    if experiment.state is State.DELETING:
+        move(experiment, State.DELETE_FAILED)
+        experiment.message = _reason(event)
+    elif not experiment.state.is_terminal:
+        _give_up(turn, experiment, event)
+
+
+def _reason(event: NewsSetAside) -> str:
+    return f"the master failed at {event.what}; master.log has the traceback"
+
+
+def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
+    if not experiment.is_given_up:
+        experiment.is_given_up = True
+        experiment.message = _reason(event)
+    if experiment.state is not State.STOPPING_ERROR:
+        move(experiment, State.STOPPING_ERROR)
+    for trial in turn.living_trials_of(experiment):
+        if trial.state is not State.STOPPING_ERROR:
+            move(trial, State.STOPPING_ERROR)
+        allocation = trial.allocation
+        if allocation is not None and trial.holds_slots and allocation.id != event.gone:
+            _kill(turn, trial, allocation)
+        else:
+            end_given_up(turn, trial)
+    _conclude(turn, experiment)
+
+
+def _kill(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    if allocation.state is not AllocationState.STOPPING:
+        move_allocation(trial, AllocationState.STOPPING)
+    turn.touch(trial, "given up")
+    order_kill(turn, allocation)
+
+
+def end_given_up(turn: Turn, trial: Trial) -> None:
+    """End a trial of an experiment that was given up: its ranks are gone."""
+    allocation = trial.allocation
+    if allocation is not None and allocation.holds_slots and allocation.agent_id is not None:
+        turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
+    trial.exit_reason = ExitReason.ERRORED
+    move(trial, ENDS_AS[trial.state])
+    trial.ended_at = turn.now
+    trial.waiting_for = trial.allocation = None
+    turn.touch(trial)
+    _conclude(turn, turn.experiment(trial.experiment_id))
+
+
+def _conclude(turn: Turn, experiment: Experiment) -> None:
+    if experiment.state.is_terminal or turn.roster.has_living(experiment.id):
+        return
+    move(experiment, ENDS_AS[experiment.state])
+    experiment.ended_at = turn.now
+    turn.searches.forget(experiment)
+    turn.touch(experiment)

@@ -1,0 +1,179 @@
+"""Slots given to trials and taken back: queue, place, start, and ask to leave.
+
+                queue            place_waiting            make_leave
+    (nothing) ────────► QUEUED ───────────────► STARTING … ────────► STOPPING
+                           └────────────────────────────────────────► ENDED   (it held nothing)
+
+A trial that leaves holds its slots until its gang has exited (run_events.py).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from det_jupyter.master.machine.core.commands import TruncateMetrics
+from det_jupyter.master.machine.core.failing import on_behalf_of
+from det_jupyter.master.machine.core.lifecycle import move_allocation
+from det_jupyter.master.machine.core.state import Allocation, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.best_metric import forget_metrics
+from det_jupyter.master.machine.rules.plans import make_plan
+from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.model import Part, Placement, Preemption, Promise
+from det_jupyter.wire import (
+    AllocationState,
+    ExtendGang,
+    KillGang,
+    SignalGang,
+    SlotView,
+    StartGang,
+)
+
+_NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # where a trial without slots runs
+
+
+def queue(turn: Turn, trial: Trial) -> None:
+    """Let a trial wait for slots, for its next run."""
+    trial.runs += 1
+    trial.allocation = Allocation(
+        id=f"{trial.experiment_id}.{trial.id}.{trial.runs}",
+        run=trial.runs,
+        queued_at=turn.now,
+    )
+    trial.is_resting = False
+    turn.touch(trial, f"run {trial.runs} queued")
+
+
+def place_waiting(turn: Turn) -> None:
+    """Start whoever may start, and have those leave who are to make room."""
+    for pool in turn.pools.undecided():
+        decisions = pool.decide(turn.now)
+        for placement in decisions.starts:
+            with _of(turn, placement.request_id):
+                _start(turn, pool, placement)
+        for preemption in decisions.preemptions:
+            with _of(turn, preemption.request_id):
+                _preempt(turn, preemption)
+        for promise in decisions.promises:
+            with _of(turn, promise.request_id):
+                _promise(turn, promise)
+
+
+def _of(turn: Turn, request_id: str) -> AbstractContextManager[None]:
+    """Have what raises inside blamed on whose request it is, not on the event."""
+    return on_behalf_of(turn.pools.trial_of(request_id).experiment_id)
+
+
+def _start(turn: Turn, pool: Pool, placement: Placement) -> None:
+    trial = turn.pools.trial_of(placement.request_id)
+    allocation = trial.allocation
+    assert allocation is not None
+    allocation.agent_id = placement.parts[0].agent_id
+    allocation.agent_ids, allocation.slots = _places(turn, placement.parts)
+    allocation.promised = []
+    allocation.is_backfill = pool.running[placement.request_id].is_backfill
+    allocation.starts_from = trial.latest_checkpoint
+    allocation.planned_target = trial.target
+    allocation.started_at = turn.now
+    trial.waiting_for = None
+    move_allocation(trial, AllocationState.STARTING)
+    where = " and ".join(part.agent_id for part in placement.parts)
+    turn.touch(trial, f"run {allocation.run} starts on {where}")
+    if trial.runs > 1:
+        _forget_later_metrics(turn, trial, allocation)
+    order_start(turn, trial, allocation)
+
+
+def _places(turn: Turn, parts: tuple[Part, ...]) -> tuple[list[str], list[SlotView]]:
+    """Return the agent and the slot of each rank."""
+    agent_ids: list[str] = []
+    slots: list[SlotView] = []
+    for part in parts:
+        known = {slot.id: slot for slot in turn.state.agents[part.agent_id].slots}
+        given = [known[slot_id] for slot_id in part.slot_ids] or [_NO_SLOT]
+        agent_ids += [part.agent_id] * len(given)
+        slots += given
+    return agent_ids, slots
+
+
+def _preempt(turn: Turn, preemption: Preemption) -> None:
+    """Have a trial save its state and leave, so that another one can start."""
+    trial = turn.pools.trial_of(preemption.request_id)
+    assert trial.allocation is not None
+    trial.allocation.preempted_by = turn.pools.trial_of(preemption.for_request_id).experiment_id
+    turn.touch(trial, f"makes room for {preemption.for_request_id}")
+    make_leave(turn, trial, at_once=False)
+
+
+def _promise(turn: Turn, promise: Promise) -> None:
+    """Remember where others were asked to leave for a trial, or that this counts no longer."""
+    trial = turn.pools.trial_of(promise.request_id)
+    assert trial.allocation is not None
+    trial.allocation.promised = list(promise.agents)
+    turn.touch(trial)
+
+
+def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Tell the agent to start the gang that holds its slots; safe to repeat."""
+    assert allocation.agent_id is not None
+    experiment = turn.experiment(trial.experiment_id)
+    plan = make_plan(experiment, trial, allocation)
+    turn.tell(allocation.agent_id, StartGang(plan=plan))
+
+
+def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """What was reported after the checkpoint will be reported again."""
+    steps = allocation.starts_from.steps_completed if allocation.starts_from is not None else 0
+    kept = {step: value for step, value in trial.metrics_by_step.items() if step <= steps}
+    forget_metrics(turn, trial, kept)
+    turn.commands.append(
+        TruncateMetrics(
+            experiment_id=trial.experiment_id,
+            trial_id=trial.id,
+            steps_completed=steps,
+            cause=turn.state.seq,
+        )
+    )
+
+
+def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
+    """Take a trial out of the queue, or tell its ranks to go."""
+    allocation = trial.allocation
+    if allocation is None or allocation.state is AllocationState.ENDED:
+        return
+    if allocation.state is AllocationState.QUEUED:
+        move_allocation(trial, AllocationState.ENDED)
+        trial.waiting_for = None
+        turn.touch(trial)
+        return
+    if allocation.state is not AllocationState.STOPPING:
+        allocation.asked_at = turn.now
+        move_allocation(trial, AllocationState.STOPPING)
+        turn.touch(trial)
+    order_leave(turn, trial, allocation, at_once=at_once)
+
+
+def order_extend(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Tell the gang how far its trial trains now; safe to repeat."""
+    assert allocation.agent_id is not None
+    command = ExtendGang(
+        allocation_id=allocation.id, target=trial.target, target_is_last=trial.target_is_last
+    )
+    turn.tell(allocation.agent_id, command)
+
+
+def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:
+    """Tell the agent that the gang shall leave, after saving its state or at once; repeatable."""
+    assert allocation.agent_id is not None
+    if at_once:
+        order_kill(turn, allocation)
+        return
+    timeout_s = float(turn.experiment(trial.experiment_id).config["preemption_timeout"])
+    signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
+    turn.tell(allocation.agent_id, signal)
+
+
+def order_kill(turn: Turn, allocation: Allocation) -> None:
+    """Tell the agent to end the gang now; safe to repeat."""
+    assert allocation.agent_id is not None
+    turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))

@@ -1,0 +1,215 @@
+"""Which checkpoints are kept, and which go: when an experiment ends, or its policy is edited.
+
+Kept is what any of these wants:
+
+    save_experiment_best    the best so many of the whole experiment
+    save_trial_best         the best so many of each trial
+    save_trial_latest       the newest so many of each trial
+    in use                  where a trial that is not over goes on from, or one of an experiment
+                            that is not over began; whatever the policy says
+
+A checkpoint is as good as the validation at its step. Without one, or with one that is no number,
+it is never among the best; of equally good ones the older is the better.
+
+What is to go leaves its trial's `checkpoints` at once, so that nothing begins with it any more;
+its files go afterwards (deleting.py), and when they are gone it is DELETED, and stays listed. One
+that is COMPLETED and in no trial's list is thus one whose files are still to be removed: that is
+how they are found after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from det_jupyter.config.storages import folder_of
+from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
+from det_jupyter.master.machine.core.roster import Roster
+from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.records import to_finite
+from det_jupyter.wire import CheckpointRef, CheckpointView, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How many checkpoints are kept: see the module's docstring."""
+
+    save_experiment_best: int
+    save_trial_best: int
+    save_trial_latest: int
+    smaller_is_better: bool = True
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Retention:
+        """Return what an effective configuration says."""
+        storage = config["checkpoint_storage"]
+        return cls(
+            save_experiment_best=storage["save_experiment_best"],
+            save_trial_best=storage["save_trial_best"],
+            save_trial_latest=storage["save_trial_latest"],
+            smaller_is_better=config["searcher"]["smaller_is_better"],
+        )
+
+
+def kept(checkpoints: Iterable[CheckpointView], policy: Retention) -> set[str]:
+    """Return the uuids that the policy keeps of an experiment's checkpoints, oldest first."""
+    by_trial: dict[int, list[CheckpointView]] = defaultdict(list)
+    for checkpoint in checkpoints:
+        by_trial[checkpoint.trial_id].append(checkpoint)
+    everything = [one for trial_id in sorted(by_trial) for one in by_trial[trial_id]]
+    everything.sort(key=lambda one: one.created_at)
+    best = _best(everything, policy.save_experiment_best, policy)
+    for own in by_trial.values():
+        best += _best(own, policy.save_trial_best, policy)
+        best += own[max(0, len(own) - policy.save_trial_latest) :]
+    return {one.uuid for one in best}
+
+
+def _best(checkpoints: list[CheckpointView], num: int, policy: Retention) -> list[CheckpointView]:
+    sign = 1.0 if policy.smaller_is_better else -1.0
+    measured = [
+        (sign * metric, place)
+        for place, one in enumerate(checkpoints)
+        if (metric := to_finite(one.searcher_metric)) is not None
+    ]
+    return [checkpoints[place] for _, place in sorted(measured)[:num]]
+
+
+def find_unneeded(
+    state: MachineState, roster: Roster, experiment: Experiment, policy: Retention
+) -> list[str]:
+    """Return the uuids of an experiment's checkpoints that can go, in the order of its trials."""
+    trials = [state.trials[trial_id] for trial_id in experiment.trial_ids]
+    own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
+    wanted = kept(own, policy)
+    if len(wanted) < len(own):
+        concerned = {experiment.id, *roster.began_with(experiment.id)} & state.experiments.keys()
+        wanted.update(*(_used_by(state.experiments[i], roster) for i in concerned))
+    return [one.uuid for one in own if one.uuid not in wanted]
+
+
+def find_users(state: MachineState, roster: Roster, experiment: Experiment) -> list[int]:
+    """Return the other experiments that are not over and start from a checkpoint of this one."""
+    began = (state.experiments.get(other_id) for other_id in roster.began_with(experiment.id))
+    return [
+        other.id
+        for other in began
+        if other is not None
+        and any(_is_of(state, uuid, experiment) for uuid in _used_by(other, roster))
+    ]
+
+
+def _is_of(state: MachineState, uuid: str, experiment: Experiment) -> bool:
+    found = state.checkpoints.get(uuid)
+    return found is not None and found.experiment_id == experiment.id
+
+
+def _used_by(experiment: Experiment, roster: Roster) -> Iterator[str]:
+    """Yield the checkpoints without which an experiment that is not over could not go on."""
+    if experiment.state.is_terminal:
+        return
+    refs = [experiment.warm_start]
+    for trial in roster.living(experiment.id):
+        starts_from = trial.allocation.starts_from if trial.allocation is not None else None
+        refs += [trial.latest_checkpoint, trial.warm_start, starts_from]
+    yield from (ref.uuid for ref in refs if ref is not None)
+
+
+def sources_of(state: MachineState, roster: Roster, experiment: Experiment) -> list[Experiment]:
+    """Return the other experiments, over by now, from whose checkpoints this one began."""
+    over = (State.COMPLETED, State.CANCELED, State.ERROR)
+    found = (state.experiments.get(source_id) for source_id in roster.began_from(experiment.id))
+    return [source for source in found if source is not None and source.state in over]
+
+
+def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | None:
+    """Return the checkpoint if a trial can begin with it; None if it is gone, or about to go."""
+    if ref is None:
+        return None
+    found = state.checkpoints.get(ref.uuid)
+    if found is None or found.state == "DELETED":
+        return None
+    owner, trial = state.experiments.get(found.experiment_id), state.trials.get(found.trial_id)
+    if owner is None or owner.state in (State.DELETING, State.DELETE_FAILED):
+        return None
+    return ref if trial is not None and ref.uuid in trial.checkpoints else None
+
+
+def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
+    """Plan away what an experiment's policy does not keep; to be called when it has ended."""
+    policy = Retention.of(experiment.config)
+    uuids = find_unneeded(turn.state, turn.roster, experiment, policy)
+    for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
+        _take_out(turn, turn.state.trials[trial_id], set(uuids))
+    if uuids:
+        turn.commands.append(_removal(turn.state, experiment, uuids, turn.state.seq))
+
+
+def _take_out(turn: Turn, trial: Trial, uuids: set[str]) -> None:
+    trial.checkpoints = [uuid for uuid in trial.checkpoints if uuid not in uuids]
+    latest = trial.latest_checkpoint
+    if latest is not None and latest.uuid in uuids:
+        trial.latest_checkpoint = _newest(turn.state, trial)
+    turn.touch(trial)
+
+
+def _newest(state: MachineState, trial: Trial) -> CheckpointRef | None:
+    """Return the newest checkpoint that a trial has saved and that is kept."""
+    if not trial.checkpoints:
+        return None
+    return to_ref(state.checkpoints[trial.checkpoints[-1]])
+
+
+def to_ref(view: CheckpointView) -> CheckpointRef:
+    """Return a checkpoint as something to begin with."""
+    return CheckpointRef(uuid=view.uuid, path=view.path, steps_completed=view.steps_completed)
+
+
+def _removal(
+    state: MachineState, experiment: Experiment, uuids: Iterable[str], cause: int
+) -> DeleteCheckpoints:
+    return DeleteCheckpoints(
+        experiment_id=experiment.id,
+        folder=storage_folder(experiment),
+        paths={uuid: state.checkpoints[uuid].path for uuid in uuids},
+        cause=cause,
+    )
+
+
+def storage_folder(experiment: Experiment) -> str | None:
+    """Return the folder that an experiment's checkpoints go to; None: our own."""
+    return folder_of(experiment.config["checkpoint_storage"])
+
+
+def whole_removal(state: MachineState, experiment: Experiment, cause: int) -> DeleteExperiment:
+    """Return the command that removes all of an experiment's files."""
+    own = (c for c in state.checkpoints.values() if c.experiment_id == experiment.id)
+    return DeleteExperiment(
+        experiment_id=experiment.id,
+        trial_ids=tuple(experiment.trial_ids),
+        folder=storage_folder(experiment),
+        paths={one.uuid: one.path for one in own if one.state != "DELETED"},
+        cause=cause,
+    )
+
+
+def pending_deletions(state: MachineState) -> list[Deletion]:
+    """Return what was still to be removed when a master before us ended."""
+    commands: list[Deletion] = [
+        whole_removal(state, experiment, state.seq)
+        for experiment in state.experiments.values()
+        if experiment.state is State.DELETING
+    ]
+    kept_ones = {uuid for trial in state.trials.values() for uuid in trial.checkpoints}
+    left: dict[int, list[str]] = defaultdict(list)
+    for one in state.checkpoints.values():
+        if one.state != "DELETED" and one.uuid not in kept_ones:
+            left[one.experiment_id].append(one.uuid)
+    for experiment_id, uuids in left.items():
+        experiment = state.experiments[experiment_id]
+        if experiment.state is not State.DELETING:
+            commands.append(_removal(state, experiment, uuids, state.seq))
+    return commands

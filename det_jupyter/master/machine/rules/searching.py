@@ -1,0 +1,267 @@
+"""Trials made, told how far to train, and ended, as the experiment's search says.
+
+    search says     Create      a trial is made; it rests until it is told how far to train
+                    TrainTo     it trains that far: it queues, or its ranks go on without a pause
+                    Close       it shall leave; it will be COMPLETED
+                    Shutdown    no more will come: the experiment ends with its last trial
+                    Ask…        the sampler or pruner is consulted; the answer comes as an event
+
+    rests ── TrainTo ──► queues, runs ── reaches the target ──► rests, and gives its slots back
+      ▲                                        │ TrainTo at once: goes on in its slots
+      └────────────────────────────────────────┘
+
+A trial that has reached its last target ends by itself. An experiment ends in ERROR or CANCELED
+when every one of its trials did, else in COMPLETED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from det_jupyter.config import Length
+from det_jupyter.master.machine.core.commands import ConsultSampler
+from det_jupyter.master.machine.core.failing import on_behalf_of
+from det_jupyter.master.machine.core.lifecycle import ENDS_AS, is_stopping, move
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.continuing import take_up
+from det_jupyter.master.machine.rules.placing import make_leave, order_extend, queue
+from det_jupyter.master.machine.rules.retention import drop_unneeded, sources_of
+from det_jupyter.records import TargetReached
+from det_jupyter.searcher import (
+    Action,
+    AskPruner,
+    AskSampler,
+    Close,
+    Create,
+    ExitReason,
+    Shutdown,
+    TrainTo,
+)
+from det_jupyter.wire import AllocationState, State
+
+
+def start_search(turn: Turn, experiment: Experiment) -> None:
+    """Make an experiment's first trials."""
+    carry_out(turn, experiment, turn.searches.of(experiment).start())
+
+
+def judge_validation(
+    turn: Turn, trial: Trial, *, time: float | None, metric: float | None
+) -> None:
+    """Show the search a validation of a trial that trains."""
+    experiment = turn.experiment(trial.experiment_id)
+    actions = turn.searches.of(experiment).on_report(trial.index, time, metric)
+    _note_place(turn, experiment, trial)
+    carry_out(turn, experiment, actions)
+
+
+def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
+    """A trial has trained as far as it was told: on, rest, or end."""
+    is_old = trial.is_resting or is_stopping(trial.state) or record.target != trial.target
+    if is_old:
+        return
+    trial.is_resting = True
+    experiment = turn.experiment(trial.experiment_id)
+    metric = trial.metrics_by_step.get(record.steps_completed)
+    actions = turn.searches.of(experiment).on_target_reached(trial.index, metric)
+    _note_place(turn, experiment, trial)
+    turn.touch(trial, f"reached {_in_words(trial)}")
+    carry_out(turn, experiment, actions)
+    if trial.is_resting and not trial.target_is_last and not is_stopping(trial.state):
+        trial.waiting_for = _why_it_rests(experiment, trial)
+        if trial.allocation is not None:
+            trial.allocation.is_for_rest = True
+        turn.touch(trial, "rests")
+        make_leave(turn, trial, at_once=False)
+
+
+def _why_it_rests(experiment: Experiment, trial: Trial) -> str:
+    """Return what a resting trial waits for, in a sentence."""
+    divisor = experiment.search_view.divisor if experiment.search_view else None
+    share = f"the best 1 of {divisor:g}" if divisor else "the best"
+    return f"rests at {_in_words(trial)} and holds no slots; goes on if it is among {share} there"
+
+
+def _in_words(trial: Trial) -> str:
+    return " ".join(f"{amount} {unit}" for unit, amount in trial.target.items())
+
+
+def _note_place(turn: Turn, experiment: Experiment, trial: Trial) -> None:
+    """Note where the search has the trial, for those who look."""
+    search = turn.searches.of(experiment)
+    place = (search.bracket_of(trial.index), search.rung_metrics(trial.index))
+    if place != (trial.bracket, trial.rung_metrics):
+        trial.bracket, trial.rung_metrics = place
+        turn.touch(trial)
+
+
+def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
+    """End a stopping trial, and tell the search."""
+    trial.exit_reason = reason
+    end_trial(turn, trial)
+    experiment = turn.experiment(trial.experiment_id)
+    if is_stopping(experiment.state) and experiment.state is not State.STOPPING_COMPLETED:
+        conclude_if_drained(turn, experiment)  # a user ended it: the search has no more say
+        return
+    actions = turn.searches.of(experiment).on_exited(trial.index, reason)
+    _note_place(turn, experiment, trial)
+    carry_out(turn, experiment, actions)
+
+
+def end_trial(turn: Turn, trial: Trial) -> None:
+    """Take a stopping trial without ranks to its terminal state; what no one needs any more goes.
+
+    A search may have a million trials: what is kept of each is what people look at.
+    """
+    move(trial, ENDS_AS[trial.state])
+    trial.ended_at = turn.now
+    trial.waiting_for = None
+    trial.allocation = None
+    turn.touch(trial)
+    trial.story = []
+
+
+def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
+    """Take a stopping experiment to its terminal state, if its last trial is there."""
+    if turn.roster.has_living(experiment.id):
+        return
+    trials = turn.trials_of(experiment)
+    states = {trial.state for trial in trials}
+    experiment.message = experiment.message or _last_words(experiment, trials)
+    if experiment.state is State.STOPPING_COMPLETED and states == {State.ERROR}:
+        experiment.message = f"trial {trials[0].id}: {trials[0].message}"
+        move(experiment, State.STOPPING_ERROR)
+    elif experiment.state is State.STOPPING_COMPLETED and states == {State.CANCELED}:
+        move(experiment, State.STOPPING_CANCELED)
+    move(experiment, ENDS_AS[experiment.state])
+    experiment.ended_at = turn.now
+    turn.searches.forget(experiment)
+    turn.touch(experiment)
+    drop_unneeded(turn, experiment)
+    # It needs no more what it began with.
+    for source in sources_of(turn.state, turn.roster, experiment):
+        with on_behalf_of(source.id):
+            drop_unneeded(turn, source)
+
+
+def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
+    """Return what there is to say about an experiment that is over: the first trial's trouble."""
+    for trial in trials:
+        if trial.message:
+            return trial.message
+    searcher = experiment.config["searcher"]
+    is_search = searcher["name"] != "single" and experiment.state is State.STOPPING_COMPLETED
+    if is_search and experiment.best_metric is None:
+        return f"no trial reported a finite {searcher['metric']!r}, which they are judged by"
+    return ""
+
+
+def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
+    """Do what the search says."""
+    if experiment.state.is_terminal:
+        return
+    due = list(actions)
+    for action in due:
+        match action:
+            case Create(index=index) if index < len(experiment.trial_ids):
+                due += take_up(turn, experiment, action)  # it was there before: may be thousands
+            case Create():
+                _create_trial(turn, experiment, action)
+            case TrainTo(index, length, is_last):
+                trial = turn.state.trial_at(experiment, index)
+                if not trial.state.is_terminal:
+                    _train_to(turn, trial, length, is_last=is_last)
+            case Close(index):
+                _close(turn, turn.state.trial_at(experiment, index))
+            case Shutdown():
+                if experiment.state in (State.ACTIVE, State.PAUSED):
+                    move(experiment, State.STOPPING_COMPLETED)
+                    turn.touch(experiment)
+            case AskSampler() | AskPruner():
+                ask(turn, experiment, [action])
+            case _:
+                assert_never(action)
+    _note_search(turn, experiment)
+    if is_stopping(experiment.state):
+        conclude_if_drained(turn, experiment)
+
+
+def ask(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
+    """Have the sampler or pruner consulted."""
+    for action in actions:
+        assert isinstance(action, AskSampler | AskPruner)
+        turn.commands.append(
+            ConsultSampler(
+                experiment_id=experiment.id,
+                index=action.index,
+                question="sample" if isinstance(action, AskSampler) else "judge",
+                cause=turn.state.seq,
+            )
+        )
+
+
+def _note_search(turn: Turn, experiment: Experiment) -> None:
+    if experiment.state.is_terminal:
+        return
+    search = turn.searches.of(experiment)
+    seen = (search.view(), search.progress)
+    if seen != (experiment.search_view, experiment.search_progress):
+        experiment.search_view, experiment.search_progress = seen
+        turn.touch(experiment)
+
+
+def _create_trial(turn: Turn, experiment: Experiment, create: Create) -> None:
+    assert create.index == len(experiment.trial_ids), "searches count their trials"
+    turn.state.last_trial_id += 1
+    trial = Trial(
+        id=turn.state.last_trial_id,
+        experiment_id=experiment.id,
+        index=create.index,
+        hparams=create.hparams,
+        seed=create.seed,
+        bracket=turn.searches.of(experiment).bracket_of(create.index),
+        state=State.PAUSED if experiment.state is State.PAUSED else State.ACTIVE,
+        warm_start=experiment.warm_start,
+        created_at=turn.now,
+    )
+    turn.state.trials[trial.id] = trial
+    experiment.trial_ids.append(trial.id)
+    if experiment.continues is not None:
+        _continue_from(trial, turn.state.trials[experiment.continues])
+    turn.touch(trial)
+    turn.touch(experiment)
+
+
+def _continue_from(trial: Trial, source: Trial) -> None:
+    """Let a trial begin where another one is: same seed, same state, same batch."""
+    trial.seed = source.seed
+    trial.latest_checkpoint = source.latest_checkpoint
+
+
+def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> None:
+    trial.target, trial.target_is_last = length.to_document(), is_last
+    if trial.is_resting:
+        trial.is_resting, trial.waiting_for = False, None
+    allocation = trial.allocation
+    if allocation is None or allocation.state is AllocationState.ENDED:
+        if trial.state is State.ACTIVE:
+            queue(turn, trial)
+    elif allocation.state in (AllocationState.STARTING, AllocationState.RUNNING):
+        order_extend(turn, trial, allocation)
+    turn.touch(trial, f"to train to {_in_words(trial)}")
+
+
+def _close(turn: Turn, trial: Trial) -> None:
+    if trial.state.is_terminal or is_stopping(trial.state):
+        return
+    experiment = turn.experiment(trial.experiment_id)
+    leaves_by_itself = trial.is_resting and trial.target_is_last
+    trial.was_stopped = turn.searches.of(experiment).was_stopped(trial.index)
+    move(trial, State.STOPPING_COMPLETED)
+    turn.touch(trial, "closed by the search")
+    if not (leaves_by_itself and trial.holds_slots):
+        make_leave(turn, trial, at_once=False)
+    if not trial.holds_slots:
+        finish_trial(turn, trial, ExitReason.COMPLETED)

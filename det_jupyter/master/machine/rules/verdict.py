@@ -1,0 +1,171 @@
+"""What the end of a gang means for its trial. Pure: facts in, a verdict out.
+
+The facts, looked at in this order; the first that applies decides:
+
+    it was canceled, and its code      FAILED            it raised before its state was saved
+      failed on the way out
+    the trial was stopping             ENDED_AS_ASKED    whatever else happened on its way out
+    a rank said completed, stopped     COMPLETED
+    a rank said invalid_hp             INVALID
+    the trial left to rest, or saved   PREEMPTED         whatever happened on the way out: what it
+      after it was asked to leave                        reached was saved before
+    a rank said preempted,             PREEMPTED         goes on if the experiment is active
+      or it was killed at the deadline
+    its agent or fork server died      LOST              not its fault: tried again, not counted,
+                                                         but for the MAX_LOSSES-th time in a row
+                                                         before the first step it is a failure
+    anything else                      FAILED            tried again max_restarts times, unless the
+                                                         failure is final or a log policy forbids
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from signal import Signals
+
+from det_jupyter.master.machine.core.lifecycle import is_stopping
+from det_jupyter.master.machine.core.state import Allocation, Trial
+from det_jupyter.wire import FailureView, GangExited, LastWords, State
+
+_TIMES = 2  # in the same way: the next one would be no other
+_FROM_OUTSIDE = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT)
+MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
+
+
+class Verdict(StrEnum):
+    """See the table above."""
+
+    ENDED_AS_ASKED = "ended as asked"
+    COMPLETED = "completed"
+    INVALID = "invalid hyperparameters"
+    PREEMPTED = "preempted"
+    LOST = "lost"
+    FAILED = "failed"
+
+
+def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Verdict:
+    """Return what the exit of the trial's gang means."""
+    said = allocation.run_end.reason if allocation.run_end is not None else None
+    if is_stopping(trial.state):
+        failed = _failed_before_saving(trial, allocation, exited)
+        return Verdict.FAILED if failed else Verdict.ENDED_AS_ASKED
+    if said in ("completed", "stopped"):
+        return Verdict.COMPLETED
+    if said == "invalid_hp":
+        return Verdict.INVALID
+    rests = trial.is_resting or allocation.is_for_rest
+    if rests or said == "preempted" or exited.killed:
+        return Verdict.PREEMPTED
+    return Verdict.LOST if exited.lost else Verdict.FAILED
+
+
+def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExited) -> bool:
+    """Whether a canceled trial's own code failed before the gang had said that it leaves."""
+    if trial.state is not State.STOPPING_CANCELED or not allocation.failures:
+        return False
+    has_saved = allocation.run_end is not None or allocation.is_for_rest
+    return not (has_saved or exited.killed or exited.lost)
+
+
+def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureView, bool]:
+    """Return the first cause of a failed run, and whether trying again cannot help.
+
+    Ranks that lose a peer fail too, a moment later and with errors that explain nothing; so a rank
+    that ended first without a record comes first, then the earliest failure that was journaled.
+    """
+    rank = exited.first_failed if exited.first_ended is None else exited.first_ended
+    code = exited.exit_codes.get(rank) if rank is not None else None
+    own = [f for f in allocation.failures if f.rank == rank]
+    if exited.error:
+        return _view(None, None, exited.error, exited.at), exited.error_is_final
+    if rank is not None and code is not None and not own:
+        return _died(rank, code, exited), False
+    if allocation.failures:
+        first = min(allocation.failures, key=lambda f: f.at)
+        return (
+            FailureView(
+                rank=first.rank,
+                exit_code=exited.exit_codes.get(first.rank),
+                error=first.error,
+                where=first.where,
+                traceback=first.traceback,
+                at=first.at,
+            ),
+            first.final,
+        )
+    return _view(None, None, "the ranks ended without saying why", exited.at), False
+
+
+def _died(rank: int, code: int, exited: GangExited) -> FailureView:
+    """Return the failure of a rank that ended without a record: its output may have more."""
+    words = exited.last_words or LastWords()
+    where = f" in batch {exited.batch}" if exited.batch is not None else ""
+    if code < 0:
+        error = f"rank {rank} was killed by {_signal(code)}{where}"
+    elif code == 0:
+        error = (
+            f"rank {rank} ended with exit code 0{where}, before the trial was over: its code, or "
+            "a library, called os._exit or became another program (exec)"
+        )
+    else:
+        error = f"rank {rank} ended with exit status {code}{where}; its output may tell why"
+    if words.error:
+        error += f": {words.error}"
+    return FailureView(
+        rank=rank,
+        exit_code=code,
+        error=error,
+        where=words.where,
+        traceback=words.traceback,
+        at=exited.at,
+    )
+
+
+def in_the_same_way(
+    now: FailureView, previous: FailureView | None, *, since_checkpoint: bool
+) -> FailureView:
+    """Return the failure with how often it came in a row.
+
+    Args:
+        now: It.
+        previous: The one before it.
+        since_checkpoint: Whether a checkpoint was saved in between.
+    """
+    if previous is None or since_checkpoint:
+        return now
+    if (previous.error, previous.where) != (now.error, now.where):
+        return now
+    return now.model_copy(update={"times": previous.times + 1})
+
+
+def is_hopeless(failure: FailureView) -> bool:
+    """Return whether it came in the same way so often that it will again.
+
+    An error of the user's code is told by its message and line, a crash by its batch and stack.
+    Somebody may kill a rank, so a signal from outside has to come once more to be no accident.
+    """
+    if failure.exit_code is not None and -failure.exit_code in _FROM_OUTSIDE:
+        return " in batch " in failure.error and failure.times > _TIMES
+    has_crashed = failure.exit_code not in (None, 1)
+    return (has_crashed or bool(failure.where)) and failure.times >= _TIMES
+
+
+def lost_too_often(at: float) -> FailureView:
+    """Return the failure of a trial whose runs are lost before they have begun to train."""
+    error = (
+        f"the fork server or agent died {MAX_LOSSES} times in a row before the first step; the "
+        "machine may be out of memory; see agent.log"
+    )
+    return _view(None, None, error, at)
+
+
+def _view(rank: int | None, code: int | None, error: str, at: float) -> FailureView:
+    return FailureView(rank=rank, exit_code=code, error=error, at=at)
+
+
+def _signal(code: int) -> str:
+    try:
+        name = Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+    return f"{name} (by hand, or out of memory)" if name == "SIGKILL" else name

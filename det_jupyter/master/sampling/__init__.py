@@ -1,0 +1,1 @@
+"""Optuna's samplers and pruners, asked for parameters and judgements. Not pure."""

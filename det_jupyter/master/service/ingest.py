@@ -1,0 +1,368 @@
+"""Takes in what agents report. A batch is one transaction: rows, events and offsets together.
+
+A chunk says which bytes of a file it is, the store knows how many it has:
+
+    chunk begins where the stored bytes end      stored
+    it begins later, or ends earlier             ignored: the answer's offset tells where to go on
+    it straddles the end                         ignored too: the agent cuts anew from our offset
+
+So each byte is stored once, whatever is sent again and whoever was killed in between. What the
+machine does not want to know (of a run that is over, say) is skipped, and the offset moves on.
+
+    a line that is no record, or beyond bounds      set aside; the experiment ends if the line said
+                                                    something that it cannot go on without
+    a record that raises, in the store or machine   set aside, and the experiment ends
+    anything, as the disk fails                     raises: nothing is stored, and it comes again
+
+So whatever is sent, it is acknowledged, and what comes after it is stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import assert_never
+
+from pydantic import BaseModel, ValidationError
+
+from det_jupyter.bounds import Count
+from det_jupyter.master.machine.core.events import (
+    DevicesReported,
+    LogMatched,
+    MachineRecord,
+    RecordArrived,
+    ValidationReported,
+)
+from det_jupyter.master.machine.machine import ToAgent
+from det_jupyter.master.machine.rules.log_policies import Policy, is_settled, policies_of
+from det_jupyter.master.service.work import Work
+from det_jupyter.records import (
+    BatchMetrics,
+    BatchTimings,
+    CheckpointSaved,
+    FirstStep,
+    MetricsReported,
+    Notice,
+    Progress,
+    RankFailure,
+    RankStarted,
+    Record,
+    RunEnded,
+    TargetReached,
+    parse_line,
+    to_finite,
+    to_line,
+    to_number,
+)
+from det_jupyter.wire import (
+    AgentReport,
+    Chunk,
+    CloseRun,
+    DevicesSeen,
+    GangExited,
+    GangStarted,
+    Offsets,
+    Unreadable,
+)
+from det_jupyter.words import error_line
+
+logger = logging.getLogger(__name__)
+
+MAX_LINE = 8192  # characters of a printed line that are kept
+# Records that the machine has to know: a trial of which one is missing may wait for ever.
+NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
+_STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
+_KIND = re.compile(r'"kind": ?"(\w+)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The rank that a chunk is from."""
+
+    allocation_id: str
+    experiment_id: int
+    trial_id: int
+    run: int
+    rank: int
+    metric: str  # the searcher's
+    time_metric: str | None
+    policies: tuple[Policy, ...]  # that say what to look for in what it prints
+
+
+class _Piece(BaseModel):
+    """What of a chunk that is none says where the next one begins."""
+
+    allocation_id: str
+    stream: str
+    offset: Count
+    size_bytes: Count
+
+
+def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offsets:
+    """Store a batch of reports in order; return the offsets of every stream it mentions."""
+    intake = _Intake(work, agent_id)
+    for report in reports:
+        intake.take(report)
+    return intake.finish()
+
+
+class _Intake:
+    """A batch being stored."""
+
+    def __init__(self, work: Work, agent_id: str) -> None:
+        self._work = work
+        self._agent_id = agent_id
+        self._offsets: dict[tuple[str, str], int] = {}
+
+    def finish(self) -> Offsets:
+        self._work.store.set_offsets(self._offsets)
+        answer = Offsets(offsets={})
+        for (allocation_id, stream), num_bytes in self._offsets.items():
+            answer.offsets.setdefault(allocation_id, {})[stream] = num_bytes
+        return answer
+
+    def take(self, report: AgentReport) -> None:
+        allocation_id = getattr(report, "allocation_id", "")
+        found = self._work.machine.state.find_allocation(allocation_id)
+        stream = report.stream if isinstance(report, Chunk) else None
+        with self._setting_aside(
+            f"{stream or report.kind} of run {allocation_id}",
+            content=report,
+            experiment_id=found[0].experiment_id if found else None,
+            is_fatal=stream is None or stream.startswith("journal-"),
+        ):
+            self._take(report)
+
+    def _take(self, report: AgentReport) -> None:
+        match report:
+            case Chunk():
+                self._take_chunk(report)
+            case GangStarted():
+                self._take_start(report)
+            case GangExited():
+                self._take_exit(report)
+            case DevicesSeen():
+                self._work.take(
+                    DevicesReported(agent_id=self._agent_id, processes=report.processes)
+                )
+            case Unreadable():
+                self._take_unreadable(report)
+            case _:
+                assert_never(report)
+
+    def _take_start(self, report: GangStarted) -> None:
+        if self._work.machine.state.find_allocation(report.allocation_id):
+            self._work.take(report)
+
+    def _take_exit(self, report: GangExited) -> None:
+        if self._work.machine.state.find_allocation(report.allocation_id):
+            self._work.take(report)  # the machine has the run closed
+        else:
+            close = CloseRun(allocation_id=report.allocation_id)
+            cause = self._work.machine.state.seq
+            order = ToAgent(agent_id=self._agent_id, command=close, cause=cause)
+            self._work.commands.append(order)
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        key = (chunk.allocation_id, chunk.stream)
+        if chunk.offset != self._offset(key):
+            return
+        self._offsets[key] = chunk.offset + chunk.size_bytes
+        source = self._source_of(chunk)
+        if source is None:
+            logger.info("skipped %s of allocation=%s", chunk.stream, chunk.allocation_id)
+        elif chunk.stream.startswith("journal-"):
+            self._take_journal(source, chunk.text)
+        else:
+            self._take_output(source, printed_lines(chunk.text))
+
+    def _offset(self, key: tuple[str, str]) -> int:
+        if key not in self._offsets:
+            self._offsets[key] = self._work.store.offset(*key)
+        return self._offsets[key]
+
+    def _take_unreadable(self, report: Unreadable) -> None:
+        """Set aside what is no report; if it was a piece of a file, go on after it."""
+        content = report.content if isinstance(report.content, dict) else {}
+        with suppress(ValidationError):
+            piece = _Piece.model_validate(content)
+            key = (piece.allocation_id, piece.stream)
+            if piece.offset == self._offset(key):
+                self._offsets[key] += piece.size_bytes
+        found = self._work.machine.state.find_allocation(str(content.get("allocation_id")))
+        self._work.set_aside(
+            f"a report of agent {self._agent_id} ({report.problem})",
+            content=repr(report.content),
+            error=ValueError(report.problem),
+            experiment_id=found[0].experiment_id if found else None,
+        )
+
+    @contextmanager
+    def _setting_aside(
+        self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool
+    ) -> Iterator[None]:
+        """Have what is done inside done as a whole; if it raises, set aside what it was about."""
+        try:
+            with self._work.whole():
+                yield
+        except Exception as error:
+            if self._work.is_beyond(error):
+                raise
+            self._work.set_aside(
+                f"{what} ({_in_short(error)})",
+                content=str(content),
+                error=error,
+                experiment_id=experiment_id,
+                is_fatal=is_fatal,
+            )
+
+    def _take_output(self, source: _Source, lines: list[str]) -> None:
+        self._work.store.add_logs(
+            self._work.now,
+            trial_id=source.trial_id,
+            run=source.run,
+            rank=source.rank,
+            lines=lines,
+        )
+        for policy in source.policies:
+            found = self._work.machine.state.find_allocation(source.allocation_id)
+            if found is None or is_settled(found[1], policy.action, source.rank):
+                continue
+            line = self._work.matcher.first_in(source.experiment_id, policy.pattern, lines)
+            if line is not None:
+                self._work.take(_match(source, policy, line))
+
+    def _source_of(self, chunk: Chunk) -> _Source | None:
+        state = self._work.machine.state
+        found = state.find_allocation(chunk.allocation_id)
+        stream = _STREAM.fullmatch(chunk.stream)
+        if found is None or stream is None:
+            return None
+        trial, allocation = found
+        kind, rank = stream[1], int(stream[2])
+        if rank >= len(allocation.slots):
+            return None
+        config = state.experiments[trial.experiment_id].config
+        searcher = config["searcher"]
+        return _Source(
+            allocation_id=allocation.id,
+            experiment_id=trial.experiment_id,
+            trial_id=trial.id,
+            run=allocation.run,
+            rank=rank,
+            metric=searcher["metric"],
+            time_metric=searcher.get("time_metric"),
+            policies=policies_of(config) if kind == "output" else (),
+        )
+
+    def _take_journal(self, source: _Source, text: str) -> None:
+        for line in text.split("\n"):  # not splitlines: JSON strings may hold U+2028
+            if not line or self._is_given_up(source):
+                continue
+            with self._setting_aside(
+                f"journal-{source.rank} of run {source.allocation_id}",
+                content=line,
+                experiment_id=source.experiment_id,
+                is_fatal=_kind_of(line) in NEEDED,
+            ):
+                self._take_record(source, parse_line(line))
+
+    def _is_given_up(self, source: _Source) -> bool:
+        experiment = self._work.machine.state.experiments.get(source.experiment_id)
+        return experiment is None or experiment.is_given_up
+
+    def _take_record(self, source: _Source, record: Record) -> None:
+        match record:
+            case BatchMetrics():
+                num_batches = max(map(len, record.values.values()), default=0)
+                self._add_metrics(source, record, record.first, num_batches)
+            case BatchTimings():
+                self._add_timings(source, record)
+            case MetricsReported():
+                self._add_metrics(source, record, record.steps_completed, 1)
+                if record.group == "validation":
+                    self._work.take(_validation(source, record))
+            case Progress():
+                self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
+            case FirstStep():
+                self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
+                self._work.take(_arrival(source, record))
+            case CheckpointSaved() | TargetReached() | RunEnded():
+                self._work.note_progress(source.trial_id, record.steps_completed)
+                self._work.take(_arrival(source, record))
+            case RankStarted() | RankFailure() | Notice():
+                self._work.take(_arrival(source, record))
+            case _:
+                assert_never(record)
+
+    def _add_metrics(
+        self, source: _Source, record: BatchMetrics | MetricsReported, first: int, num_steps: int
+    ) -> None:
+        if num_steps == 0:
+            return
+        steps = range(first, first + num_steps)
+        text = to_line(record).rstrip("\n")
+        self._work.store.add_metrics(record.at, source.experiment_id, source.trial_id, steps, text)
+        self._work.note_progress(source.trial_id, steps[-1])
+
+    def _add_timings(self, source: _Source, record: BatchTimings) -> None:
+        if record.records:
+            steps = range(record.first, record.first + len(record.records))
+            text = to_line(record).rstrip("\n")
+            self._work.store.add_timings(source.trial_id, steps, text)
+
+
+def _validation(source: _Source, record: MetricsReported) -> ValidationReported:
+    return ValidationReported(
+        allocation_id=source.allocation_id,
+        steps_completed=record.steps_completed,
+        metric=to_number(record.metrics.get(source.metric)),
+        time=_time(record, source.time_metric),
+    )
+
+
+def _time(record: MetricsReported, name: str | None) -> float | None:
+    """Return how far the trial is by the time metric: its own, or a unit of training."""
+    if name is None:
+        return None
+    return to_finite(record.metrics.get(name, record.trained.get(name)))
+
+
+def _kind_of(line: str) -> str | None:
+    """Return what a line says that it is, whatever else is wrong with it."""
+    found = _KIND.search(line)
+    return found[1] if found else None
+
+
+def _in_short(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return error_line(error)
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def _match(source: _Source, policy: Policy, line: str) -> LogMatched:
+    return LogMatched(
+        allocation_id=source.allocation_id,
+        rank=source.rank,
+        pattern=policy.pattern,
+        action=policy.action,
+        line=line,
+    )
+
+
+def _arrival(source: _Source, record: MachineRecord) -> RecordArrived:
+    return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)
+
+
+def printed_lines(text: str) -> list[str]:
+    """Return the lines of complete output as a terminal would leave them.
+
+    What a progress bar overwrote (by a carriage return) is dropped, long lines are cut.
+    """
+    kept = (line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n"))
+    return [line if len(line) <= MAX_LINE else line[:MAX_LINE] + "…" for line in kept]

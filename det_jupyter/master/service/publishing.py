@@ -1,0 +1,183 @@
+"""What followers are told: views of what has changed, written into the feed with each event.
+
+What happened has happened, whether it can be shown or not: a view that raises is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container
+
+from det_jupyter.master.machine.core.state import MachineState
+from det_jupyter.master.machine.core.turn import Changes
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.service.store import ItemKind, Store
+from det_jupyter.master.views.experiments import Reasons, experiment_view, trial_view
+from det_jupyter.wire import Wire
+
+logger = logging.getLogger(__name__)
+
+# What may be large: a follower has it from the first item, and again when it has changed.
+SELDOM_TOLD = {"experiment": {"config", "capsule"}, "trial": {"hparams"}}
+
+
+class KnownProgress:
+    """Progress by trial, read when it is needed: a search has many trials, few of them move."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[int, tuple[int, float]] = {}
+
+    def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
+        if trial_id not in self._known:
+            self._known[trial_id] = self._store.progress_of(trial_id) or default
+        return self._known[trial_id]
+
+    def set(self, trial_id: int, progress: tuple[int, float]) -> None:
+        self._known[trial_id] = progress
+
+
+class Told:
+    """What followers know already of the parts that are large and seldom change.
+
+    A changed part is another object, and so is each one that was restored from the store.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, int], object] = {}
+
+    def is_news(self, kind: str, part_id: int, part: object) -> bool:
+        """Return whether a part was not told of yet, and take it for told."""
+        is_known = self._parts.get((kind, part_id)) is part
+        self._parts[kind, part_id] = part
+        return not is_known
+
+    def forget(self, state: MachineState) -> None:
+        """Forget what is no more."""
+        of: dict[str, Container[int]] = {"experiment": state.experiments, "trial": state.trials}
+        self._parts = {key: part for key, part in self._parts.items() if key[1] in of[key[0]]}
+
+
+class Publisher:
+    """Tells followers, within one transaction.
+
+    Args:
+        machine: Whose experiments and trials they follow.
+        store: Is inside a transaction while this exists.
+        now: The time of all of it.
+        reasons: Say why trials do not run.
+        told: What followers know of.
+    """
+
+    def __init__(
+        self, machine: Machine, store: Store, now: float, reasons: Reasons, told: Told
+    ) -> None:
+        self.progress = KnownProgress(store)
+        self._machine = machine
+        self._store = store
+        self._now = now
+        self._reasons = reasons
+        self._told = told
+        self._pools_before = machine.pools.version
+        self._moved: set[int] = set()  # trials with progress that is not in the feed yet
+
+    def read_progress_anew(self) -> None:
+        """Forget what was known of progress: some of it was rolled back."""
+        self.progress = KnownProgress(self._store)
+
+    def set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
+        """Note how far a trial is."""
+        self.progress.set(trial_id, (steps_completed, fraction))
+        self._moved.add(trial_id)
+        self._store.set_progress(trial_id, steps_completed, fraction)
+
+    def publish_progress(self) -> None:
+        """Tell followers of the progress that no event has told them of; the last thing to do."""
+        trials = self._machine.state.trials
+        self._moved &= trials.keys()
+        for trial_id in sorted(self._moved):
+            self._publish_trial(trial_id, is_passing=True)
+        for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
+            self._publish_experiment(experiment_id, is_passing=True)
+        if self._machine.pools.version != self._pools_before:
+            self._store.add_item(
+                "cluster", self._now, experiment_id=0, trial_id=None, text="{}", is_passing=True
+            )
+
+    def publish(self, changes: Changes) -> None:
+        """Tell followers of what an event has changed."""
+        state = self._machine.state  # what was deleted meanwhile is not in there any more
+        for experiment_id in sorted(changes.experiments & state.experiments.keys()):
+            self._publish_experiment(experiment_id)
+        for trial_id in sorted(changes.trials & state.trials.keys()):
+            self._publish_trial(trial_id)
+        for uuid in sorted(changes.checkpoints & state.checkpoints.keys()):
+            checkpoint = state.checkpoints[uuid]
+            self._store.add_item(
+                "checkpoint",
+                self._now,
+                experiment_id=checkpoint.experiment_id,
+                trial_id=checkpoint.trial_id,
+                text=checkpoint.model_dump_json(),
+            )
+
+    def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
+        state = self._machine.state
+        experiment = state.experiments[experiment_id]
+
+        def view() -> Wire:
+            return experiment_view(
+                state,
+                self.progress,
+                experiment,
+                living=self._machine.roster.living(experiment_id),
+                reasons=self._reasons,
+                with_trials=False,
+            )
+
+        is_whole = self._told.is_news("experiment", experiment_id, experiment.config)
+        self._publish_view(
+            "experiment", view, experiment_id, None, is_passing=is_passing, is_whole=is_whole
+        )
+
+    def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
+        trial = self._machine.state.trials[trial_id]
+
+        def view() -> Wire:
+            return trial_view(trial, self.progress, self._reasons)
+
+        is_whole = self._told.is_news("trial", trial_id, trial.hparams)
+        self._publish_view(
+            "trial",
+            view,
+            trial.experiment_id,
+            trial_id,
+            is_passing=is_passing,
+            is_whole=is_whole,
+        )
+
+    def _publish_view(
+        self,
+        kind: ItemKind,
+        view: Callable[[], Wire],
+        experiment_id: int,
+        trial_id: int | None,
+        *,
+        is_passing: bool,
+        is_whole: bool,
+    ) -> None:
+        left_out = None if is_whole else SELDOM_TOLD[kind]
+        try:
+            text = view().model_dump_json(exclude=left_out)
+        except Exception:  # what happened has happened, whether it can be shown or not
+            logger.exception("experiment=%d trial=%s cannot be shown", experiment_id, trial_id)
+            return
+        self._store.add_item(
+            kind,
+            self._now,
+            experiment_id=experiment_id,
+            trial_id=trial_id,
+            text=text,
+            is_passing=is_passing and not is_whole,
+            is_whole=is_whole,
+        )

@@ -1,0 +1,437 @@
+"""The one loop around the machine: event in, committed, then acted upon. Knows no HTTP.
+
+    users, agents, timers ──► Service ──► Work: machine + store, one transaction ──► commands, bell
+
+Everything runs in one task at a time: between BEGIN and COMMIT nothing is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+
+from det_jupyter.config import parse_config
+from det_jupyter.config.searchers import OptunaSearcher
+from det_jupyter.config.seeds import MAX_SEED
+from det_jupyter.errors import (
+    ConfigError,
+    Conflict,
+    MasterUnreachable,
+    NotFound,
+    ProtocolMismatch,
+)
+from det_jupyter.master.machine.core.commands import ConsultSampler, Deletion
+from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.machine.rules.templates import complete, unknown_template
+from det_jupyter.master.sampling.asking import find_problems
+from det_jupyter.master.service.feed import Bell
+from det_jupyter.master.service.ingest import take_in
+from det_jupyter.master.service.links import Links
+from det_jupyter.master.service.matching import Matcher, find_pattern_problems
+from det_jupyter.master.service.publishing import KnownProgress, Told
+from det_jupyter.master.service.quarantine import is_trouble
+from det_jupyter.master.service.restoring import restore_machine
+from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.work import Work
+from det_jupyter.master.views.cluster import cluster_view, job_entries, pool_statuses, task_entries
+from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
+from det_jupyter.master.views.why import Whys
+from det_jupyter.wire import (
+    PROTOCOL,
+    AgentReports,
+    AgentView,
+    Capsule,
+    ClusterView,
+    CreateExperiment,
+    ExperimentView,
+    JobEntry,
+    Knock,
+    Offsets,
+    PoolStatus,
+    Reason,
+    RegisterAgent,
+    TaskEntry,
+    TemplateView,
+    TrialView,
+)
+from det_jupyter.words import error_line
+
+logger = logging.getLogger(__name__)
+
+_USER = psutil.Process().username()
+_EXPLAINED = 16  # waiting trials whose reasons are told at once; whoever asks hears of more
+_FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be there
+
+
+class Service:
+    """The master without its door.
+
+    Args:
+        store: What it remembers; whatever is in there already, it goes on from.
+        clock: UTC seconds.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.links = Links()
+        self.bell = Bell()
+        self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # consult.py answers them
+        self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # deleting.py carries them out
+        self.machine = restore_machine(store)
+        self.is_leaving = False  # takes no more experiments
+        self._refusals: dict[str, str] = {}  # of agents of other versions
+        self.file_problems: list[str] = []  # with files that people write for us
+        self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
+        self._clock = clock
+        self._matcher = Matcher()
+        self.told = Told()
+        self._give_up_what_cannot_be_read()
+
+    def _give_up_what_cannot_be_read(self) -> None:
+        """A search that this version cannot make of what is stored would fail at each event."""
+        with self._work() as work:
+            for experiment in self.active_experiments():
+                try:
+                    self.machine.searches.of(experiment)
+                except Exception as error:
+                    work.set_aside(
+                        f"its stored configuration or search ({error_line(error)})",
+                        content=experiment.model_dump_json(),
+                        error=error,
+                        experiment_id=experiment.id,
+                    )
+        self._act(work)
+
+    # changes
+
+    def apply(self, event: Event) -> None:
+        """Handle what a user asks for: commit it, then act.
+
+        Raises:
+            DetError: It is refused, or the machine failed at it; nothing has changed.
+        """
+        with self._work() as work:
+            work.request(event)
+        self._act(work)
+
+    def take(self, event: Event) -> None:
+        """Take in news of a program's: what cannot be handled is set aside; see work.py."""
+        with self._work() as work:
+            work.take(event)
+        self._act(work)
+
+    @contextmanager
+    def _work(self, *, is_careful: bool = True) -> Iterator[Work]:
+        reasons = self._reasons(0)  # whoever shows them asks; see routes_cluster.py
+        work = Work(
+            self.machine,
+            self.store,
+            self._clock(),
+            reasons,
+            self._matcher,
+            self.told,
+            is_careful=is_careful,
+        )
+        try:
+            with self.store.transaction():
+                yield work
+                work.publisher.publish_progress()
+        except BaseException:
+            if work.is_machine_ahead:
+                self.machine.take_over(restore_machine(self.store))
+            raise
+        self.bell.ring()
+
+    def _act(self, work: Work) -> None:
+        for question in work.questions:
+            self.questions.put_nowait(question)
+        for deletion in work.deletions:
+            self.deletions.put_nowait(deletion)
+        for order in work.commands:
+            logger.info(
+                "event %d: %s to agent %s", order.cause, order.command.kind, order.agent_id
+            )
+            self.links.send(order.agent_id, order.command)
+
+    async def submit(self, request: CreateExperiment) -> ExperimentView:
+        """Take an experiment on; one that was taken on with this key is returned as it is.
+
+        Raises:
+            ConfigError: Its configuration is wrong, or no agent can ever run it.
+            MasterUnreachable: The master is about to leave; the next one can be asked.
+        """
+        if (known := self.submitted(request.key)) is not None:
+            return known
+        config, origins = complete(
+            request.config,
+            self.find_template(request.template).config if request.template else None,
+            default_seed=secrets.randbelow(MAX_SEED + 1),
+        )
+        await check_patterns(config)
+        await check_sampler(config)
+        with suppress(TimeoutError):
+            # Whether it can ever run is known only when an agent has said what it has.
+            async with asyncio.timeout(_FIRST_AGENT_S):
+                await self.links.registered.wait()
+        if (known := self.submitted(request.key)) is not None:  # asked twice, and both waited
+            return known
+        if self.is_leaving:
+            raise MasterUnreachable("the master is stopping; submit again in a moment")
+        self.apply(
+            ExperimentSubmitted(
+                config=config,
+                template=request.template,
+                origins=origins,
+                capsule=self._capsule_of(request),
+                python=request.python,
+                cwd=request.cwd,
+                notebook=request.notebook,
+                queue_anyway=request.queue_anyway,
+                parent_id=request.parent_id,
+                key=request.key,
+            )
+        )
+        return self.experiment(self.machine.state.last_experiment_id)
+
+    def submitted(self, key: str) -> ExperimentView | None:
+        """Return the experiment that was submitted with this key, if there is one."""
+        found = self.machine.roster.submitted(key)
+        return None if found is None else self.experiment(found)
+
+    def _capsule_of(self, request: CreateExperiment) -> Capsule:
+        """Return what a request's ranks run: what a fork has of its parent, views only outline."""
+        if request.parent_id is None:
+            return request.capsule
+        return self.find_experiment(request.parent_id).capsule
+
+    def find_template(self, name: str) -> TemplateView:
+        """Return a template.
+
+        Raises:
+            NotFound: There is none of that name; the message names those that there are.
+        """
+        template = self.store.template(name)
+        if template is None:
+            known = [template.name for template in self.store.templates()]
+            raise NotFound(unknown_template(name, known))
+        return template
+
+    # agents
+
+    def register(self, agent_id: str, registration: RegisterAgent | Knock) -> Offsets:
+        """Take an agent on and return what is stored of the runs that it knows.
+
+        Raises:
+            ProtocolMismatch: It is of another version.
+            Conflict: The master failed at it.
+        """
+        if isinstance(registration, Knock) or registration.protocol != PROTOCOL:
+            self.links.refuse(agent_id)
+            self._refusals[agent_id] = (
+                f"agent {agent_id} (process {registration.pid}) is det_jupyter "
+                f"{registration.version} (protocol {registration.protocol}), and this master "
+                f"speaks protocol {PROTOCOL}: its trials train on, and when they have ended one "
+                f"of this version takes over; `kill {registration.pid}` ends it with them now"
+            )
+            raise ProtocolMismatch(self._refusals[agent_id])
+        self._refusals.pop(agent_id, None)
+        with self._work() as work:
+            is_taken = work.take(
+                AgentRegistered(
+                    agent_id=agent_id,
+                    session=registration.session,
+                    hostname=registration.hostname,
+                    pid=registration.pid,
+                    slots=registration.slots,
+                    runs=registration.runs,
+                    devices=registration.devices,
+                )
+            )
+        if not is_taken:
+            raise Conflict(f"the master failed to take agent {agent_id} on; see master.log")
+        self._agent_problems[agent_id] = registration.problems
+        self.links.open(agent_id, registration.session)
+        self._act(work)
+        runs = (run.allocation_id for run in registration.runs)
+        return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
+
+    def refusal_of(self, agent_id: str) -> str:
+        """Return why an agent that asks again and again was not taken on, if there is one."""
+        is_asking = self.links.was_refused(agent_id)
+        return self._refusals.get(agent_id, "") if is_asking else ""
+
+    def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
+        """Store what an agent reports; when this returns, it is on disk.
+
+        Raises:
+            Conflict: The agent process is not the registered one.
+        """
+        self.links.get(agent_id, reports.session)
+        if not reports.reports:  # only a sign of life
+            return Offsets(offsets={})
+        try:
+            return self._take_in(agent_id, reports, is_careful=False)
+        except Exception as error:
+            if is_trouble(error):
+                raise
+            logger.warning("a batch of agent %s is taken in part by part: %r", agent_id, error)
+        return self._take_in(agent_id, reports, is_careful=True)
+
+    def _take_in(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
+        """Being able to undo each part costs a third of the time, and is hardly ever needed."""
+        with self._work(is_careful=is_careful) as work:
+            offsets = take_in(work, agent_id, reports.reports)
+        self._act(work)
+        return offsets
+
+    # questions
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        """Return an experiment with its trials."""
+        experiment = self.find_experiment(experiment_id)
+        return self._view_of(experiment, self._reasons(_EXPLAINED, self.store.progress()))
+
+    def experiments(self, *, only_active: bool = False) -> list[ExperimentView]:
+        """Return all experiments, oldest first."""
+        experiments = self.machine.state.experiments
+        reasons = self._reasons(_EXPLAINED, self.store.progress())
+        return [
+            self._view_of(experiments[i], reasons)
+            for i in sorted(experiments)
+            if not (only_active and experiments[i].state.is_terminal)
+        ]
+
+    def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
+        return experiment_view(
+            self.machine.state,
+            reasons.progress,
+            experiment,
+            living=self.machine.roster.living(experiment.id),
+            reasons=reasons,
+            last_seq=self.store.last_seq,
+        )
+
+    def trial(self, trial_id: int) -> TrialView:
+        """Return a trial."""
+        reasons = self._reasons(_EXPLAINED)
+        return trial_view(self.find_trial(trial_id), reasons.progress, reasons)
+
+    def why(self, trial: Trial) -> Reason:
+        """Return why a trial does not run, and what would start it."""
+        return self._reasons(1).of(trial)
+
+    def _reasons(self, most: int, progress: Progress | None = None) -> Whys:
+        return Whys(
+            self.machine,
+            progress=KnownProgress(self.store) if progress is None else progress,
+            now=self._clock(),
+            own_user=_USER,
+            most=most,
+        )
+
+    def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
+        """Return all pools with the fronts of their queues."""
+        reasons = self._reasons(0)
+        return cluster_view(
+            self.machine,
+            reasons.of,
+            self.links.is_connected,
+            now=reasons.now,
+            limit=limit,
+            experiment_id=experiment_id,
+        )
+
+    def jobs(self) -> list[JobEntry]:
+        """Return the experiments that are not over, in the order in which they are served."""
+        return job_entries(self.machine)
+
+    def tasks(self, *, limit: int) -> list[TaskEntry]:
+        """Return the trials that hold slots, and the first of those that wait."""
+        return task_entries(self.machine, self._reasons(0).of, limit)
+
+    def pools(self) -> list[PoolStatus]:
+        """Return the pools with their agents and slots."""
+        return pool_statuses(self.machine, self.links.is_connected)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with what people wrote for us, and was not followed."""
+        of_agents = [line for lines in self._agent_problems.values() for line in lines]
+        strangers = self._refusals.keys() - self.machine.state.agents.keys()
+        refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
+        return [*self.file_problems, *dict.fromkeys(of_agents), *refused]
+
+    def agents(self) -> list[AgentView]:
+        """Return the agents and what their slots do."""
+        state = self.machine.state
+        return [
+            agent_view(agent, self.machine.roster, is_connected=self.links.is_connected(agent.id))
+            for agent in state.agents.values()
+        ]
+
+    def find_experiment(self, experiment_id: int) -> Experiment:
+        """Return what the machine knows of an experiment."""
+        experiment = self.machine.state.experiments.get(experiment_id)
+        if experiment is None:
+            raise NotFound(f"there is no experiment {experiment_id}")
+        return experiment
+
+    def find_trial(self, trial_id: int) -> Trial:
+        """Return what the machine knows of a trial."""
+        trial = self.machine.state.trials.get(trial_id)
+        if trial is None:
+            raise NotFound(f"there is no trial {trial_id}")
+        return trial
+
+    def active_experiments(self) -> list[Experiment]:
+        """Return the experiments that something can still happen to."""
+        return [e for e in self.machine.state.experiments.values() if not e.state.is_terminal]
+
+    def holds_slots(self) -> bool:
+        """Return whether any gang is there, or about to be."""
+        return self.machine.roster.has_holding
+
+    # the end
+
+    def begin_to_leave(self) -> None:
+        """Take no more experiments on; who waits to submit one hears so at once."""
+        self.is_leaving = True
+        self.links.registered.set()  # whether or not an agent has
+
+    def end_streams(self) -> None:
+        """End all streams, so that the server can close its connections."""
+        self.links.close()
+        self.bell.close()
+
+    def close(self) -> None:
+        """Write down the present state, so that the next start has nothing to replay."""
+        try:
+            with self.store.transaction():
+                self.store.add_snapshot(self.machine.state.seq, self.machine.dump())
+        except Exception:  # the events are there
+            logger.exception("the state could not be written down")
+        self.store.close()
+
+
+async def check_sampler(config: dict[str, Any]) -> None:
+    """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
+    searcher = parse_config(config).searcher
+    if isinstance(searcher, OptunaSearcher):
+        hparams = config["hyperparameters"]
+        if problems := await asyncio.to_thread(find_problems, searcher, hparams):
+            raise ConfigError(problems)
+
+
+async def check_patterns(config: dict[str, Any]) -> None:
+    """Refuse log policies whose patterns the master could not look for."""
+    policies = config.get("log_policies") or ()
+    if problems := await asyncio.to_thread(find_pattern_problems, policies):
+        raise ConfigError(problems)

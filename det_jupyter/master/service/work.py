@@ -1,0 +1,313 @@
+"""One transaction in the making: events go through the machine, rows into the store.
+
+Commit, then act: commands to agents are only collected here. What followers are told is written
+with each event, so that none of the states in between is lost.
+
+    a request (a user's)    is handled, or refused, or fails: the user hears of it, nothing changed
+    news (a program's)      is handled, or passed over, or set aside (quarantine.py): it counts as
+                            taken in whatever happens, or it would be said again for ever
+
+A part of the work (`whole`) leaves no trace if it raises. The machine that failed in it is half
+changed: another one is made from the events stored so far, which costs some milliseconds, seldom.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, assert_never
+
+from det_jupyter.errors import Conflict, DetError
+from det_jupyter.master.machine.core.commands import (
+    ConsultSampler,
+    DeleteCheckpoints,
+    DeleteExperiment,
+    Deletion,
+    ToAgent,
+    TruncateMetrics,
+)
+from det_jupyter.master.machine.core.events import Event, KillRequested, NewsSetAside
+from det_jupyter.master.machine.core.failing import HandlerFailed
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.rules.faults import experiment_of
+from det_jupyter.master.service.matching import Matcher
+from det_jupyter.master.service.publishing import Publisher, Told
+from det_jupyter.master.service.quarantine import is_trouble
+from det_jupyter.master.service.restoring import restore_machine
+from det_jupyter.master.service.store import Store
+from det_jupyter.master.views.experiments import Reasons
+from det_jupyter.wire import GangExited
+from det_jupyter.words import error_line, printable
+
+logger = logging.getLogger(__name__)
+
+# A snapshot's cost grows with the number of trials: so does the time between two, and an event's
+# share of it stays the same. So many events are replayed at most, some ten thousand a second.
+_SNAPSHOT_EVERY = 200
+_EVENTS_PER_TRIAL = 0.2
+_LONGEST_REASON = 300  # characters
+
+
+class Work:
+    """What one transaction does.
+
+    Args:
+        machine: Handles the events.
+        store: Is inside a transaction while this exists.
+        now: The time of all of it.
+        reasons: Say why trials do not run.
+        matcher: Looks for what log policies look for.
+        told: What followers know of.
+        is_careful: Be able to undo parts. If not, whatever fails fails with the whole transaction.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        store: Store,
+        now: float,
+        reasons: Reasons,
+        matcher: Matcher | None = None,
+        told: Told | None = None,
+        *,
+        is_careful: bool = True,
+    ) -> None:
+        self._is_careful = is_careful
+        self.machine = machine
+        self.matcher = matcher or Matcher()
+        self.publisher = Publisher(machine, store, now, reasons, told or Told())
+        self.store = store
+        self.now = now
+        self.commands: list[ToAgent] = []
+        self.questions: list[ConsultSampler] = []
+        self.deletions: list[Deletion] = []
+        self.is_machine_ahead = False  # of the store, should the transaction fail
+
+    def request(self, event: Event) -> None:
+        """Handle what a user asks for.
+
+        Raises:
+            DetError: It is refused, or the machine failed at it; nothing has changed.
+        """
+        failed = self._try(event)
+        if failed is None:
+            return
+        if isinstance(event, KillRequested):  # it shall end, whatever is wrong with it
+            self._set_aside_event(event, failed, event.experiment_id)
+            return
+        if isinstance(failed.__cause__, DetError):  # a refusal that came late
+            raise failed.__cause__
+        logger.error("%s failed", _in_brief(event), exc_info=failed)
+        raise Conflict(
+            f"the master failed at {event.kind} ({failed}) and has changed nothing; "
+            "master.log has the traceback"
+        ) from failed
+
+    def take(self, event: Event) -> bool:
+        """Take in what a program says; return whether it could be handled.
+
+        What the machine refuses (it is of a run that is over, say) is passed over.
+        """
+        try:
+            failed = self._try(event)
+        except DetError as error:
+            logger.warning("refused: %s: %s", event.kind, error)
+            return True
+        if failed is not None:
+            own = experiment_of(self.machine.state, event)
+            self._set_aside_event(event, failed, own)
+        return failed is None
+
+    def _try(self, event: Event) -> Exception | None:
+        """Handle an event; return what went wrong, if the event itself is to blame for it.
+
+        If another experiment is, that one is given up, and the event has another try.
+
+        Raises:
+            DetError: The event is refused; nothing has changed.
+        """
+        own = experiment_of(self.machine.state, event)
+        blamed: set[int | None] = {own, None}
+        while True:
+            try:
+                with self.whole():
+                    self.handle(event)
+            except DetError:
+                raise
+            except Exception as error:
+                if self.is_beyond(error):
+                    raise
+                culprit = error.experiment_id if isinstance(error, HandlerFailed) else None
+                if culprit in blamed:
+                    return error
+                blamed.add(culprit)
+                self._set_aside_event(event, error, culprit)
+            else:
+                return None
+
+    def _set_aside_event(self, event: Event, error: Exception, experiment_id: int | None) -> None:
+        self.set_aside(
+            f"{event.kind} ({error_line(error.__cause__ or error)})",
+            content=_as_text(event),
+            error=error,
+            experiment_id=experiment_id,
+            gone=event.allocation_id if isinstance(event, GangExited) else "",
+        )
+
+    def set_aside(
+        self,
+        what: str,
+        *,
+        content: str,
+        error: Exception,
+        experiment_id: int | None,
+        is_fatal: bool = True,
+        gone: str = "",
+    ) -> None:
+        """Keep what could not be handled in the quarantine, and tell its experiment.
+
+        Args:
+            what: What it was, and what is wrong with it, in one line.
+            content: It itself.
+            error: What it led to.
+            experiment_id: Whose it was; None: no experiment's.
+            is_fatal: The experiment cannot go on without it.
+            gone: The allocation of which it said that its ranks are gone.
+        """
+        logger.error("experiment=%s: set aside: %s", experiment_id, what, exc_info=error)
+        what = printable(what)[:_LONGEST_REASON]
+        self.store.quarantine.add(
+            self.now, source=what, content=content, error=error, experiment_id=experiment_id
+        )
+        if experiment_id is None:
+            return
+        news = NewsSetAside(experiment_id=experiment_id, what=what, is_fatal=is_fatal, gone=gone)
+        try:
+            with self.whole():
+                self.handle(news)
+        except Exception as failed:
+            if self.is_beyond(failed):
+                raise
+            logger.exception("experiment=%d: cannot be told of it", experiment_id)
+
+    def is_beyond(self, error: BaseException) -> bool:
+        """Whether what failed cannot be set aside: the computer did, or no part can be undone."""
+        return is_trouble(error) or not self._is_careful
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Have what is done inside happen wholly, rows, machine and commands, or not at all."""
+        if not self._is_careful:
+            yield
+            return
+        lists: tuple[list[Any], ...] = (self.commands, self.questions, self.deletions)
+        lengths = [len(each) for each in lists]
+        seq, was_ahead = self.machine.state.seq, self.is_machine_ahead
+        try:
+            with self.store.savepoint():
+                yield
+        except BaseException as error:
+            for each, length in zip(lists, lengths, strict=True):
+                del each[length:]
+            self.publisher.read_progress_anew()
+            if self.machine.state.seq != seq and not is_trouble(error):
+                self.machine.take_over(restore_machine(self.store))
+                self.is_machine_ahead = was_ahead
+            raise
+
+    def handle(self, event: Event) -> None:
+        """Let the machine handle an event; write down that it did and what has changed.
+
+        Raises:
+            DetError: The machine refuses; nothing has changed.
+            HandlerFailed: The machine is half changed: leave `whole`, or the transaction.
+        """
+        was_ahead, self.is_machine_ahead = self.is_machine_ahead, True
+        state = self.machine.state
+        numbers = (state.last_experiment_id, state.last_trial_id)
+        try:
+            commands = self.machine.handle(event, self.now)
+        except DetError:
+            self.is_machine_ahead = was_ahead
+            raise
+        seq = state.seq
+        logger.info("event %d: %s", seq, _in_brief(event))
+        self.store.add_event(seq, self.now, event.model_dump_json())
+        if numbers != (state.last_experiment_id, state.last_trial_id):
+            self.store.add_numbers(seq, state.last_experiment_id, state.last_trial_id)
+        for command in commands:
+            match command:
+                case TruncateMetrics():
+                    self._truncate(command)
+                case ToAgent():
+                    self.commands.append(command)
+                case ConsultSampler():
+                    self.questions.append(command)
+                case DeleteCheckpoints() | DeleteExperiment():
+                    self.deletions.append(command)
+                case _:
+                    assert_never(command)
+        self.publisher.publish(self.machine.changes())
+        self._take_snapshot_if_due(seq)
+
+    def _take_snapshot_if_due(self, seq: int) -> None:
+        every = max(_SNAPSHOT_EVERY, int(_EVENTS_PER_TRIAL * len(self.machine.state.trials)))
+        behind = seq - self.store.snapshot_seq
+        if behind < every or (behind - every) % _SNAPSHOT_EVERY:
+            return
+        try:
+            text = self.machine.dump()
+        except Exception:  # the events are there, so nothing is lost; it is tried again later
+            logger.exception("no snapshot could be taken after event %d", seq)
+            return
+        self.store.add_snapshot(seq, text)
+
+    def note_progress(
+        self, trial_id: int, steps_completed: int, fraction: float | None = None
+    ) -> None:
+        """Note how far a trial is.
+
+        Args:
+            trial_id: The trial.
+            steps_completed: So many at least; a record may tell of fewer than another before it.
+            fraction: What these steps are of its length; when missing, taken from the last one.
+        """
+        steps_before, fraction_before = self.publisher.progress.get(trial_id, (0, 0.0))
+        steps = max(steps_completed, steps_before)
+        if fraction is None or steps_completed == 0:
+            known_steps, known_fraction = steps_before, fraction_before
+        else:
+            known_steps, known_fraction = steps_completed, fraction
+        # Steps and fraction always move together: who divides them gets the trial's length.
+        grown = known_fraction * steps / known_steps if known_steps else known_fraction
+        self.publisher.set_progress(trial_id, steps, min(1.0, grown))
+
+    def _truncate(self, command: TruncateMetrics) -> None:
+        trial_id, steps_completed = command.trial_id, command.steps_completed
+        self.store.truncate_metrics(trial_id, steps_completed)
+        self.store.add_item(
+            "truncated",
+            self.now,
+            experiment_id=command.experiment_id,
+            trial_id=trial_id,
+            text=f'{{"steps_completed":{steps_completed}}}',
+        )
+        steps_before, fraction = self.publisher.progress.get(trial_id, (0, 0.0))
+        if steps_before > steps_completed:
+            left = steps_completed / steps_before
+            self.publisher.set_progress(trial_id, steps_completed, fraction * left)
+
+
+def _as_text(event: Event) -> str:
+    try:
+        return event.model_dump_json()
+    except ValueError:  # it has text that is no UTF-8
+        return repr(event)
+
+
+def _in_brief(event: Event) -> str:
+    about = ("experiment_id", "agent_id", "allocation_id", "rank", "steps_completed", "metric")
+    values = [f"{name}={getattr(event, name)}" for name in about if hasattr(event, name)]
+    record = getattr(event, "record", None)
+    return " ".join([event.kind, *values, *([record.kind] if record else [])])

@@ -1,0 +1,1 @@
+"""Wire views of the machine's state. Pure."""

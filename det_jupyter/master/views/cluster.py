@@ -1,0 +1,259 @@
+"""What others see of pools, slots and queues. Pure: the machine in, wire views out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from det_jupyter.config.pools import PoolConfig
+from det_jupyter.master.machine.core.state import Agent, Allocation, Experiment, Trial
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.model import Policy
+from det_jupyter.wire import (
+    AgentStatus,
+    AllocationState,
+    ClusterView,
+    JobEntry,
+    PoolStatus,
+    QueueEntry,
+    Reason,
+    SlotStatus,
+    SlotView,
+    TaskEntry,
+)
+
+Why = Callable[[Trial], Reason]
+IsConnected = Callable[[str], bool]
+
+
+def cluster_view(
+    machine: Machine,
+    why: Why,
+    is_connected: IsConnected,
+    *,
+    now: float,
+    limit: int,
+    experiment_id: int | None = None,
+) -> ClusterView:
+    """Return all pools with the fronts of their queues.
+
+    Args:
+        machine: Knows it all.
+        why: Says why a trial does not run.
+        is_connected: Says whether an agent listens now.
+        now: UTC seconds.
+        limit: So many waiting trials of each pool at most.
+        experiment_id: As many of this experiment's too, wherever they are in the queue.
+    """
+    entries = [
+        entry
+        for name, pool in machine.pools.items()
+        for entry in _front(machine, name, pool, why, limit, experiment_id)
+    ]
+    return ClusterView(
+        pools=pool_statuses(machine, is_connected),
+        queue=entries,
+        num_waiting=sum(pool.num_waiting for _, pool in machine.pools.items()),
+        at=now,
+    )
+
+
+def _front(
+    machine: Machine, name: str, pool: Pool, why: Why, limit: int, experiment_id: int | None
+) -> Iterator[QueueEntry]:
+    for position, request in enumerate(pool.waiting(limit)):
+        yield _queue_entry(machine, name, position, machine.pools.trial_of(request.id), why)
+    if experiment_id not in pool.groups or pool.num_waiting <= limit:
+        return
+    assert experiment_id is not None
+    behind = (
+        (pool.position(trial.allocation.id), trial)
+        for trial in machine.roster.living(experiment_id)
+        if trial.allocation is not None and pool.is_waiting(trial.allocation.id)
+    )
+    for position, trial in islice(((p, t) for p, t in behind if p >= limit), limit):
+        yield _queue_entry(machine, name, position, trial, why)
+
+
+def _queue_entry(machine: Machine, pool: str, position: int, trial: Trial, why: Why) -> QueueEntry:
+    experiment = machine.state.experiments[trial.experiment_id]
+    assert trial.allocation is not None
+    return QueueEntry(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        allocation_id=trial.allocation.id,
+        pool=pool,
+        slots=experiment.slots_per_trial,
+        priority=experiment.priority,
+        weight=experiment.weight,
+        queued_at=trial.allocation.queued_at,
+        position=position,
+        reason=why(trial),
+    )
+
+
+def pool_statuses(machine: Machine, is_connected: IsConnected) -> list[PoolStatus]:
+    """Return the ledger: pools, their agents, their slots and who has them."""
+    return [
+        _pool_status(machine, name, config, is_connected)
+        for name, config in machine.pools.configs.items()
+    ]
+
+
+def _pool_status(
+    machine: Machine, name: str, config: PoolConfig, is_connected: IsConnected
+) -> PoolStatus:
+    pool = machine.pools[name]
+    return PoolStatus(
+        name=name,
+        description=config.description,
+        policy=config.scheduler.type,
+        preemption=config.scheduler.preemption,
+        default_priority=config.scheduler.default_priority,
+        share_devices=config.share_devices,
+        agents=[
+            agent_status(machine, agent, is_connected)
+            for agent in machine.state.agents.values()
+            if machine.pools.pool_of_agent(agent.id) == name
+        ],
+        num_slots=sum(len(agent.slots) for agent in pool.agents.values()),
+        num_free=sum(len(pool.free(agent_id)) for agent_id in pool.agents),
+        num_waiting=pool.num_waiting,
+    )
+
+
+def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> AgentStatus:
+    """Return an agent in the ledger."""
+    holders: dict[int, tuple[Trial, Allocation, int]] = {}
+    num_aux = 0
+    for trial in machine.roster.holding(agent.id):
+        allocation = trial.allocation
+        assert allocation is not None
+        for rank, (agent_id, slot) in enumerate(
+            zip(allocation.agent_ids, allocation.slots, strict=True)
+        ):
+            if agent_id == agent.id and slot.id >= 0:
+                holders[slot.id] = (trial, allocation, rank)
+            num_aux += agent_id == agent.id and slot.id < 0
+    pool = machine.pools.configs[machine.pools.pool_of_agent(agent.id)]
+    return AgentStatus(
+        id=agent.id,
+        hostname=agent.hostname,
+        pool=pool.pool_name,
+        connected=is_connected(agent.id),
+        problem=agent.problem,
+        slots=[
+            _held(machine, agent, slot, *holders[slot.id])
+            if slot.id in holders
+            else _unheld(agent, slot, pool)
+            for slot in agent.slots
+        ],
+        num_aux=num_aux,
+    )
+
+
+def _held(
+    machine: Machine, agent: Agent, slot: SlotView, trial: Trial, allocation: Allocation, rank: int
+) -> SlotStatus:
+    experiment = machine.state.experiments[trial.experiment_id]
+    return SlotStatus(
+        slot=slot,
+        state="leaving" if allocation.state is AllocationState.STOPPING else "used",
+        is_draining=slot.id in agent.disabled,
+        allocation_id=allocation.id,
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        trial_id=trial.id,
+        rank=rank,
+        priority=experiment.priority,
+        since=allocation.started_at,
+        processes=agent.occupied.get(slot.id, []),
+    )
+
+
+def _unheld(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
+    processes = agent.occupied.get(slot.id, [])
+    if slot.id in agent.disabled:
+        return SlotStatus(slot=slot, state="disabled", processes=processes)
+    is_occupied = bool(processes) and not pool.share_devices
+    return SlotStatus(slot=slot, state="occupied" if is_occupied else "free", processes=processes)
+
+
+def job_entries(machine: Machine) -> list[JobEntry]:
+    """Return the experiments that are not over, in the order in which they are served."""
+    living = [e for e in machine.state.experiments.values() if not e.state.is_terminal]
+    living.sort(key=lambda e: (machine.pools.pool_of(e), e.priority, e.position, e.id))
+    entries: list[JobEntry] = []
+    ahead: dict[str, int] = {}  # by pool: jobs that wait and were listed before
+    for experiment in living:
+        entry = _job_entry(machine, experiment, ahead)
+        ahead[entry.pool] = ahead.get(entry.pool, 0) + (entry.num_waiting > 0)
+        entries.append(entry)
+    return entries
+
+
+def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) -> JobEntry:
+    name = machine.pools.pool_of(experiment)
+    trials = machine.roster.living(experiment.id)
+    num_running = sum(trial.holds_slots for trial in trials)
+    num_waiting = sum(
+        trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
+        for trial in trials
+    )
+    slots = experiment.slots_per_trial
+    has_order = machine.pools[name].rules.policy is Policy.PRIORITY
+    return JobEntry(
+        experiment_id=experiment.id,
+        name=experiment.name,
+        state=experiment.state,
+        pool=name,
+        priority=experiment.priority,
+        weight=experiment.weight,
+        max_slots=experiment.max_slots,
+        created_at=experiment.created_at,
+        slots_held=num_running * slots,
+        slots_wanted=(num_running + num_waiting) * slots,
+        num_running=num_running,
+        num_waiting=num_waiting,
+        jobs_ahead=ahead.get(name, 0) if has_order else None,
+        notebook=experiment.notebook,
+    )
+
+
+def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
+    """Return the trials that hold slots, and those that wait, in order."""
+    holding = {
+        trial.id: trial
+        for agent_id in machine.state.agents
+        for trial in machine.roster.holding(agent_id)
+    }
+    entries = [_task_entry(machine, trial, None) for trial in holding.values()]
+    for _, pool in machine.pools.items():
+        for request in pool.waiting(limit):
+            trial = machine.pools.trial_of(request.id)
+            entries.append(_task_entry(machine, trial, why(trial).sentence))
+    return entries
+
+
+def _task_entry(machine: Machine, trial: Trial, waiting_for: str | None) -> TaskEntry:
+    experiment = machine.state.experiments[trial.experiment_id]
+    allocation = trial.allocation
+    assert allocation is not None
+    pools = machine.pools
+    return TaskEntry(
+        trial_id=trial.id,
+        experiment_id=experiment.id,
+        experiment_name=experiment.name,
+        allocation_id=allocation.id,
+        state=str(allocation.state),
+        pool=pools.pool_of_agent(allocation.agent_id)
+        if allocation.agent_id
+        else pools.pool_of(experiment),
+        agent_ids=list(dict.fromkeys(allocation.agent_ids)),
+        slots=experiment.slots_per_trial,
+        priority=experiment.priority,
+        registered_at=allocation.queued_at,
+        waiting_for=waiting_for,
+    )

@@ -1,0 +1,251 @@
+"""Why a trial does not run, whatever state it is in. Pure.
+
+waits for slots     the scheduler says why (scheduler/reasons/); the facts for that are here
+starts, leaves      that
+rests               the search has not promoted it; searching.py wrote down why
+is paused or over   that, and what would change it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.views.experiments import Progress
+from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.model import AgentSlots
+from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
+from det_jupyter.scheduler.reasons.estimate import estimate_end
+from det_jupyter.scheduler.reasons.words import clock
+from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
+
+_IN_LINE = "waits for its turn"
+
+
+class Whys:
+    """Says why trials do not run, of one moment: to be asked while nothing changes.
+
+    Args:
+        machine: Knows the trials.
+        progress: How far they are.
+        now: UTC seconds.
+        most: So many waiting trials get a reason of their own by `sentence`, as each costs time.
+        zone: That times of day are told in; None: this computer's.
+        own_user: Whose master it is.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        progress: Progress,
+        now: float,
+        most: int,
+        zone: tzinfo | None = None,
+        own_user: str = "",
+    ) -> None:
+        self._machine = machine
+        self.progress = progress
+        self.now = now
+        self._left = most
+        self._zone = zone
+        self._own_user = own_user
+        self._surveys: dict[str, Survey] = {}  # by pool
+
+    def sentence(self, trial: Trial) -> str | None:
+        """Return why a trial does not run, in a sentence; None if it runs, starts or is over."""
+        allocation = trial.allocation
+        if allocation is None or allocation.state is AllocationState.ENDED:
+            return trial.waiting_for
+        if allocation.state is not AllocationState.QUEUED:
+            return self._news_of_gang(trial, allocation)
+        if self._left == 0:
+            return _IN_LINE
+        self._left -= 1
+        return self.of(trial).sentence
+
+    def of(self, trial: Trial) -> Reason:
+        """Return why a trial does not run."""
+        allocation = trial.allocation
+        if trial.state.is_terminal:
+            return _over(trial)
+        if allocation is None or allocation.state is AllocationState.ENDED:
+            return _resting(trial) if trial.state is State.ACTIVE else _paused(trial)
+        if problem := self._problem_of(allocation):
+            is_leaving = allocation.state is AllocationState.STOPPING
+            return _said(trial, "leaving" if is_leaving else "running", problem)
+        match allocation.state:
+            case AllocationState.QUEUED:
+                return self._waiting(trial, allocation)
+            case AllocationState.STARTING:
+                where = " and ".join(dict.fromkeys(allocation.agent_ids))
+                return _said(trial, "starting", f"its ranks are starting on {where}")
+            case AllocationState.STOPPING:
+                return _said(trial, "leaving", self._leaving(trial, allocation))
+            case _:
+                return _said(trial, "running", "runs")
+
+    def _news_of_gang(self, trial: Trial, allocation: Allocation) -> str | None:
+        """Return what should be known of a trial that holds slots, if anything."""
+        if problem := self._problem_of(allocation):
+            return problem
+        goes_to_rest = trial.state is State.ACTIVE and trial.is_resting
+        if allocation.state is AllocationState.STOPPING and not goes_to_rest:
+            return self._leaving(trial, allocation)
+        return trial.waiting_for
+
+    def _problem_of(self, allocation: Allocation) -> str:
+        agents = self._machine.state.agents
+        held = (agents.get(agent_id) for agent_id in dict.fromkeys(allocation.agent_ids))
+        return next((agent.problem for agent in held if agent and agent.problem), "")
+
+    def _leaving(self, trial: Trial, allocation: Allocation) -> str:
+        """Return for what a trial was asked, and until when it may take: it may not do it."""
+        if trial.state is State.STOPPING_KILLED or allocation.asked_at is None:
+            return "its ranks are being killed"
+        for_whom = ""
+        if allocation.preempted_by is not None:
+            for_whom = f", to make room for experiment {allocation.preempted_by}"
+        config = self._machine.state.experiments[trial.experiment_id].config
+        until = allocation.asked_at + config["preemption_timeout"]
+        asked, limit = (clock(at, self.now, self._zone) for at in (allocation.asked_at, until))
+        after = ""
+        if trial.state is not State.ACTIVE:
+            after = f"; `%det_experiment kill {trial.experiment_id}` ends it now"
+        elif not trial.is_resting:
+            after = "; then it queues again"
+        return (
+            f"was asked at {asked} to save its state and give its slots back{for_whom}, and is "
+            f"killed if it has not by {limit}{after}"
+        )
+
+    def _waiting(self, trial: Trial, allocation: Allocation) -> Reason:
+        pools = self._machine.pools
+        name = pools.pool_of(self._machine.state.experiments[trial.experiment_id])
+        if name not in self._surveys:
+            self._surveys[name] = survey(pools[name], self._facts(name))
+        found = self._surveys[name]
+        reason = why_waiting(pools[name], allocation.id, found.facts, found)
+        agents = self._machine.state.agents.values()
+        problems = [a.problem for a in agents if a.problem and pools.pool_of_agent(a.id) == name]
+        if not problems:
+            return reason
+        sentence = "; ".join([reason.sentence, *problems])
+        return reason.model_copy(update={"sentence": sentence})
+
+    def _facts(self, pool: str) -> _Facts:
+        return _Facts(
+            machine=self._machine,
+            progress=self.progress,
+            now=self.now,
+            zone=self._zone,
+            pool_name=pool,
+            own_user=self._own_user,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the scheduler wants to know of a pool's surroundings (scheduler/reasons)."""
+
+    machine: Machine
+    progress: Progress
+    now: float
+    zone: tzinfo | None
+    pool_name: str
+    own_user: str
+
+    def trial_of(self, request_id: str) -> int:
+        return self.machine.pools.trial_of(request_id).id
+
+    def title_of(self, experiment_id: int) -> Title:
+        experiment = self.machine.state.experiments[experiment_id]
+        return Title(experiment.name, experiment.notebook)
+
+    def end_of(self, request_id: str) -> Estimate | None:
+        """Return when a gang is expected to give its slots back, by its trial's progress."""
+        trial = self.machine.pools.trial_of(request_id)
+        allocation = trial.allocation
+        if allocation is None or allocation.first_step_at is None:
+            return None
+        steps, fraction = self.progress.get(trial.id, (0, 0.0))
+        before = allocation.starts_from.steps_completed if allocation.starts_from else 0
+        search = self.machine.state.experiments[trial.experiment_id].search_view
+        return estimate_end(
+            self.now - allocation.first_step_at,
+            fraction,
+            now=self.now,
+            first_fraction=fraction * before / steps if steps else 0.0,
+            may_stop_early=search is not None and bool(search.brackets),
+            basis=f"by the progress of trial {trial.id}",
+        )
+
+    def leaves_by(self, request_id: str) -> float | None:
+        """Return until when a gang that was asked to leave may take, UTC seconds."""
+        trial = self.machine.pools.trial_of(request_id)
+        if trial.allocation is None or trial.allocation.asked_at is None:
+            return None
+        config = self.machine.state.experiments[trial.experiment_id].config
+        return float(trial.allocation.asked_at + config["preemption_timeout"])
+
+    def may_ask_again(self, experiment_id: int) -> bool:
+        """Return whether an experiment's search may still make trials, or promote some."""
+        experiment = self.machine.state.experiments[experiment_id]
+        search = experiment.search_view
+        if experiment.state is not State.ACTIVE or search is None:
+            return False
+        return bool(search.brackets) or search.num_created < search.max_trials
+
+    def queues_again(self, request_id: str) -> bool:
+        """Return whether the trial of a gang that leaves will queue again."""
+        trial = self.machine.pools.trial_of(request_id)
+        return trial.state is State.ACTIVE and not trial.is_resting
+
+    def other_pools(self) -> Mapping[str, Pool]:
+        return {name: pool for name, pool in self.machine.pools.items() if name != self.pool_name}
+
+    def withheld(self) -> Mapping[str, Withheld]:
+        shares = self.machine.pools.configs[self.pool_name].share_devices
+        return {
+            agent.id: Withheld(
+                disabled=tuple(agent.disabled), occupied={} if shares else agent.occupied
+            )
+            for agent in self._agents()
+            if agent.disabled or agent.occupied
+        }
+
+    def gone(self) -> Sequence[AgentSlots]:
+        return self.machine.pools.lost_agents(self.pool_name)
+
+    def _agents(self) -> list[Agent]:
+        agents = self.machine.pools[self.pool_name].agents
+        return [self.machine.state.agents[agent_id] for agent_id in agents]
+
+
+def _said(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:
+    return Reason.model_validate(
+        {"trial_id": trial.id, "cause": cause, "sentence": sentence, "remedies": list(remedies)}
+    )
+
+
+def _over(trial: Trial) -> Reason:
+    why = f": {trial.message}" if trial.message else ""
+    return _said(trial, "over", f"is over, {trial.state}{why}")
+
+
+def _resting(trial: Trial) -> Reason:
+    return _said(trial, "resting", trial.waiting_for or "rests until its search says how far")
+
+
+def _paused(trial: Trial) -> Reason:
+    command = f"%det_experiment activate {trial.experiment_id}"
+    remedy = Remedy(
+        kind="activate",
+        sentence="activate its experiment; then it waits for its turn",
+        command=command,
+        experiment_id=trial.experiment_id,
+    )
+    return _said(trial, "paused", f"is paused; `{command}` lets it go on", remedy)

@@ -1,0 +1,1 @@
+"""Takes a trial or a function out of a notebook, with all that it needs elsewhere."""

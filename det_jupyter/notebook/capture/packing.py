@@ -1,0 +1,247 @@
+"""Takes a trial or a function out of a notebook: survey it, refuse what cannot travel, pack it.
+
+Nothing is written before everything is known to travel and to be of a reasonable size.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import linecache
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.client.checkpoint import size
+from det_jupyter.errors import CaptureError, ConfigError, DetError
+from det_jupyter.notebook.capture.cells import Cells
+from det_jupyter.notebook.capture.modules import OwnFiles, find_local_modules, find_packages
+from det_jupyter.notebook.capture.pickling import PackPickler, pack
+from det_jupyter.notebook.capture.survey import Culprit, Survey, find_culprits, survey_trial
+from det_jupyter.system.paths import HOME_VARIABLE
+from det_jupyter.wire import Capsule, CapturedName
+
+_LARGE_BYTES = 2**30
+_SHELL_NAMES = ("In", "Out")
+
+
+def capture(
+    entrypoint: str,
+    namespace: Mapping[str, Any],
+    *,
+    blobs: BlobStore,
+    cwd: Path,
+    shell: InteractiveShell | None = None,
+    allow_large: bool = False,
+) -> Capsule:
+    """Take `entrypoint`, with everything it refers to, out of a notebook.
+
+    Args:
+        entrypoint: Name of the trial's class, or of a function.
+        namespace: The notebook's globals: the very dict (`shell.user_ns`), not a copy of it.
+        blobs: Where to write what travels.
+        cwd: The notebook's folder; modules below it travel too.
+        shell: Knows the cells; without it, `namespace["In"]` has to do.
+        allow_large: Send more than 1 GiB.
+
+    Raises:
+        ConfigError: There is no such class or function.
+        CaptureError: Something cannot travel (one line for each), or it is too large.
+        DetError: There is no room for it.
+    """
+    if problem := find_entrypoint_problem(entrypoint, namespace):
+        raise ConfigError([problem])
+    blobs = _Blobs(blobs.root)
+    cells = Cells.of(namespace, shell)
+    survey = survey_trial(entrypoint, namespace, _own_names(shell))
+    if problems := _describe_failures(survey, entrypoint, cells):
+        raise CaptureError(problems)
+    if not allow_large:
+        _check_size(survey, entrypoint, cells)
+    stream, packed = _pack(entrypoint, survey, blobs)
+    sources = _find_sources(packed.code_files, cells, str(cwd))
+    local = find_local_modules(
+        packed.modules, (cell["source"] for cell in sources.values()), str(cwd)
+    )
+    return Capsule(
+        entrypoint=entrypoint,
+        payload=blobs.put(stream),
+        buffers=packed.buffers,
+        sources=blobs.put(json.dumps(sources, sort_keys=True).encode()),
+        modules={name: blobs.put(Path(file).read_bytes()) for name, file in local.files.items()},
+        captured=_list_captured(survey, cells),
+        packages=find_packages(local.imports, local.files),
+        notices=_device_notices(survey) + local.notices,
+    )
+
+
+class _Blobs(BlobStore):
+    """Says where there is no room: else it looks as if the trial could not be pickled."""
+
+    def put(self, data: bytes | bytearray | memoryview) -> str:
+        """Store `data`, as any BlobStore does."""
+        try:
+            return super().put(data)
+        except OSError as error:
+            free = ""
+            with suppress(OSError):
+                free = f"; {size(shutil.disk_usage(self.root.parent).free)} are free there"
+            raise DetError(
+                f"cannot write what travels to the ranks into {self.root} "
+                f"({error.strerror}{free}); make room, or set {HOME_VARIABLE} to another folder"
+            ) from None
+
+
+def find_entrypoint_problem(
+    entrypoint: str, namespace: Mapping[str, Any], base: type = object
+) -> str | None:
+    """Return what is wrong with the entrypoint if it names no class or function of the notebook.
+
+    Args:
+        entrypoint: Name of the class or function.
+        namespace: The notebook's globals.
+        base: Of the classes defined here, those that derive from it are worth naming.
+    """
+    if entrypoint not in namespace:
+        here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
+        known = "classes and functions defined here: " + ", ".join(here)
+        return (
+            f"entrypoint: {entrypoint!r} is not defined in this notebook; run the cell that "
+            f"defines it ({known if here else 'it defines no class or function yet'})"
+        )
+    value = namespace[entrypoint]
+    if not isinstance(value, (type, FunctionType)):
+        kind = type(value).__name__
+        return f"entrypoint: {entrypoint!r} is of type {kind}, expected a class or a function"
+    return None
+
+
+def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
+    here = namespace.get("__name__", "__main__")
+    if not isinstance(value, (type, FunctionType)) or value.__module__ != here:
+        return False
+    return (
+        issubclass(value, base) if isinstance(value, type) else find_function_problem(value) == ""
+    )
+
+
+def find_function_problem(function: FunctionType) -> str:
+    """Return why a rank cannot call the function, without an argument, until it returns."""
+    required = [
+        parameter.name
+        for parameter in inspect.signature(function, follow_wrapped=False).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if required:
+        return (
+            f"requires {', '.join(required)}, and ranks call it without arguments; read "
+            "hyperparameters from core.init().info.hparams, and leave other values to the notebook"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return "is asynchronous, and ranks have no event loop for it; write it with plain `def`"
+    if inspect.isgeneratorfunction(function):
+        return "is a generator, of which calling runs nothing; let it return instead of yield"
+    return ""
+
+
+def _own_names(shell: InteractiveShell | None) -> set[str]:
+    return {*_SHELL_NAMES, *(shell.user_ns_hidden if shell is not None else ())}
+
+
+def _describe_failures(survey: Survey, entrypoint: str, cells: Cells) -> list[str]:
+    return [
+        _describe(culprit, name, survey, entrypoint, cells)
+        for name in survey.failures
+        for culprit in find_culprits(survey, name)
+    ]
+
+
+def _describe(culprit: Culprit, name: str, survey: Survey, entrypoint: str, cells: Cells) -> str:
+    user, cell = survey.users[name], cells.maker_of(name)
+    origin = f"{culprit.type_name}, from {cell}" if cell else culprit.type_name
+    remedy = culprit.refusal.remedy.format(trial=entrypoint)
+    if not isinstance(survey.namespace[entrypoint], type):
+        remedy = remedy.replace(f"{entrypoint}.__init__", entrypoint)
+    line = (
+        f"{culprit.path} ({origin}) cannot travel to the ranks: {culprit.refusal.reason}; {remedy}"
+    )
+    return f"{line} ({user} uses {name})" if user else line
+
+
+def _check_size(survey: Survey, entrypoint: str, cells: Cells) -> None:
+    total = sum(survey.sizes.values())
+    if total <= _LARGE_BYTES:
+        return
+    largest = sorted(survey.sizes, key=lambda name: -survey.sizes[name])[:3]
+    parts = [
+        f"{name} ({size(survey.sizes[name])}{f', from {cell}' if cell else ''})"
+        for name in largest
+        for cell in [cells.maker_of(name)]
+    ]
+    is_class = isinstance(survey.namespace[entrypoint], type)
+    place = "build_training_data_loader" if is_class else entrypoint
+    raise CaptureError(
+        [
+            f"the trial takes {size(total)} with it: {', '.join(parts)}; load the data in "
+            f"{place} instead, or pass --allow-large"
+        ]
+    )
+
+
+def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, PackPickler]:
+    try:
+        return pack(entrypoint, survey.sizes, survey.namespace, blobs)
+    except DetError:
+        raise
+    except Exception as error:  # each name can be pickled, yet not all of them together
+        message = str(error).strip().partition("\n")[0]
+        raise CaptureError(
+            [f"{entrypoint} cannot travel to the ranks: {message} ({type(error).__name__})"]
+        ) from error
+
+
+def _find_sources(files: set[str], cells: Cells, cwd: str) -> dict[str, dict[str, str]]:
+    """Return label and source of each code file that is the user's: cells and own files."""
+    own = OwnFiles(cwd)
+    sources: dict[str, dict[str, str]] = {}
+    for file in sorted(files):
+        source = "".join(linecache.getlines(file))
+        label = cells.label_of(file)
+        if label is None and (own.has(file) or not os.path.exists(file)):
+            label = own.relative(file) or file
+        if source and label is not None:
+            sources[file] = {"label": label, "source": source}
+    return sources
+
+
+def _list_captured(survey: Survey, cells: Cells) -> list[CapturedName]:
+    captured = [
+        CapturedName(
+            name=name,
+            cell=cells.maker_of(name),
+            type=_kind_of(survey.namespace[name]),
+            size_bytes=num_bytes,
+        )
+        for name, num_bytes in survey.sizes.items()
+    ]
+    return sorted(captured, key=lambda item: (-item.size_bytes, item.name))
+
+
+def _kind_of(value: Any) -> str:
+    return "class" if isinstance(value, type) else type(value).__name__
+
+
+def _device_notices(survey: Survey) -> list[str]:
+    return [
+        f"{name}: its tensors on {device} were copied to the CPU; move them to the rank's device "
+        f"in the trial"
+        for name, device in survey.devices.items()
+    ]

@@ -1,0 +1,1 @@
+"""Completion of our magics' lines and of the YAML below them."""

@@ -1,0 +1,1 @@
+"""Handles of experiments, trials and slots, with their live view and progress bar."""

@@ -1,0 +1,107 @@
+"""`det_jupyter.slots()`, `queue()` and `jobs()`: what is there, who waits, as things that print.
+
+Each holds what the master said when it was asked, in `view`.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+
+from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.handles.cluster_page import ledger_page, queue_page, tables_page
+from det_jupyter.verbs.cluster_tables import MOST_ROWS, Listing, jobs_data, jobs_listings
+from det_jupyter.verbs.cluster_text import ledger_text, queue_text
+from det_jupyter.wire import ClusterView, JobEntry, PoolStatus
+
+FRONT = 20  # of a queue, that is shown unless all is asked for
+WHOLE = 1000  # that the master tells of a queue
+
+
+class Slots:
+    """Who is on which slot."""
+
+    def __init__(
+        self, view: ClusterView, *, with_all: bool = False, notes: Sequence[str] = ()
+    ) -> None:
+        self.view = view
+        self._with_all = with_all
+        self._notes = notes
+
+    def __repr__(self) -> str:
+        return "\n".join([ledger_text(self.view, with_all=self._with_all), *self._notes])
+
+    def _repr_html_(self) -> str:
+        return ledger_page(self.view, self._notes)
+
+
+class Queue:
+    """Who waits for slots, in order, and for what."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+
+    def __repr__(self) -> str:
+        return queue_text(self.view)
+
+    def _repr_html_(self) -> str:
+        return queue_page(self.view)
+
+
+class Jobs:
+    """The experiments that are not over, in the order of the queue."""
+
+    def __init__(self, view: Sequence[JobEntry], pools: Sequence[PoolStatus]) -> None:
+        self.view = list(view)
+        self._pools = pools
+
+    def listings(self, pool: str | None = None) -> list[Listing]:
+        """Return a table for each pool that has any, or for one pool."""
+        return jobs_listings(self.view, self._pools, user_name(), pool)
+
+    def data(self, pool: str | None = None) -> Listing:
+        """Return one table of all pools, or of one, for programs."""
+        return jobs_data(self.view, user_name(), pool)
+
+    def __repr__(self) -> str:
+        return "\n\n".join(listing.text() for listing in self.listings())
+
+    def _repr_html_(self) -> str:
+        return tables_page(self.listings(), MOST_ROWS)
+
+
+def slots(*, all: bool = False) -> Slots:
+    """Return who is on which slot; it prints itself, and `.view` has it as data.
+
+    Args:
+        all: Print every slot, however many there are.
+    """
+    return Slots(handles.client().cluster(limit=0), with_all=all, notes=notes())
+
+
+def notes() -> list[str]:
+    """Return a line for each thing that people wrote for the master and that it cannot follow."""
+    return [f"Note: not followed: {problem}" for problem in handles.client().problems()]
+
+
+def queue(*, limit: int = FRONT) -> Queue:
+    """Return who waits for slots and for what; it prints itself, and `.view` has it as data.
+
+    Args:
+        limit: So many of each pool's queue, from its front; 1000 at most.
+    """
+    return Queue(handles.client().cluster(limit=max(0, min(limit, WHOLE))))
+
+
+def jobs() -> Jobs:
+    """Return the experiments that are not over; it prints itself, and `.view` has it as data."""
+    client = handles.client()
+    return Jobs(client.jobs(), client.pools())
+
+
+def user_name() -> str:
+    """Return whose experiments these are: a master has one user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a number without a name, as in containers
+        return "-"

@@ -1,0 +1,110 @@
+"""Handles as the notebook has them: the client's, with a live view and a progress bar.
+
+handles.client()          the one line from this kernel to the master
+det_jupyter.experiment(7)     a handle, from any kernel, at any time
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from det_jupyter.autostart import connect, connect_to_watch
+from det_jupyter.client import Client, Experiment, LiveExperiment
+from det_jupyter.errors import DetError, NotFound
+from det_jupyter.notebook.handles.live import LiveView
+from det_jupyter.notebook.handles.progress import WaitProgress
+from det_jupyter.notebook.handles.waiting import WaitReasons
+from det_jupyter.wire import ExperimentView, State
+
+
+@functools.cache
+def client() -> Client:
+    """Return this kernel's client; starts the master if there is none."""
+    return Client(connect())
+
+
+def experiment(experiment_id: int) -> NotebookExperiment:
+    """Return a handle on an experiment, whoever submitted it.
+
+    Raises:
+        NotFound: There is no such experiment.
+    """
+    if not isinstance(experiment_id, int):
+        raise NotFound(f"experiment: got {experiment_id!r}, expected the number of an experiment")
+    return experiment_of(client().experiment(experiment_id))
+
+
+def experiments() -> list[NotebookExperiment]:
+    """Return handles on all experiments, oldest first."""
+    return [experiment_of(view) for view in client().experiments()]
+
+
+@functools.cache
+def _watching_client() -> Client:
+    return Client(connect_to_watch())
+
+
+@functools.cache
+def _live_view(experiment_id: int) -> LiveView:
+    # One per experiment and kernel, however often it is shown: they share a widget and a thread.
+    return LiveView(_watching_client(), experiment_id)
+
+
+def experiment_of(view: ExperimentView) -> NotebookExperiment:
+    """Return the handle on an experiment whose view is at hand."""
+    return NotebookExperiment(client(), view.id)
+
+
+class NotebookExperiment(Experiment):
+    """An experiment that shows itself: live in a notebook, as text in a terminal."""
+
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        *,
+        on_tick: Callable[[LiveExperiment], None] = lambda live: None,
+    ) -> State:
+        """Block until it has ended, with a progress bar; says why if nothing of it runs.
+
+        An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
+
+        Args:
+            timeout_s: Give up after so long, with a WaitTimeout (which is a TimeoutError).
+            on_tick: Called a few times a second with a current copy.
+
+        Raises:
+            RankFailed: It ended with an error; the message has the rank's traceback.
+            Conflict: It was paused, so it would not end by itself.
+            WaitTimeout: It has not ended after `timeout_s`.
+        """
+        progress, waiting = WaitProgress(self.id), WaitReasons()
+
+        def tick(live: LiveExperiment) -> None:
+            progress.tick(live)
+            waiting.tick(live)
+            on_tick(live)
+
+        try:
+            state = super().wait(timeout_s, on_tick=tick)
+        except KeyboardInterrupt:
+            print(
+                f"Stopped waiting. Experiment {self.id} goes on; "
+                "experiment.wait() waits again, experiment.kill() ends it."
+            )
+            return self.state
+        finally:
+            progress.close()
+        if message := self.view.message:  # such as why its hyperparameters cannot work
+            print(message)
+        return state
+
+    def show(self) -> None:
+        """Display its live view here; interactive even when it has ended."""
+        _live_view(self.id).show()
+
+    def _ipython_display_(self) -> None:
+        try:
+            _live_view(self.id).show(interactive=False)
+        except DetError as error:
+            print(error)

@@ -1,0 +1,66 @@
+"""Puts a view on display: the live widget where there can be one, and what stands in for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from det_jupyter.view.forms.card import render_html
+from det_jupyter.view.forms.plain import render_plain
+from det_jupyter.view.model.experiment import Verb, ViewState
+
+logger = logging.getLogger(__name__)
+
+STATIC_DIR = Path(__file__).parents[1] / "static"
+
+
+class Shown(Protocol):
+    """A live view: set `state` to redraw it."""
+
+    state: ViewState
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None: ...
+
+
+def live_widget(
+    state: ViewState,
+    on_command: Callable[[Verb], None],
+    on_choose: Callable[[int | None], None] = lambda trial_id: None,
+) -> Shown | None:
+    """Return a live view, or None where there can be none (the front end is not built).
+
+    Args:
+        state: What to show first.
+        on_command: Called with the verb of a button, in the thread that serves the widget's
+            messages. An error that it raises is shown beside the buttons.
+        on_choose: Called likewise with the trial of a search that the reader has chosen, or None.
+    """
+    esm, css = STATIC_DIR / "widget.js", STATIC_DIR / "widget.css"
+    if not (esm.is_file() and css.is_file()):
+        logger.info("no live view: %s is not built", esm)
+        return None
+    try:
+        from det_jupyter.notebook.handles.widget import LiveWidget
+    except ImportError as error:
+        logger.info("no live view: %s", error)
+        return None
+    widget: Shown = LiveWidget(state, on_command, on_choose, esm=esm, css=css)
+    return widget
+
+
+def metadata(widget: Shown | None) -> dict[str, Any]:
+    """Return what must be displayed along with `bundle`; Colab draws no widget without."""
+    live = widget._repr_mimebundle_() if widget is not None else None
+    return {} if live is None else live[1]
+
+
+def bundle(state: ViewState, widget: Shown | None = None) -> dict[str, Any]:
+    """Return the view in every form a front end may choose from: widget, HTML, plain text."""
+    forms: dict[str, Any] = {
+        "text/plain": render_plain(state),
+        "text/html": render_html(state),
+    }
+    live = widget._repr_mimebundle_() if widget is not None else None
+    return forms if live is None else {**live[0], **forms}

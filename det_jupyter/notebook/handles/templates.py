@@ -1,0 +1,75 @@
+"""`det_jupyter.templates`: the templates that the master keeps, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.config import parse_part
+from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.handles import handles
+from det_jupyter.wire import TemplateView
+
+
+class Templates:
+    """Parts of configurations, by name. Holds nothing: the master keeps them."""
+
+    def set(self, name: str, config: Mapping[str, Any] | str | Path) -> None:
+        """Keep a template, instead of what had its name.
+
+        Args:
+            name: Letters, digits and any of . _ + -.
+            config: A document, its YAML, or the file that holds it.
+
+        Raises:
+            ConfigError: Everything that is wrong with it; nothing is kept then.
+        """
+        match config:
+            case Path():
+                document = parse_part(read_file(config))
+            case str():
+                document = parse_part(config)
+            case _:
+                document = dict(config)
+        handles.client().set_template(name, document)
+
+    def get(self, name: str) -> dict[str, Any]:
+        """Return what is in a template.
+
+        Raises:
+            NotFound: There is none of that name.
+        """
+        return handles.client().template(name).config
+
+    def list(self) -> list[TemplateView]:
+        """Return all templates, sorted by name."""
+        return handles.client().templates()
+
+    def delete(self, name: str) -> None:
+        """Forget a template; experiments that were made with it do not change.
+
+        Raises:
+            NotFound: There is none of that name.
+        """
+        handles.client().delete_template(name)
+
+    def __repr__(self) -> str:
+        names = [template.name for template in self.list()]
+        return f"Templates: {', '.join(names) if names else 'none yet'}"
+
+
+def read_file(path: Path) -> str:
+    """Return a file's text.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError([f"{path}: {reason}; give a file with YAML"]) from None
+
+
+templates = Templates()

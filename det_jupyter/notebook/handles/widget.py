@@ -1,0 +1,122 @@
+"""The live view as an anywidget; imported only when one is shown, as ipywidgets takes its time.
+
+A search has a row for each of its trials, and few of a thousand change between two states. The
+slots of a large cluster change seldom, too. So the state travels in parts, of which the front end
+makes it whole again:
+
+    shown          all but the rest, each time
+    cluster        slots and queue
+    rows           all rows, as they were some time ago
+    changed_rows   those that have become different since, instead of those
+
+Each is a trait, so that a page that is loaded again finds all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import traitlets
+from anywidget import AnyWidget
+
+from det_jupyter.errors import DetError
+from det_jupyter.view.model.experiment import VERBS, Row, Verb, ViewState
+from det_jupyter.words import error_text
+
+logger = logging.getLogger(__name__)
+
+OnCommand = Callable[[Verb], None]
+OnChoose = Callable[[int | None], None]
+
+_MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
+
+
+class LiveWidget(AnyWidget):
+    """Shows a `ViewState` and asks `on_command` for what its buttons say.
+
+    `state` may be set from any thread. The front end sends `{"type": "command", "verb": ...}` and
+    is answered `{"type": "outcome", "verb": ..., "error": ""}`, or with the reason in `error`,
+    which it shows. It sets `chosen` to the trial that the reader has chosen, of which `on_choose`
+    is told.
+    """
+
+    shown = traitlets.Dict().tag(sync=True)
+    cluster: traitlets.Dict[str, Any] = traitlets.Dict(None, allow_none=True).tag(sync=True)
+    rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
+    changed_rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
+    chosen = traitlets.Int(None, allow_none=True).tag(sync=True)
+
+    def __init__(
+        self,
+        state: ViewState,
+        on_command: OnCommand,
+        on_choose: OnChoose,
+        *,
+        esm: Path,
+        css: Path,
+        **kwargs: Any,
+    ) -> None:
+        self._esm = esm.read_text(encoding="utf-8")
+        self._css = css.read_text(encoding="utf-8")
+        self._on_command = on_command
+        self._on_choose = on_choose
+        self._setting = threading.Lock()  # the parts of two states must not be mixed
+        super().__init__(**_parts(state, []), **kwargs)
+        self._state = state
+        self.on_msg(self._on_message)
+        self.observe(self._on_chosen, names="chosen")
+
+    @property
+    def state(self) -> ViewState:
+        """What is shown."""
+        return self._state
+
+    @state.setter
+    def state(self, state: ViewState) -> None:
+        with self._setting, self.hold_sync():
+            self._state = state
+            for name, part in _parts(state, self.rows).items():
+                setattr(self, name, part)
+
+    def _on_chosen(self, change: dict[str, Any]) -> None:
+        try:
+            self._on_choose(change["new"])
+        except Exception:  # the boundary to the browser: the view stays as it is
+            logger.exception("choosing trial %s", change["new"])
+
+    def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        verb = content.get("verb")
+        if content.get("type") != "command" or verb not in VERBS:
+            return
+        self.send({"type": "outcome", "verb": verb, "error": self._outcome(verb)})
+
+    def _outcome(self, verb: Verb) -> str:
+        """The boundary to the browser: whatever goes wrong is said where the button is."""
+        try:
+            self._on_command(verb)
+        except DetError as error:
+            return str(error)
+        except Exception as error:
+            logger.exception("command %s", verb)
+            return error_text(error)
+        return ""
+
+
+def _parts(state: ViewState, sent: list[Row]) -> dict[str, Any]:
+    """Return the traits that make up `state`, for a front end that has the rows `sent`."""
+    search, cluster = state["search"], state["cluster"]
+    shown = {**state, "cluster": None}
+    if search is None:
+        return {"shown": shown, "cluster": cluster, "rows": [], "changed_rows": []}
+    rows = search["rows"]
+    known = {row["id"]: row for row in sent}
+    changed = [row for row in rows if known.get(row["id"]) != row]
+    shown["search"] = {**search, "rows": []}
+    parts = {"shown": shown, "cluster": cluster}
+    if len(changed) > max(_MIN_CHANGED, len(sent) // 8):
+        return {**parts, "rows": rows, "changed_rows": []}
+    return {**parts, "rows": sent, "changed_rows": changed}

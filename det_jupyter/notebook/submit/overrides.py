@@ -1,0 +1,79 @@
+"""Changes of a configuration as a line gives them: `--config searcher.max_length.epochs=12`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from itertools import combinations
+from typing import Any
+
+import yaml
+
+from det_jupyter.config import merge, parse_part
+from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.submit.drafts import below_magic
+
+
+def read_overrides(assignments: Iterable[str], cell: str | None) -> dict[str, Any]:
+    """Return the YAML of a cell, if there is one, with the assignments laid over it.
+
+    Raises:
+        ConfigError: All that cannot be read, and all assignments that undo one another.
+    """
+    document: dict[str, Any] = {}
+    parsed: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
+    try:
+        if cell is not None and cell.strip():
+            document = parse_part(below_magic(cell))
+    except ConfigError as error:
+        problems += error.problems
+    for text in assignments:
+        try:
+            parsed[text] = _parse_assignment(text)
+        except ConfigError as error:
+            problems += error.problems
+    for first, second in combinations(parsed, 2):
+        both = merge(parsed[first], parsed[second])
+        if not (_is_in(parsed[first], both) and _is_in(parsed[second], both)):
+            problems.append(f"--config: got {first} and {second}, expected only one of them")
+    if problems:
+        raise ConfigError(problems)
+    return reduce(merge, parsed.values(), document)
+
+
+def _is_in(part: Any, whole: Any) -> bool:
+    """Return whether what a part says holds in the whole too.
+
+    >>> whole = {"a": {"b": 1, "c": [1, 2]}}
+    >>> [_is_in(part, whole) for part in ({"a": {"b": 1}}, {"a": {"c": [2]}}, {"a": {"b": 2}})]
+    [True, True, False]
+    """
+    if isinstance(part, Mapping) and isinstance(whole, Mapping):
+        return all(key in whole and _is_in(value, whole[key]) for key, value in part.items())
+    if isinstance(part, list) and isinstance(whole, list):
+        return all(item in whole for item in part)
+    return bool(part == whole)
+
+
+def _parse_assignment(text: str) -> dict[str, Any]:
+    path, equals, value = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(
+            [f"--config: got {text!r}, expected KEY=VALUE, such as searcher.max_length.epochs=12"]
+        )
+    parsed = _parse_value(text, value)
+    for key in reversed(keys):
+        parsed = {key: parsed}
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def _parse_value(text: str, value: str) -> Any:
+    """Return a value: YAML, but `a,b` is a list as well."""
+    is_list = "," in value and value.strip()[:1] not in ("[", "{", '"', "'")
+    try:
+        return yaml.safe_load(f"[{value}]" if is_list else value)
+    except yaml.YAMLError:
+        raise ConfigError([f"--config: got {text!r}, expected YAML after the ="]) from None

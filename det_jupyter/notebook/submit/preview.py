@@ -1,0 +1,78 @@
+"""What a search would train, before it is submitted: asked of the master, shown as a table."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.client.asking import ask_for
+from det_jupyter.config import parse_part
+from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.submit.preview_page import render_page
+from det_jupyter.notebook.submit.submitting import read_draft
+from det_jupyter.verbs.preview_text import render_text
+from det_jupyter.wire import PreviewRequest, PreviewView
+
+
+class Preview:
+    """What a search would train; shows itself as a table, in a notebook with a picture."""
+
+    def __init__(self, view: PreviewView, at: float) -> None:
+        self.view = view
+        self._at = at
+
+    def __repr__(self) -> str:
+        return render_text(self.view, self._at)
+
+    def _repr_html_(self) -> str:
+        return render_page(self.view, self._at)
+
+
+def preview(
+    config: Mapping[str, Any] | str,
+    *,
+    template: str | None = None,
+    seconds_per_batch: float | None = None,
+) -> Preview:
+    """Return what a search would train: trials per rung, training in all, hours on these slots.
+
+    Args:
+        config: The configuration, or its YAML.
+        template: Name of the template that it is laid over.
+        seconds_per_batch: For the times; else what earlier trials of this class took.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration.
+        NotFound: There is no such template.
+    """
+    document = parse_part(config) if isinstance(config, str) else dict(config)
+    return _ask(document, template, seconds_per_batch)
+
+
+def _ask(document: dict[str, Any], template: str | None, seconds: float | None) -> Preview:
+    request = ask_for(
+        PreviewRequest, config=document, template=template, seconds_per_batch=seconds
+    )
+    return Preview(handles.client().preview(request), time.time())
+
+
+def preview_cell(cell: str, options: argparse.Namespace) -> Preview:
+    """Return what the search in a cell would train.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration, with the cell's lines.
+    """
+    draft = read_draft(cell, options)
+    _, problems = draft.parse(default_seed=0)
+    if problems:
+        raise draft.located(problems)
+    try:
+        shown = _ask(draft.document, draft.template_name, options.seconds_per_batch)
+    except ConfigError as error:
+        raise draft.located(error.problems) from None
+    for notice in shown.view.notices:
+        print(f"Note: {notice}")
+    return shown

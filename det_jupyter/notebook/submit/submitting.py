@@ -1,0 +1,262 @@
+"""From the text of a cell to a submitted experiment: parse, check everything, capture, post."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from det_jupyter.blobs import BlobStore
+from det_jupyter.client import Client
+from det_jupyter.config import (
+    ExperimentConfig,
+    find_missing_batch_size,
+    notices,
+    read_yaml,
+    take_template,
+)
+from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
+from det_jupyter.notebook.capture.packing import (
+    capture,
+    find_entrypoint_problem,
+    find_function_problem,
+)
+from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.handles.handles import NotebookExperiment
+from det_jupyter.notebook.submit.drafts import Draft, below_magic
+from det_jupyter.notebook.submit.taking_along import find_unset, take_along
+from det_jupyter.verbs.tables import counted
+from det_jupyter.wire import Capsule, CreateExperiment
+from det_jupyter.words import printable
+
+
+def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
+    """Submit the experiment that the cell describes and return its handle.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration or the entrypoint, each line
+            with the line of the cell it is about.
+        CaptureError: Everything that cannot travel to the ranks.
+    """
+    draft, _, capsule = _prepare(cell, options, shell)
+    request = CreateExperiment(
+        config=draft.document,
+        template=draft.template_name,
+        capsule=capsule,
+        python=sys.executable,
+        cwd=str(_folder()),
+        notebook=_notebook_path(shell),
+        queue_anyway=options.queue_anyway,
+    )
+    try:
+        view = handles.client().create(request)
+    except ConfigError as error:
+        raise draft.located(error.problems) from None
+    print_notices(draft)
+    return handles.experiment_of(view)
+
+
+def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
+    """Check everything as `submit` does and print what would travel; submit nothing."""
+    draft, config, capsule = _prepare(cell, options, shell)
+    print(f"“{config.name}” is ready {_to_run(config, handles.client())}.")
+    print("It takes with it:")
+    for item in capsule.captured:
+        where = f"from {item.cell}" if item.cell else ""
+        print(f"  {item.name:24} {item.type:20} {item.size_bytes:>12,} bytes  {where}".rstrip())
+    for module in capsule.modules:
+        print(f"  {module}")
+    for notice in capsule.notices:
+        print(f"Note: {notice}")
+    print_notices(draft)
+
+
+def _to_run(config: ExperimentConfig, client: Client) -> str:
+    asked = config.resources
+    number = asked.slots_per_trial
+    problem = client.find_impossibility(
+        number, pool=asked.resource_pool or "", is_single_agent=asked.is_single_node
+    )
+    if problem is not None:  # else it was refused, but for --queue-anyway
+        return f"to queue, though it cannot run now: {problem}"
+    return f"to run on {counted(number, 'slot')}" if number else "to run without slots"
+
+
+def read_draft(cell: str, options: argparse.Namespace) -> Draft:
+    """Return the configuration that a cell and the options of its magic give.
+
+    What is wrong with its text is among the problems that `Draft.parse` tells.
+    """
+    reading = read_yaml(below_magic(cell))
+    name, problems = take_template(reading.document, options.template)
+    reading.problems.extend(problems)
+    template: dict[str, Any] | None = {}
+    try:
+        if name is not None:
+            template = handles.client().template(name).config
+    except NotFound as error:
+        template = None
+        where = "template" if options.template is None else "--template"
+        reading.problems.append(f"{where}: {error}")
+    return Draft(
+        reading=reading,
+        document=_with_options(reading.document, options),
+        template_name=name,
+        template=template,
+    )
+
+
+def print_notices(draft: Draft) -> None:
+    """Say what of the configuration has no effect."""
+    for notice in notices(draft.merged()) + find_unset(draft.merged()):
+        print(f"Note: {notice}")
+
+
+def _prepare(
+    cell: str, options: argparse.Namespace, shell: Any
+) -> tuple[Draft, ExperimentConfig, Capsule]:
+    draft = read_draft(cell, options)
+    config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
+    # The entrypoint is looked at even if the configuration is wrong: all is told at once.
+    merged = draft.merged()
+    entrypoint = merged.get("entrypoint")
+    if isinstance(entrypoint, str) and entrypoint.isidentifier():
+        own_problems = find_class_problems(entrypoint, shell.user_ns)
+        if config is not None and not own_problems:
+            problems += _find_metric_problems(config, shell.user_ns)
+        if isinstance(shell.user_ns.get(entrypoint), type):
+            own_problems += find_batch_size_problems(merged)
+        problems += [problem for problem in own_problems if problem not in problems]
+    # What is submitted, the master itself looks at.
+    if problems or options.dry_run:
+        with suppress(MasterUnreachable):
+            problems += find_slot_problems(
+                merged, handles.client(), queue_anyway=options.queue_anyway
+            )
+    if problems or config is None:
+        raise draft.located(problems)
+    blobs = BlobStore(Path(handles.client().session.info.data_dir) / "blobs")
+    capsule = capture(
+        config.entrypoint,
+        shell.user_ns,
+        blobs=blobs,
+        cwd=_folder(),
+        shell=shell,
+        allow_large=options.allow_large,
+    )
+    return draft, config, take_along(capsule, config.to_document(), blobs)
+
+
+def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Lay the options of the magic's line over the document."""
+    if options.name is not None:
+        document = document | {"name": options.name}
+    if options.slots is not None:
+        resources = document.get("resources") or {}
+        if isinstance(resources, dict):
+            document = document | {"resources": resources | {"slots_per_trial": options.slots}}
+    return document
+
+
+def _folder() -> Path:
+    try:
+        folder = Path.cwd()
+        str(folder).encode()
+        return folder
+    except UnicodeEncodeError:
+        raise CaptureError(
+            [
+                f"the name of the folder that this notebook runs in is not UTF-8: "
+                f"{os.fsencode(folder)!r}; rename it, or os.chdir() into another one"
+            ]
+        ) from None
+    except FileNotFoundError:
+        raise CaptureError(
+            [
+                "the folder that this notebook runs in is not there any more; "
+                "os.chdir() into one that is, or restart the kernel"
+            ]
+        ) from None
+
+
+def find_slot_problems(
+    document: dict[str, Any], client: Client, *, queue_anyway: bool = False
+) -> list[str]:
+    """Return a problem if there is no such pool, or if it can never run so many slots.
+
+    With `queue_anyway` the latter is none.
+    """
+    resources = document.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
+    known = [pool.name for pool in client.pools()]
+    if isinstance(name, str) and name and name not in known:
+        return [f"resources.resource_pool: got {name!r}, expected one of {', '.join(known)}"]
+    # What is of the wrong kind is told already.
+    if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
+        return []
+    problem = client.find_impossibility(
+        slots, pool=name or "", is_single_agent=resources.get("is_single_node") is True
+    )
+    return [] if problem is None else [problem]
+
+
+def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the trial class or function, as far as looking at it tells."""
+    library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
+    base = library.PyTorchTrial if library is not None else object
+    if problem := find_entrypoint_problem(entrypoint, namespace, base):
+        return [problem]
+    value = namespace[entrypoint]
+    if isinstance(value, FunctionType):
+        problem = find_function_problem(value)
+        return [f"entrypoint: {entrypoint} {problem}"] if problem else []
+    if library is None or not issubclass(value, library.PyTorchTrial):
+        return [
+            f"entrypoint: {entrypoint} does not derive from PyTorchTrial; "
+            f"write `class {entrypoint}(PyTorchTrial)` (from det_jupyter.pytorch), "
+            "or name a function, which every rank then calls"
+        ]
+    found = library.check_trial_class(value) + library.check_constructor(value)
+    return [f"entrypoint: {problem}" for problem in found]
+
+
+def find_batch_size_problems(document: dict[str, Any]) -> list[str]:
+    """Return a problem if a trial class is to train without a batch size that it needs.
+
+    It is no part of the configuration's own checks: a function needs none.
+    """
+    resources, hparams = document.get("resources"), document.get("hyperparameters")
+    slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
+    is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None
+    if type(slots) is int and slots > 1 and isinstance(hparams or {}, dict) and not is_given:
+        where = "hyperparameters.global_batch_size"
+        return [f"{where}: missing; give the batch size of all slots together"]
+    return find_missing_batch_size(document)
+
+
+def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -> list[str]:
+    """Return a problem if the class's source shows that it never reports the searcher's metric.
+
+    A function need not report any: then there is nothing to judge it by, and it runs all the same.
+    """
+    trial_class = namespace[config.entrypoint]
+    if not isinstance(trial_class, type):
+        return []
+    library = sys.modules["det_jupyter.pytorch"]
+    problems: list[str] = library.check_searcher_metric(trial_class, config.searcher.metric)
+    return problems
+
+
+def _notebook_path(shell: Any) -> str | None:
+    """Return the notebook's path where the front end tells it (JupyterLab, VS Code)."""
+    path = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
+    return printable(str(path)) if path else None
+
+
+__all__ = ["CaptureError", "dry_run", "find_class_problems", "find_slot_problems", "submit"]

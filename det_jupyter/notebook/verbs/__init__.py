@@ -1,0 +1,1 @@
+"""What the verbs of our magics do in a notebook."""

@@ -1,0 +1,1 @@
+"""What ranks settle among themselves, and what happens when one is lost."""

@@ -1,0 +1,1 @@
+"""Reducers: one number of many batches and ranks."""

@@ -1,0 +1,246 @@
+"""Reducers of the trial's own, for metrics that are not put together from the metrics of batches.
+
+    every rank    update(...) in train_batch or evaluate_batch         any number of times
+                  per_slot_reduce() -> what this rank has seen         at a report or a validation
+    the chief     cross_slot_reduce([of rank 0, of rank 1, ...])       once; all ranks get it
+
+The chief decides, because code of the user's may come out differently on every rank (it may draw
+random numbers), and ranks that disagree on a metric would disagree on what to save.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar, overload
+
+from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.ranks.settling import settle
+from det_jupyter.pytorch.reducers.metric_reducer import (
+    FunctionReducer,
+    MetricReducer,
+    keeps_state,
+    merged,
+    unchanged,
+)
+from det_jupyter.pytorch.reducers.wrapped_reducer import WrappedReducer, mistake
+
+Wrapped = TypeVar("Wrapped", bound=MetricReducer)
+
+
+class Reducers:
+    """The reducers that a trial has wrapped, in that order, which is the same on all ranks.
+
+    Attributes:
+        took_part: Whether this rank has trained on records since the last report of the training.
+    """
+
+    def __init__(self) -> None:
+        self.took_part = False
+        self._entries: list[WrappedReducer] = []
+
+    @overload
+    def wrap(
+        self,
+        reducer: Wrapped,
+        name: str | None = None,
+        *,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> Wrapped: ...
+
+    @overload
+    def wrap(
+        self,
+        reducer: Callable[[list[Any]], Any],
+        name: str | None = None,
+        *,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> FunctionReducer: ...
+
+    def wrap(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        *,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Register a reducer and return what takes the values in.
+
+        Args:
+            reducer: A MetricReducer, which is returned; or a function of the list of all values,
+                for which an object with `update(value)` is returned.
+            name: Of its metric; None: it returns a dict of metrics.
+            for_training: Report it with the training metrics.
+            for_validation: Report it with the validation metrics.
+
+        Raises:
+            ConfigError: It cannot be used, or is registered already (a TrialMistake).
+        """
+        self._check(reducer, name, for_training=for_training, for_validation=for_validation)
+        entry = WrappedReducer(
+            reducer=reducer if isinstance(reducer, MetricReducer) else FunctionReducer(reducer),
+            name=name,
+            for_training=for_training,
+            for_validation=for_validation,
+        )
+        entry.reset()
+        self._entries.append(entry)
+        return entry.reducer
+
+    def reset(self, *, for_training: bool) -> None:
+        """Let the reducers of the phase forget what they were given."""
+        for entry in self._serving(for_training=for_training):
+            entry.reset(_phase(for_training=for_training))
+        if for_training:
+            self.took_part = False
+
+    def any(self, *, for_training: bool) -> bool:
+        """Return whether there are any for the phase."""
+        return bool(self._serving(for_training=for_training))
+
+    def reduce(
+        self,
+        distributed: DistributedContext,
+        *,
+        for_training: bool,
+        took_part: bool = True,
+        taken: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """Return the metrics of the phase's reducers. Collective, if there are any.
+
+        Args:
+            distributed: The ranks.
+            for_training: Which reducers.
+            took_part: Whether this rank had any records; what it has seen is left out otherwise.
+            taken: Names of the other metrics.
+
+        Raises:
+            TrialMistake: A reducer failed, or returned what cannot be reported.
+            PeerFailed: That happened on another rank.
+        """
+        if not self.any(for_training=for_training):
+            return {}
+        return settle(
+            distributed,
+            lambda: self.per_slot(for_training=for_training) if took_part else None,
+            lambda slots: self.across(
+                [slot for slot in slots if slot is not None],
+                for_training=for_training,
+                taken=taken,
+            ),
+            on_chief=True,
+        )
+
+    def per_slot(self, *, for_training: bool) -> list[bytes]:
+        """Return what each of the phase's reducers has seen on this rank, ready to be sent."""
+        phase = _phase(for_training=for_training)
+        return [entry.per_slot(phase) for entry in self._serving(for_training=for_training)]
+
+    def across(
+        self, slots: Sequence[list[bytes]], *, for_training: bool, taken: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Return the metrics, from what `per_slot` returned on the ranks that took part."""
+        entries = self._serving(for_training=for_training)
+        if any(len(slot) != len(entries) for slot in slots):
+            counts = ", ".join(str(len(slot)) for slot in slots)
+            raise mistake(
+                f"the ranks have {counts} reducers; all ranks have to wrap the same ones"
+            )
+        metrics: dict[str, Any] = {}
+        phase = _phase(for_training=for_training)
+        for index, entry in enumerate(entries):
+            more = entry.across([slot[index] for slot in slots], phase)
+            _join(metrics, more, taken, entry)
+        return metrics
+
+    def describe(self) -> list[str]:
+        """Return each reducer's name and phases, in words."""
+        return [f"{entry} for {entry.phases}" for entry in self._entries]
+
+    def state(self) -> dict[str, Any]:
+        """Return this rank's state, for a checkpoint."""
+        states = [
+            entry.reducer.state_dict() if keeps_state(entry.reducer) else None
+            for entry in self._entries
+        ]
+        return {"took_part": self.took_part, "states": states}
+
+    def restore(self, slots: Sequence[dict[str, Any]], rank: int, size: int) -> None:
+        """Take back what `state` returned.
+
+        On another number of ranks, the values of functions are kept, in the order of the data;
+        a MetricReducer begins its window anew, which is told.
+
+        Args:
+            slots: The states of all ranks that saved, in their order.
+            rank: This rank.
+            size: How many ranks there are now.
+        """
+        if len(slots) == size:
+            self.took_part = slots[rank]["took_part"]
+        states = [slot["states"] for slot in slots]
+        for index, entry in enumerate(self._entries):
+            saved = [state[index] for state in states if index < len(state)]
+            present = [state for state in saved if state is not None]
+            if not present or not keeps_state(entry.reducer):
+                continue
+            if len(saved) == size and len(present) == size:
+                entry.reducer.load_state_dict(present[rank])
+            elif isinstance(entry.reducer, FunctionReducer):
+                earlier = merged(present) if rank == 0 else []
+                entry.reducer.load_state_dict({"earlier": earlier, "values": []})
+            elif rank == 0:
+                sys.stderr.write(
+                    f"{entry}: its state is of {len(present)} ranks, and now there are {size}; "
+                    "what it had seen since the last report is left out\n"
+                )
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Let the body's updates count for nothing: it trains on a stand-in."""
+        with ExitStack() as stack:
+            for entry in self._serving(for_training=True):
+                stack.enter_context(unchanged(entry.reducer))
+            yield
+
+    def _serving(self, *, for_training: bool) -> list[WrappedReducer]:
+        return [entry for entry in self._entries if entry.serves(for_training=for_training)]
+
+    def _check(self, reducer: Any, name: Any, *, for_training: bool, for_validation: bool) -> None:
+        if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
+            raise mistake(f"got the class {reducer.__name__}; create one: {reducer.__name__}()")
+        if not isinstance(reducer, MetricReducer) and not callable(reducer):
+            raise mistake(
+                f"got a {type(reducer).__name__}, expected a MetricReducer, "
+                "or a function of the list of values"
+            )
+        if name is not None and not (isinstance(name, str) and name):
+            raise mistake(f"got name {name!r}, expected a string, or None for a dict of metrics")
+        if not for_training and not for_validation:
+            raise mistake("neither for training nor for validation; it would never be reported")
+        for entry in self._entries:
+            if entry.reducer is reducer:
+                raise mistake(f"{entry} is wrapped already; wrap each reducer once")
+            shares_phase = (entry.for_training and for_training) or (
+                entry.for_validation and for_validation
+            )
+            if name is not None and entry.name == name and shares_phase:
+                raise mistake(f"there is a {entry} already; give this one another name")
+
+
+def _join(
+    metrics: dict[str, Any], more: dict[str, Any], taken: Collection[str], entry: WrappedReducer
+) -> None:
+    for name in more:
+        if name in taken or name in metrics:
+            whose = "the trial returns" if name in taken else "another reducer returns"
+            raise mistake(f"{entry} returns the metric {name!r}, which {whose} as well")
+    metrics.update(more)
+
+
+def _phase(*, for_training: bool) -> str:
+    return "training" if for_training else "validation"

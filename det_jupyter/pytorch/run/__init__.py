@@ -1,0 +1,1 @@
+"""What a run has to do: lengths, periods, arguments."""

@@ -1,0 +1,96 @@
+"""What a training run does besides training, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from det_jupyter.config import ExperimentConfig, Length
+from det_jupyter.config.sections import Profiling
+from det_jupyter.pytorch.run.units import TrainUnit
+from det_jupyter.wire import CheckpointRef
+
+# None and an amount of 0 mean never; a TrainUnit holds the counts after which something happens.
+Period = Length | TrainUnit | None
+Policy = Literal["best", "all", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a training run does besides training.
+
+    Args:
+        length: The trial's whole length; the run itself may have a nearer target.
+        reporting, validation, checkpoint: How often.
+        checkpoint_policy: Which validations are followed by a checkpoint.
+        metric: What validations are compared by; None if nobody has said.
+        smaller_is_better: How.
+        needs_metric: A validation without the metric is a mistake.
+        initial_validation: Validate before the first batch too.
+        validation_batches: Of this rank at most; None for all.
+        average_training_metrics: Over all ranks; else they are the chief's.
+        on_nan_loss: What a loss that is no finite number leads to.
+        check_ranks: What ranks that have diverged lead to; "never": they are not compared.
+        records_per_epoch: What an epoch is; 0: a pass over the training data.
+        is_script: They were given to `fit`, whose words messages have to use.
+        profiling: What is timed.
+    """
+
+    length: Length
+    reporting: Period
+    validation: Period = None
+    checkpoint: Period = None
+    checkpoint_policy: Policy = "best"
+    metric: str | None = None
+    smaller_is_better: bool = True
+    needs_metric: bool = False
+    initial_validation: bool = False
+    validation_batches: int | None = None
+    average_training_metrics: bool = True
+    on_nan_loss: Literal["warn", "stop"] = "warn"
+    check_ranks: Literal["never", "report", "stop"] = "report"
+    records_per_epoch: int = 0
+    is_script: bool = False
+    profiling: Profiling = field(default_factory=Profiling)
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, target: Length) -> Rules:
+        """Return what a configuration asks for; `target` is where the run stops."""
+        return cls(
+            length=config.searcher.max_length or target,
+            reporting=Length("batches", config.scheduling_unit),
+            validation=config.min_validation_period,
+            checkpoint=config.min_checkpoint_period,
+            checkpoint_policy=config.checkpoint_policy,
+            metric=config.searcher.metric,
+            smaller_is_better=config.searcher.smaller_is_better,
+            needs_metric=config.searcher.name == "single",
+            initial_validation=config.perform_initial_validation,
+            average_training_metrics=config.optimizations.average_training_metrics,
+            on_nan_loss=config.on_nan_loss,
+            check_ranks=config.optimizations.check_ranks,
+            records_per_epoch=config.records_per_epoch,
+            profiling=config.profiling,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where a run begins.
+
+    Args:
+        seed: The trial's.
+        checkpoint: The state to go on from; None to begin.
+        warm_start: Another trial's checkpoint: begin with its weights, and nothing else of it.
+        best_metric: The best validation of the experiment before this run.
+    """
+
+    seed: int
+    checkpoint: CheckpointRef | None = None
+    warm_start: CheckpointRef | None = None
+    best_metric: float | None = None
+
+    @property
+    def steps_completed(self) -> int:
+        """Batches that were trained before this run."""
+        return self.checkpoint.steps_completed if self.checkpoint else 0

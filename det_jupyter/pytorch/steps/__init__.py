@@ -1,0 +1,1 @@
+"""What a batch does to the weights."""

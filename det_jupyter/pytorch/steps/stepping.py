@@ -1,0 +1,296 @@
+"""What a batch does to the weights: gradients that count by records, and steps at windows' ends.
+
+`backward`          the loss is scaled (fp16), and weighed by this rank's share of the records; at
+                    the last batch of a window gradients are averaged over the ranks meanwhile
+`step`              at the last batch of a window: divide by the window's batches, unscale (fp16),
+                    clip, step, zero
+`after_step`        update the scaler, once for all optimizers
+
+A trial may step an optimizer itself, and compute gradients itself, where that comes to the same;
+else it is refused, as the optimizer steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data import Share
+from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.parallel import DistributedModel, explained, is_sharded
+from det_jupyter.pytorch.steps.closures import averaging
+from det_jupyter.pytorch.steps.position import Position
+from det_jupyter.pytorch.steps.precision import Precision
+from det_jupyter.pytorch.steps.raw_backward import RawBackward
+
+_CREATE_GRAPH = (
+    "train_batch: context.backward(..., create_graph=True) does not work on several ranks: "
+    "gradients that have a graph of their own cannot be exchanged. For a penalty on gradients, "
+    "compute them by torch.autograd.grad(..., create_graph=True), add the penalty to the loss, "
+    "and call context.backward(loss); else set resources.slots_per_trial to 1"
+)
+
+
+@dataclass(slots=True)
+class _Wrapped:
+    """What is known of an optimizer."""
+
+    averages: bool  # whether windows are averaged
+    models: list[DistributedModel]  # whose parameters it steps
+    raw: RawBackward | None  # where there are such models
+    backwards: int = 0  # that had been computed when it stepped last
+    batch_idx: int = -1  # where it stepped last
+
+
+class Stepping:
+    """Computes gradients and steps the optimizers of one trial, on one rank.
+
+    Args:
+        position: Says where windows end.
+        precision: Scales losses.
+        distributed: The ranks.
+    """
+
+    def __init__(
+        self, position: Position, precision: Precision, distributed: DistributedContext
+    ) -> None:
+        self.precision = precision
+        self._position = position
+        self._distributed = distributed
+        self._replicas: list[DistributedModel] = []
+        self._untrained: list[nn.Module] = []  # so not made for an exchange
+        self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
+        self._share: Share | None = None
+        self._raw: list[RawBackward] = []  # of those that step replicas
+        self._weight = 1.0  # of this rank's gradients
+        self._backwards = 0
+        self._is_stepping = False  # this object, not the trial
+        self._has_stepped = False  # an optimizer, in this batch
+
+    def add_model(self, model: nn.Module) -> None:
+        """Take a model, as the ranks train it."""
+        if isinstance(model, DistributedModel):
+            self._replicas.append(model)
+        elif self._distributed.size > 1 and not is_sharded(model):
+            self._untrained.append(model)
+
+    def add(self, optimizer: torch.optim.Optimizer, *, averages: bool) -> None:
+        """Take an optimizer, which divides sums over a window by its batches or leaves them."""
+        stepped = {id(parameter) for parameter in parameters_of(optimizer)}
+        models = [
+            model
+            for model in self._replicas
+            if any(id(parameter) in stepped for parameter in model.parameters())
+        ]
+        raw = RawBackward(parameters_of(optimizer)) if models else None
+        self._wrapped[id(optimizer)] = _Wrapped(averages, models, raw)
+        if raw is not None:
+            self._raw.append(raw)
+        with suppress(AttributeError):  # some that wrap another one leave out Optimizer.__init__
+            optimizer.register_step_pre_hook(self._before_step)
+
+    def begin_batch(self, share: Share) -> None:
+        """Let gradients count by this rank's records; share buffers at windows' beginnings.
+
+        Collective, so not left to DDP's `forward`: ranks may call that unequally often.
+        """
+        if share is not self._share:  # a full batch's is always the same
+            self._share = share
+            self._weight = share.records * self._distributed.size / max(share.total, 1)
+        if self._replicas and len(self._position.window) == 1:
+            for replica in self._replicas:
+                replica.take_buffers()
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: torch.Tensor | None,
+        retain_graph: bool,
+        create_graph: bool,
+    ) -> None:
+        """Compute gradients; the options are those of `torch.Tensor.backward`.
+
+        Raises:
+            TrialMistake: They cannot be exchanged.
+        """
+        if create_graph and self._replicas:
+            raise TrialMistake("train_batch", _CREATE_GRAPH)
+        for model in self._untrained:
+            _check_untrained(model)
+        loss = self.precision.scale(loss)
+        if self._weight != 1.0:  # a factor on the gradient leaves the graph as it is
+            gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
+        for replica in self._replicas:
+            replica.expect_backward(loss)
+        self._backwards += 1
+        for raw in self._raw:
+            raw.forget_zeroed()
+            raw.is_ours = True
+        try:
+            loss.backward(gradient, retain_graph, create_graph)
+        except RuntimeError as error:
+            if mistake := explained(error):
+                raise mistake from None
+            raise
+        finally:
+            for raw in self._raw:
+                raw.is_ours = False
+
+    def step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        clip_grads: Callable[[Any], Any] | None,
+        auto_zero_grads: bool,
+        scaler: Any,
+    ) -> None:
+        """Step the optimizer, if this batch ends a window.
+
+        Raises:
+            ConfigError: It is not wrapped, or shall keep gradients that windows sum.
+        """
+        position = self._position
+        self._check(optimizer, auto_zero_grads)
+        if not position.is_step:
+            return
+        if position.aggregation_frequency > 1 and self._wrapped[id(optimizer)].averages:
+            _divide_gradients(optimizer, len(position.window))
+        if clip_grads is not None:
+            self._clip(optimizer, clip_grads)
+        self._is_stepping = True
+        try:
+            if scaler is not None:
+                scaler.step(optimizer)
+            else:
+                self.precision.step(optimizer)
+                self._has_stepped = True
+        finally:
+            self._is_stepping = False
+        if auto_zero_grads:
+            optimizer.zero_grad()
+
+    def after_step(self) -> None:
+        """Update the scaler, if an optimizer has stepped by it in this batch."""
+        if self._has_stepped:
+            self.precision.update()
+            self._has_stepped = False
+
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any] | None:
+        """Check what the optimizer steps with, also where the trial has it step.
+
+        Returns:
+            What it steps with instead, where a closure computes the loss on several ranks.
+
+        Raises:
+            TrialMistake: Gradients are not those of all records.
+        """
+        position, wrapped = self._position, self._wrapped[id(optimizer)]
+        frequency = position.aggregation_frequency
+        if not self._is_stepping and (frequency > 1 or self.precision.scaler):
+            reason = (
+                f"optimizations.aggregation_frequency is {frequency}: it would step too often, "
+                "with gradients that are not exchanged yet"
+                if frequency > 1
+                else "fp16 scales the loss, and its gradients are to be scaled back"
+            )
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__}.step() was called directly, but "
+                f"{reason}; write self.context.step_optimizer(optimizer) instead",
+            )
+        if wrapped.raw is not None and wrapped.raw.is_ours:
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__} steps while gradients are computed, as "
+                "from a hook of a parameter; on several ranks they are exchanged only at the end. "
+                "Step after context.backward",
+            )
+        for model in wrapped.models:
+            model.check_exchanged()
+        # A step may consist of several: super().step(), or a second one with the same gradients.
+        is_old = self._backwards == wrapped.backwards and wrapped.batch_idx < position.batch_idx
+        wrapped.backwards, wrapped.batch_idx = self._backwards, position.batch_idx
+        is_raw = wrapped.raw is not None and wrapped.raw.is_there()
+        if self._distributed.size > 1 and (is_raw or (is_old and _has_gradients(optimizer))):
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {type(optimizer).__name__} steps with gradients that "
+                "context.backward has not computed. On several ranks it weighs them by each "
+                "rank's records and exchanges them; write self.context.backward(loss) in place of "
+                "loss.backward()",
+            )
+        return self._with_mean_loss(args, kwargs) if self._distributed.size > 1 else None
+
+    def _with_mean_loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the arguments of a step, the optimizer first, with closures that average."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, torch.optim.Optimizer) or not callable(value):
+                return value
+            return averaging(value, self._weight, self._distributed)
+
+        return tuple(map(changed, args)), {name: changed(value) for name, value in kwargs.items()}
+
+    def _check(self, optimizer: torch.optim.Optimizer, auto_zero_grads: bool) -> None:
+        if id(optimizer) not in self._wrapped:
+            raise ConfigError(
+                [
+                    f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
+                    "state would not be saved; pass what context.wrap_optimizer returned"
+                ]
+            )
+        frequency = self._position.aggregation_frequency
+        if frequency > 1 and not auto_zero_grads:
+            raise ConfigError(
+                [
+                    "step_optimizer: auto_zero_grads=False does not go with "
+                    f"optimizations.aggregation_frequency {frequency}; "
+                    "gradients are summed between the steps as it is"
+                ]
+            )
+
+    def _clip(self, optimizer: torch.optim.Optimizer, clip_grads: Callable[[Any], Any]) -> None:
+        if not callable(clip_grads):
+            raise ConfigError(
+                [
+                    f"step_optimizer: got a {type(clip_grads).__name__} as clip_grads, expected a "
+                    "function of the list of parameters, such as "
+                    "`lambda params: torch.nn.utils.clip_grad_norm_(params, 1.0)`"
+                ]
+            )
+        self.precision.unscale(optimizer)
+        clip_grads(parameters_of(optimizer))
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of all its groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(parameter.grad is not None for parameter in parameters_of(optimizer))
+
+
+def _check_untrained(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {name} of {type(model).__name__} is trained now, but no parameter "
+                "of the model was when it was wrapped, so its gradients are not exchanged; "
+                "set requires_grad = True before context.wrap_model, and False after it",
+            )
+
+
+def _divide_gradients(optimizer: torch.optim.Optimizer, divisor: int) -> None:
+    for parameter in parameters_of(optimizer):
+        if parameter.grad is not None:
+            parameter.grad.div_(divisor)

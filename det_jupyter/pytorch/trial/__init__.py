@@ -1,0 +1,1 @@
+"""What a user writes, and the context that a trial works with."""

@@ -1,0 +1,430 @@
+"""What a trial is given: the wrapping of what it trains, its device, and the steps of a batch.
+
+Knows nothing of the loop that runs the trial; the two share a Position.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import torch
+from torch import nn
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.core import Context, DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data import Share, to_device
+from det_jupyter.pytorch.parallel import (
+    BucketTuner,
+    ParallelOptions,
+    parallelize,
+    set_gradient_sync,
+)
+from det_jupyter.pytorch.reducers.custom_reducers import Reducers
+from det_jupyter.pytorch.reducers.metric_reducer import FunctionReducer, MetricReducer
+from det_jupyter.pytorch.steps.large_batch import LargeBatch
+from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
+from det_jupyter.pytorch.steps.position import Position
+from det_jupyter.pytorch.steps.precision import Precision
+from det_jupyter.pytorch.steps.stepping import Stepping, parameters_of
+from det_jupyter.pytorch.trial.facts import TrialFacts
+from det_jupyter.pytorch.trial.instruments import Instruments
+
+Wrapped = TypeVar("Wrapped", bound=MetricReducer)
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+
+
+class PyTorchTrialContext(TrialFacts, Instruments):
+    """The context of one trial on one rank.
+
+    Args:
+        distributed: This rank's place among the ranks, and collectives; by default `core`'s, or
+            that of the only rank.
+        core: The Core API's context, which training needs.
+        device: Where this rank trains.
+        config: The experiment's configuration; its `optimizations` have effect here.
+        tensorboard_folder: Where files for TensorBoard go.
+
+    Attributes:
+        distributed, core, device: As above.
+        models, optimizers, lr_schedulers: What was wrapped, in that order.
+        scaler: The gradient scaler, the trial's own or that of automatic mixed precision.
+        experimental: Switches for trials that do things their own way.
+    """
+
+    def __init__(
+        self,
+        *,
+        distributed: DistributedContext | None = None,
+        core: Context | None = None,
+        device: torch.device,
+        hparams: Mapping[str, Any] | None = None,
+        config: ExperimentConfig | None = None,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        trial_seed: int | None = None,
+        position: Position | None = None,
+        tensorboard_folder: Path | None = None,
+    ) -> None:
+        TrialFacts.__init__(
+            self,
+            distributed=core.distributed if core else distributed or DistributedContext(),
+            hparams=hparams,
+            config=config,
+            experiment_id=experiment_id,
+            trial_id=trial_id,
+            trial_seed=trial_seed,
+            position=position or Position(_window(config)),
+        )
+        Instruments.__init__(
+            self, tensorboard_folder or Path("tensorboard"), self.distributed.rank
+        )
+        self.core = core
+        self.device = device
+        self.models: list[nn.Module] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.lr_schedulers: list[LRScheduler] = []
+        self.scaler: Any = None
+        self.experimental = PyTorchExperimentalContext(self)
+        self.reducers = Reducers()
+        self.moves_batches = True
+        self.accepts_any_loader = False
+        self.has_searcher = True  # the configuration says what validations are judged by
+        self._claimed_by: object = None
+        self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
+        self._stepping = Stepping(self._position, Precision(device, None), self.distributed)
+        self._unmovable: set[type] = set()
+        self._large_batch: LargeBatch | None = None
+        if config is not None:
+            self._take_optimizations(config)
+
+    def _take_optimizations(self, config: ExperimentConfig) -> None:
+        self._set_precision(Precision.from_config(config, self.device))
+        if rules := config.optimizations.large_batch:
+            self._large_batch = LargeBatch(rules, self.get_global_batch_size())
+
+    def wrap_model(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
+        """Move the model to the device and return it so that all ranks train it together.
+
+        Collective: all ranks wrap the same models in the same order.
+
+        Args:
+            model: Everything of it that is trained has to be in use in every backward pass.
+            find_unused_parameters: Allow parameters that get no gradient in some; costs two walks
+                over the graph for each.
+        """
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"wrap_model: got {type(model).__name__}, expected a torch.nn.Module")
+        if self.distributed.size > 1:
+            _check_not_shared(model, self.models)
+        model = model.to(self.device)
+        model = parallelize(
+            self._stepping.precision.wrap_forward(model),
+            self.device,
+            self.distributed,
+            self._parallel,
+            find_unused_parameters=find_unused_parameters,
+        )
+        self.models.append(model)
+        self._stepping.add_model(model)
+        return model
+
+    def wrap_optimizer(
+        self,
+        optimizer: Optimizer,
+        backward_passes_per_step: int = 1,
+        fp16_compression: bool | None = None,
+        average_aggregated_gradients: bool | None = None,
+    ) -> Optimizer:
+        """Register the optimizer, so that its state is saved, and return it.
+
+        Args:
+            optimizer: Made over the parameters of a wrapped model.
+            backward_passes_per_step: For trials written for Determined; DDP needs no such hint.
+            fp16_compression: For trials written for Determined; has no effect, as there.
+            average_aggregated_gradients: Overrides `optimizations.average_aggregated_gradients`.
+        """
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"wrap_optimizer: got {type(optimizer).__name__}, expected a torch.optim.Optimizer"
+            )
+        trained = {id(parameter) for model in self.models for parameter in model.parameters()}
+        if not all(id(parameter) in trained for parameter in parameters_of(optimizer)):
+            raise ConfigError(
+                [
+                    "wrap_optimizer: it has parameters of no wrapped model, expected those of "
+                    "what wrap_model returned; wrap the model first, then make the optimizer"
+                ]
+            )
+        if backward_passes_per_step < 1:
+            raise ConfigError(
+                [
+                    "wrap_optimizer: got backward_passes_per_step "
+                    f"{backward_passes_per_step}, expected at least 1"
+                ]
+            )
+        if fp16_compression is not None:
+            warnings.warn(
+                "wrap_optimizer: fp16_compression has no effect; "
+                "set optimizations.gradient_compression: fp16 instead",
+                stacklevel=2,
+            )
+        if average_aggregated_gradients is None:
+            average_aggregated_gradients = (
+                self._config is None or self._config.optimizations.average_aggregated_gradients
+            )
+        self._stepping.add(optimizer, averages=average_aggregated_gradients)
+        if self._large_batch is not None:
+            self._large_batch.attach(
+                optimizer, self._position, averages=average_aggregated_gradients
+            )
+        self.optimizers.append(optimizer)
+        return optimizer
+
+    def wrap_lr_scheduler(
+        self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1
+    ) -> Any:
+        """Register the scheduler, which then steps as `step_mode` says, and return it."""
+        wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
+        if not any(lr_scheduler.optimizer is optimizer for optimizer in self.optimizers):
+            raise ConfigError(
+                ["wrap_lr_scheduler: its optimizer is not wrapped; call wrap_optimizer first"]
+            )
+        self.lr_schedulers.append(wrapped)
+        return lr_scheduler
+
+    def wrap_scaler(self, scaler: Any) -> Any:
+        """Register a gradient scaler, so that its state is saved, and return it.
+
+        Scaling, unscaling and updating stay with the trial.
+        """
+        if self.scaler is not None:
+            raise ConfigError(["wrap_scaler: a scaler is wrapped already; one is enough"])
+        if self.models:
+            raise ConfigError(["wrap_scaler: call it before wrap_model"])
+        self.scaler = scaler
+        return scaler
+
+    @overload
+    def wrap_reducer(
+        self,
+        reducer: Wrapped,
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> Wrapped: ...
+
+    @overload
+    def wrap_reducer(
+        self,
+        reducer: Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> FunctionReducer: ...
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Register a metric that is put together from all records, and return its reducer.
+
+        Args:
+            reducer: A MetricReducer; or a function of the list of all values that its `update`
+                was given, on all ranks, in the order of the data.
+            name: Of the metric; without one the reducer has to return a dict of metrics.
+            for_training, for_validation: What it is part of.
+        """
+        return self.reducers.wrap(
+            reducer, name, for_training=for_training, for_validation=for_validation
+        )
+
+    def reset_reducers(self) -> None:
+        """Let all reducers begin anew (the loop does so before training windows, validations)."""
+        self.reducers.reset(for_training=True)
+        self.reducers.reset(for_training=False)
+
+    def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
+        """Return the metrics of all reducers. Collective (called by the loop)."""
+        return self.reducers.reduce(self.distributed, for_training=for_training)
+
+    def autocast_forward_pass(self, module: nn.Module) -> nn.Module:
+        """Let the module compute in 16 bits where that is safe, and return it."""
+        return self._stepping.precision.wrap_forward(module)
+
+    def configure_apex_amp(
+        self,
+        models: Any,
+        optimizers: Any,
+        enabled: bool = True,
+        opt_level: str = "O1",
+        **ignored: Any,
+    ) -> tuple[Any, Any]:
+        """Return models and optimizers, trained with torch's mixed precision in Apex's place.
+
+        For trials written for Determined: NVIDIA has ended Apex's. Every level but O0 means
+        torch's fp16 autocast with a gradient scaler; other arguments have no effect.
+        """
+        if not enabled or opt_level == "O0":
+            return models, optimizers
+        warnings.warn(
+            f"configure_apex_amp: {opt_level} means fp16 by torch.amp here; "
+            "set optimizations.mixed_precision: fp16 instead",
+            stacklevel=2,
+        )
+        if self._stepping.precision.dtype is None:
+            self._set_precision(Precision(self.device, torch.float16))
+        for model in models if isinstance(models, list) else [models]:
+            self._stepping.precision.wrap_forward(model)
+        return models, optimizers
+
+    def _set_precision(self, precision: Precision) -> None:
+        if self.scaler is not None and precision.scaler is not None:
+            raise ConfigError(
+                [
+                    "use_amp: a scaler is wrapped already; keep either of the two, "
+                    "wrap_scaler or automatic mixed precision"
+                ]
+            )
+        if precision.notice and self.distributed.is_chief:
+            warnings.warn(precision.notice, stacklevel=2)
+        self._stepping.precision = precision
+        self.scaler = precision.scaler
+
+    def backward(
+        self,
+        loss: torch.Tensor,
+        gradient: torch.Tensor | None = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+    ) -> None:
+        """Compute gradients, averaged over the records of all ranks when a window ends.
+
+        Args:
+            loss: A mean over this rank's records, as torch's losses are by default.
+            gradient, retain_graph, create_graph: As in `torch.Tensor.backward`.
+        """
+        self._stepping.backward(loss, gradient, retain_graph, create_graph)
+
+    def step_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        clip_grads: Callable[[Any], Any] | None = None,
+        auto_zero_grads: bool = True,
+        scaler: Any = None,
+    ) -> None:
+        """Step the optimizer, if this batch ends a window of `aggregation_frequency` batches.
+
+        Args:
+            optimizer: A wrapped one.
+            clip_grads: Called with the list of parameters before the step; changes their gradients
+                in place. What it returns has no meaning.
+            auto_zero_grads: Zero the gradients after the step.
+            scaler: Steps the optimizer instead of itself.
+        """
+        self._stepping.step(optimizer, clip_grads, auto_zero_grads, scaler)
+
+    def claim(self, trial: object) -> None:
+        """Make this the context of one trial (called by Trainer).
+
+        Raises:
+            ConfigError: It is another trial's, whose models it holds.
+        """
+        if self._claimed_by is not None and self._claimed_by is not trial:
+            raise ConfigError(
+                [
+                    "Trainer: this context belongs to another trial; "
+                    "a trial needs one of its own: with pytorch.init(...) as context"
+                ]
+            )
+        self._claimed_by = trial
+
+    def begin_batch(self, batch_idx: int, share: Share) -> None:
+        """Go on to a batch (called by the loop).
+
+        DDP decides in the forward pass whether the backward pass will exchange gradients, so it
+        has to be told before the trial runs, not in `backward`.
+        """
+        position = self._position
+        position.batch_idx = batch_idx
+        self._stepping.begin_batch(share)
+        if position.aggregation_frequency > 1:
+            for model in self.models:
+                set_gradient_sync(model, position.is_step)
+
+    def after_step(self) -> None:
+        """Finish a step (called by the loop): a scaler is updated once, after all optimizers."""
+        self._stepping.after_step()
+
+    def to_device(self, data: Any) -> Any:
+        """Return the data on this rank's device: tensors and arrays in dicts, lists and tuples."""
+        return to_device(data, self.device, self._warn_unmovable)
+
+    def _warn_unmovable(self, kind: type) -> None:
+        if kind not in self._unmovable:
+            self._unmovable.add(kind)
+            warnings.warn(f"to_device: cannot move a {kind.__name__}; left as it is", stacklevel=2)
+
+    def make_tuner(self) -> BucketTuner | None:
+        """Return what finds the size of DDP's buckets, if that is wanted (called by the loop)."""
+        if not self._parallel.tune_buckets or self.distributed.size == 1:
+            return None
+        return BucketTuner(self.models, self.distributed, self.device)
+
+
+def _check_not_shared(model: nn.Module, wrapped: list[nn.Module]) -> None:
+    """Check that no other wrapped model trains the same parameters.
+
+    Raises:
+        ConfigError: One does, so they would be exchanged twice.
+    """
+    others = {id(parameter) for other in wrapped for parameter in other.parameters()}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) in others:
+            raise ConfigError(
+                [
+                    f"wrap_model: {name} of this {type(model).__name__} belongs to a model that "
+                    "is wrapped already, and on several ranks a parameter can be part of one "
+                    "only; put both into one module, such as torch.nn.ModuleDict, and wrap that"
+                ]
+            )
+
+
+class PyTorchExperimentalContext:
+    """Switches for trials that do things their own way."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+
+    def use_amp(self) -> None:
+        """Train in mixed precision (fp16 with a gradient scaler); call it before wrap_model."""
+        context = self._context
+        if context.models:
+            raise ConfigError(["use_amp: call it before wrap_model"])
+        if (
+            context._stepping.precision.dtype is None
+        ):  # the configuration may have asked for it as well
+            context._set_precision(Precision(context.device, torch.float16))
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Allow data loaders of any kind: how they shard and resume is up to them."""
+        self._context.accepts_any_loader = True
+
+    def disable_auto_to_device(self) -> None:
+        """Leave batches where the loader put them; the trial moves them itself."""
+        self._context.moves_batches = False
+
+
+def _window(config: ExperimentConfig | None) -> int:
+    return config.optimizations.aggregation_frequency if config else 1
+
+
+def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
+    """Return the folder for the TensorBoard files of a trial."""
+    return data_dir / "tensorboard" / str(experiment_id) / str(trial_id)

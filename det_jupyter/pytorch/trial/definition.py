@@ -1,0 +1,194 @@
+"""What a user writes: a trial class. And what can be said of one without running it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+
+from det_jupyter.pytorch.data import DataLoader, data_length
+from det_jupyter.pytorch.reducers.reducing import Reducer
+from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+
+_REQUIRED = (
+    "__init__",
+    "train_batch",
+    "build_training_data_loader",
+    "build_validation_data_loader",
+)
+_ONE_OF = ("evaluate_batch", "evaluate_full_dataset")
+
+
+class PyTorchTrial:
+    """One training run: build the model, train a batch, evaluate a batch.
+
+    `evaluate_batch` is run on all ranks, each on its share of the validation data, and its metrics
+    are reduced as `evaluation_reducer` says. Define `evaluate_full_dataset` in its place if a
+    metric cannot be put together from batches; it runs on the chief alone.
+    """
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        """Build and wrap models, optimizers and schedulers.
+
+        Define it; `super().__init__(context)` may be called there, and does nothing.
+        """
+
+    def train_batch(
+        self, batch: Any, epoch_idx: int, batch_idx: int
+    ) -> torch.Tensor | dict[str, Any]:
+        """Train on one batch (this rank's) and return its metrics, or just its loss."""
+        raise NotImplementedError
+
+    def build_training_data_loader(self) -> DataLoader:
+        """Return the recipe of the training data, with batches of `get_per_slot_batch_size()`."""
+        raise NotImplementedError
+
+    def build_validation_data_loader(self) -> DataLoader:
+        """Return the recipe of the validation data."""
+        raise NotImplementedError
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        """Return the metrics of one batch (this rank's)."""
+        raise NotImplementedError
+
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        """Return the metrics of the whole validation data."""
+        raise NotImplementedError
+
+    def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
+        """Return how metrics are reduced, for all of them or by name."""
+        return Reducer.AVG
+
+    def get_batch_length(self, batch: Any) -> int:
+        """Return how many records a batch (this rank's) has, for the weights of metrics.
+
+        The loader knows without asking. Override it where a record is not a row: graphs, tokens.
+        It is asked of batches as they are loaded, and weighs metrics of training and validation.
+        Gradients of a DataLoader's batches are weighed by rows, whatever this returns: to weigh
+        them otherwise, scale the loss. (A loader of another kind cannot tell its rows, so there
+        it counts for both.)
+        """
+        return data_length(batch)
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        """Return callbacks, by the names under which their state is saved."""
+        return {}
+
+
+def overrides(trial_class: type, method: str) -> bool:
+    """Return whether the class defines the method itself."""
+    return getattr(trial_class, method, None) is not getattr(PyTorchTrial, method)
+
+
+_VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+def check_trial_class(trial_class: Any) -> list[str]:
+    """Return what is wrong with the class, one line each; it is not instantiated."""
+    if not isinstance(trial_class, type):
+        return [f"got a {type(trial_class).__name__}, expected a class derived from PyTorchTrial"]
+    name = trial_class.__name__
+    if not issubclass(trial_class, PyTorchTrial):
+        return [f"{name} does not derive from PyTorchTrial; write `class {name}(PyTorchTrial)`"]
+    problems = []
+    missing = [method for method in _REQUIRED if not overrides(trial_class, method)]
+    if missing:
+        pronoun = "it" if len(missing) == 1 else "them"
+        problems.append(f"{name} lacks {_listed(missing)}; define {pronoun} in the class")
+    evaluating = [method for method in _ONE_OF if overrides(trial_class, method)]
+    if not evaluating:
+        problems.append(f"{name} lacks evaluate_batch; define it (or evaluate_full_dataset)")
+    if len(evaluating) == 2:
+        problems.append(f"{name} defines both {_listed(evaluating)}; keep one of them")
+    return problems
+
+
+def check_constructor(trial_class: type) -> list[str]:
+    """Return a problem if a rank cannot make a trial of the class: it gives the context alone."""
+    where = f"{trial_class.__name__}.__init__"
+    try:
+        signature = inspect.signature(trial_class)
+    except (TypeError, ValueError):  # written in C, say: nothing tells
+        return []
+    with suppress(TypeError):
+        signature.bind(None)
+        return []
+    named = [each for each in signature.parameters.values() if each.kind not in _VARIADIC]
+    if not named or named[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        return [f"{where} does not take the context alone; write `def __init__(self, context)`"]
+    surplus = [each.name for each in named[1:] if each.default is each.empty]
+    return [
+        f"{where} requires {_listed(surplus)}, and ranks give it the context alone; read "
+        "hyperparameters from context.get_hparams(), and give other parameters a default"
+    ]
+
+
+def check_searcher_metric(trial_class: type, metric: str) -> list[str]:
+    """Return a problem if the class's source shows that it never reports `metric`.
+
+    Only certainty counts: every `return` has to give a dict that spells its keys out.
+    """
+    if _wraps_reducers(trial_class):
+        return []
+    method = "evaluate_batch" if overrides(trial_class, "evaluate_batch") else _ONE_OF[1]
+    names = _returned_names(getattr(trial_class, method))
+    return [] if names is None else describe_missing_metric(metric, names)
+
+
+def describe_missing_metric(metric: str, reported: set[str]) -> list[str]:
+    """Return a problem if `metric` is not among the names of the reported metrics."""
+    if metric in reported:
+        return []
+    nearest = get_close_matches(metric, sorted(reported), n=1)
+    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    return [
+        f"searcher.metric: the trial reports {', '.join(sorted(reported)) or 'nothing'}; "
+        f"got {metric!r}{hint}"
+    ]
+
+
+def _wraps_reducers(trial_class: type) -> bool:
+    """Return whether some metrics come from reducers, whose names are not known beforehand."""
+    codes = (getattr(function, "__code__", None) for function in vars(trial_class).values())
+    return any("wrap_reducer" in code.co_names for code in codes if code)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _returned_names(function: Any) -> set[str] | None:
+    """Return the keys of the dicts that the function returns; None if its source does not tell."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
+        return None
+    names: set[str] = set()
+    found = False
+    for statement in _returns_of(definition):
+        keys = statement.value.keys if isinstance(statement.value, ast.Dict) else [None]
+        for key in keys:
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                return None
+            names.add(key.value)
+        found = True
+    return names if found else None
+
+
+def _returns_of(node: ast.AST) -> Iterator[ast.Return]:
+    """Yield the return statements of a function, not those of functions inside of it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Return):
+            yield child
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from _returns_of(child)

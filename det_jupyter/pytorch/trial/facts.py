@@ -1,0 +1,181 @@
+"""What a trial can ask about itself: hyperparameters, configuration, ids, and where it is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.steps.position import Position
+
+
+class TrialFacts:
+    """The questions of a PyTorchTrialContext. All answers are local to this rank.
+
+    Args:
+        distributed: This rank's place.
+        hparams: The trial's hyperparameters; None if there are none to be had.
+        config: The experiment's configuration; None if there is none.
+        experiment_id, trial_id: None if nothing was submitted.
+        trial_seed: None if nobody has chosen one.
+        position: Where training is; shared with the loop, which writes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        distributed: DistributedContext,
+        hparams: Mapping[str, Any] | None = None,
+        config: ExperimentConfig | None = None,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        trial_seed: int | None = None,
+        position: Position | None = None,
+    ) -> None:
+        self.distributed = distributed
+        self._hparams = hparams
+        self._config = config
+        self._experiment_id = experiment_id
+        self._trial_id = trial_id
+        self._trial_seed = trial_seed
+        self._position = position or Position()
+        self._stop_requested = False
+
+    @property
+    def position(self) -> Position:
+        """Where training is."""
+        return self._position
+
+    @property
+    def config(self) -> ExperimentConfig | None:
+        """The experiment's configuration, if there is one."""
+        return self._config
+
+    @property
+    def has_hparams(self) -> bool:
+        """Whether there are hyperparameters to be had."""
+        return self._hparams is not None
+
+    @property
+    def has_batch_size(self) -> bool:
+        """Whether the hyperparameters say how many records a batch has."""
+        return "global_batch_size" in (self._hparams or {})
+
+    def get_per_slot_batch_size(self) -> int:
+        """Return how many records this rank trains per batch.
+
+        The ranks' sizes add up to `get_global_batch_size()`: what does not divide goes, one record
+        each, to the first ranks.
+        """
+        each, rest = divmod(self.get_global_batch_size(), self.distributed.size)
+        return each + (self.distributed.rank < rest)
+
+    def get_global_batch_size(self) -> int:
+        """Return how many records all ranks together train per batch."""
+        where = "hyperparameters.global_batch_size"
+        slots = self.distributed.size
+        wanted = self.get_hparams().get("global_batch_size")
+        if isinstance(wanted, bool) or not isinstance(wanted, int):
+            given = "missing" if wanted is None else f"got {wanted!r}"
+            raise ConfigError([f"{where}: {given}, expected a whole number of records"])
+        if wanted < slots:
+            raise ConfigError(
+                [
+                    f"{where}: got {wanted}, expected at least resources.slots_per_trial "
+                    f"({slots}): each rank needs a record of every batch"
+                ]
+            )
+        return wanted
+
+    def get_hparams(self) -> dict[str, Any]:
+        """Return all hyperparameters."""
+        if self._hparams is None:
+            raise ValueError(
+                "get_hparams: no hyperparameters were given to this context; "
+                "pass them: pytorch.init(hparams={...})"
+            )
+        return dict(self._hparams)
+
+    def get_hparam(self, name: str) -> Any:
+        """Return one hyperparameter."""
+        hparams = self.get_hparams()
+        if name not in hparams:
+            raise ValueError(
+                f"get_hparam: no hyperparameter {name!r}; there are {', '.join(sorted(hparams))}"
+            )
+        if name == "global_batch_size":
+            warnings.warn(
+                "get_hparam('global_batch_size') is the size for all slots together; "
+                "use get_per_slot_batch_size() or get_global_batch_size()",
+                stacklevel=2,
+            )
+        return hparams[name]
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        """Return the experiment's effective configuration."""
+        if self._config is None:
+            raise ValueError(
+                "get_experiment_config: no configuration was given to this context; "
+                "pass it: pytorch.init(exp_conf={...})"
+            )
+        return self._config.to_document()
+
+    def get_data_config(self) -> dict[str, Any]:
+        """Return the `data` section of the configuration."""
+        data: dict[str, Any] = self.get_experiment_config()["data"]
+        return data
+
+    def get_experiment_id(self) -> int:
+        """Return the experiment's id."""
+        return _known("get_experiment_id", self._experiment_id)
+
+    def get_trial_id(self) -> int:
+        """Return the trial's id."""
+        return _known("get_trial_id", self._trial_id)
+
+    def get_trial_seed(self) -> int:
+        """Return the seed that everything random in this trial derives from."""
+        return _known("get_trial_seed", self._trial_seed)
+
+    def get_initial_batch(self) -> int:
+        """Return how many batches were trained before this run."""
+        return self._position.first_batch_idx
+
+    def is_epoch_start(self) -> bool:
+        """Return whether this batch is the first of an epoch."""
+        return self._position.started_units().is_epoch_start(self._position.batch_idx)
+
+    def is_epoch_end(self) -> bool:
+        """Return whether this batch is the last of an epoch."""
+        return self._position.started_units().is_epoch_end(self._position.batch_idx)
+
+    def current_train_epoch(self) -> int:
+        """Return the number of the epoch in training, from 0."""
+        return self._position.started_units().epoch_of(self._position.batch_idx)
+
+    def current_train_batch(self) -> int:
+        """Return the number of the batch in training, from 0 at the trial's beginning."""
+        self._position.started_units()
+        return self._position.batch_idx
+
+    def set_stop_requested(self, stop_requested: bool) -> None:
+        """Ask to end the trial at the next report, validation or checkpoint; any rank may ask.
+
+        All ranks end together: they agree on it where they meet anyway.
+        """
+        if not isinstance(stop_requested, bool):
+            raise TypeError(f"set_stop_requested: got {stop_requested!r}, expected True or False")
+        self._stop_requested = stop_requested
+
+    def get_stop_requested(self) -> bool:
+        """Return whether this rank has asked to end the trial."""
+        return self._stop_requested
+
+
+def _known(method: str, value: int | None) -> int:
+    if value is None:
+        raise ValueError(f"{method}: this trial was not started by an experiment")
+    return value

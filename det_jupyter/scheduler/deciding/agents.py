@@ -1,0 +1,292 @@
+"""Who holds which slots: the agents of a pool, the gangs on them, and what groups hold.
+
+Agents stand on shelves by what they have:
+
+    free        slots that nobody holds
+    idle        wholly idle ones, by their size
+    aux         places for gangs without slots
+    reach(p)    slots that are free, or will be when those who leave have left and all whose
+                priority number is above p had to
+    clear(p)    those that would be wholly idle then, by how many slots are free already
+
+`reach(NOBODY)` and `clear(NOBODY)` count only those who leave anyway. A shelf is made when it is
+asked for first and is kept up from then on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+from det_jupyter.scheduler.deciding.shelves import Place, Section, Shelf
+from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules, Running
+
+NOBODY = 1000  # a priority number that nobody is above
+EVERYBODY = -1  # and one that everybody is above
+
+
+@dataclass(slots=True)
+class Seats:
+    """One agent as it is now.
+
+    Args:
+        agent: What it offers; an empty offer while it is away.
+        is_here: Whether it belongs to the pool.
+        gangs: Who holds slots here, and which; gangs without slots hold ().
+        free: Slots that nobody holds, ascending.
+        coming: Slots that are free, or will be as soon as those who leave have left.
+        staying: Slots that the others hold, by priority.
+        num_aux: Gangs without slots.
+    """
+
+    agent: AgentSlots
+    is_here: bool = False
+    gangs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    free: tuple[int, ...] = ()
+    coming: int = 0
+    staying: dict[int, int] = field(default_factory=dict)
+    num_aux: int = 0
+
+    @property
+    def section(self) -> Section:
+        """Where it stands on every shelf."""
+        return (self.agent.kind, len(self.agent.slots))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody holds any of its slots, those not given out included."""
+        return len(self.gangs) == self.num_aux
+
+    def reach(self, priority: int) -> int:
+        """Return the slots that would be free without all above this priority number."""
+        gone = sum(slots for number, slots in self.staying.items() if number > priority)
+        return self.coming + gone
+
+
+class Ledger:
+    """All agents, all who hold slots, and what each group holds."""
+
+    def __init__(self, rules: PoolRules, groups: Mapping[int, Group]) -> None:
+        self.agents: dict[str, AgentSlots] = {}
+        self.running: dict[str, Running] = {}
+        self.newest: dict[Hashable, list[tuple[float, str]]] = {}  # who stays, by class; -since
+        self.ranking: list[tuple[float, float, int]] = []  # groups that hold, most first
+        self._rules = rules
+        self._groups = groups
+        self._seats: dict[str, Seats] = {}
+        self._held: dict[int, int] = {}
+        self.staying_by_group: dict[int, int] = {}  # without what leaves
+        self._of_group: dict[int, dict[str, None]] = {}
+        self._rank_of: dict[int, tuple[float, float, int]] = {}
+        self.free_shelf = self._make_shelf(lambda seats: len(seats.free))
+        self.idle_shelf = self._make_shelf(
+            lambda seats: len(seats.free) if seats.is_idle and seats.free else None
+        )
+        self.aux_shelf = self._make_shelf(self._aux_places)
+        self._reach: dict[int, Shelf] = {}
+        self._clear: dict[int, Shelf] = {}
+
+    def _make_shelf(self, level: Callable[[Seats], int | None]) -> Shelf:
+        def place(agent_id: str) -> Place | None:
+            seats = self._seats.get(agent_id)
+            if seats is None or not seats.is_here:
+                return None
+            found = level(seats)
+            return None if found is None else (seats.section, found)
+
+        shelf = Shelf(place)
+        for agent_id in self.agents:
+            shelf.touch(agent_id)
+        return shelf
+
+    def _aux_places(self, seats: Seats) -> int | None:
+        left = self._rules.max_aux_per_agent - seats.num_aux
+        return left if seats.agent.is_open and left > 0 else None
+
+    def reach_shelf(self, priority: int) -> Shelf:
+        """Return agents by what they would have without all above this priority number."""
+        if priority not in self._reach:
+            self._reach[priority] = self._make_shelf(lambda seats: seats.reach(priority))
+        return self._reach[priority]
+
+    def clear_shelf(self, priority: int) -> Shelf:
+        """Return agents that would be idle without all above this priority number."""
+
+        def level(seats: Seats) -> int | None:
+            is_clear = seats.agent.slots and all(n > priority for n in seats.staying)
+            return len(seats.free) if is_clear else None
+
+        if priority not in self._clear:
+            self._clear[priority] = self._make_shelf(level)
+        return self._clear[priority]
+
+    def set_agent(self, agent: AgentSlots) -> None:
+        """Take an agent in, or what it offers now."""
+        self.agents[agent.id] = agent
+        seats = self._seats.setdefault(agent.id, Seats(agent))
+        seats.agent, seats.is_here = agent, True
+        self._recount(agent.id)
+
+    def remove_agent(self, agent_id: str) -> None:
+        """Let an agent go; who is there holds its slots until it is told otherwise."""
+        del self.agents[agent_id]
+        seats = self._seats[agent_id]
+        seats.agent, seats.is_here = AgentSlots(id=agent_id), False
+        self._recount(agent_id)
+
+    def seats(self, agent_id: str) -> Seats:
+        """Return an agent as it is now."""
+        return self._seats[agent_id]
+
+    def gangs_on(self, agent_id: str) -> list[str]:
+        """Return who is on an agent, whether it belongs to the pool now or not."""
+        return [*self._seats[agent_id].gangs] if agent_id in self._seats else []
+
+    def _recount(self, agent_id: str) -> None:
+        seats = self._seats[agent_id]
+        usable = set(seats.agent.slots)
+        seats.num_aux = 0
+        seats.staying = {}
+        num_leaving = 0
+        held: set[int] = set()
+        for request_id, slots in seats.gangs.items():
+            running = self.running[request_id]
+            held.update(slots)
+            if not running.request.slots:
+                seats.num_aux += 1
+            elif running.is_leaving:
+                num_leaving += len(usable.intersection(slots))
+            else:
+                priority = self._groups[running.request.group].priority
+                back = len(usable.intersection(slots))
+                seats.staying[priority] = seats.staying.get(priority, 0) + back
+        seats.free = tuple(sorted(usable - held))
+        seats.coming = len(seats.free) + num_leaving
+        if not seats.is_here and not seats.gangs:
+            del self._seats[agent_id]
+        self._touch(agent_id)
+
+    def _touch(self, agent_id: str) -> None:
+        for shelf in (self.free_shelf, self.idle_shelf, self.aux_shelf):
+            shelf.touch(agent_id)
+        for shelf in self._reach.values():
+            shelf.touch(agent_id)
+        for shelf in self._clear.values():
+            shelf.touch(agent_id)
+
+    def hold(self, running: Running) -> None:
+        """Give a gang its slots."""
+        request = running.request
+        self.running[request.id] = running
+        self._of_group.setdefault(request.group, {})[request.id] = None
+        self._account(running, 1)
+        for part in running.parts:
+            seats = self._seats.setdefault(part.agent_id, Seats(AgentSlots(id=part.agent_id)))
+            seats.gangs[request.id] = part.slot_ids
+            self._recount(part.agent_id)
+
+    def leave(self, request_id: str) -> dict[str, int]:
+        """Note that a gang was asked to leave; return the slots that it will give back."""
+        running = self.running[request_id]
+        agents = {part.agent_id for part in running.parts}
+        before = {agent_id: self._seats[agent_id].coming for agent_id in agents}
+        self._account(running, -1)
+        self.running[request_id] = running = replace(running, is_leaving=True)
+        self._account(running, 1)
+        for part in running.parts:
+            self._recount(part.agent_id)
+        return {agent_id: self._seats[agent_id].coming - num for agent_id, num in before.items()}
+
+    def drop(self, request_id: str) -> None:
+        """Take a gang's slots back."""
+        running = self.running.pop(request_id)
+        group = running.request.group
+        del self._of_group[group][request_id]
+        if not self._of_group[group]:
+            del self._of_group[group]
+        self._account(running, -1)
+        for part in running.parts:
+            del self._seats[part.agent_id].gangs[request_id]
+            self._recount(part.agent_id)
+
+    def stayers(self, agent_id: str, priority: int) -> list[tuple[Running, tuple[int, ...]]]:
+        """Return who stays on an agent and has a greater priority number, by id.
+
+        Each comes with its slots there.
+        """
+        here = sorted(self._seats[agent_id].gangs.items())
+        found = [(self.running[request_id], slots) for request_id, slots in here]
+        return [
+            (running, slots)
+            for running, slots in found
+            if slots
+            and not running.is_leaving
+            and self._groups[running.request.group].priority > priority
+        ]
+
+    def _account(self, running: Running, sign: int) -> None:
+        """Add a gang to what its group holds, or take it away."""
+        request = running.request
+        if not request.slots:
+            return
+        group = request.group
+        _add(self._held, group, sign * request.slots)
+        if not running.is_leaving:
+            _add(self.staying_by_group, group, sign * request.slots)
+            self._list(running, sign)
+            self.rank(group)
+
+    def _list(self, running: Running, sign: int) -> None:
+        ids = self.newest.setdefault(self.class_of(running.request.group), [])
+        entry = (-running.since, running.request.id)
+        if sign > 0:
+            insort(ids, entry)
+        else:
+            del ids[bisect_left(ids, entry)]
+            if not ids:
+                del self.newest[self.class_of(running.request.group)]
+
+    def class_of(self, group: int) -> Hashable:
+        """Return what the gangs of a group are listed by in `newest`."""
+        return group if self._rules.policy == "fair_share" else self._groups[group].priority
+
+    def held(self, group: int) -> int:
+        """Return the slots that a group holds, those of gangs that leave included."""
+        return self._held.get(group, 0)
+
+    def of_group(self, group: int) -> list[Running]:
+        """Return who holds slots for a group."""
+        return [self.running[request_id] for request_id in self._of_group.get(group, ())]
+
+    def rank(self, group: int) -> None:
+        """Put a group where it belongs among those that hold slots: most per weight first."""
+        old = self._rank_of.pop(group, None)
+        if old is not None:
+            del self.ranking[bisect_left(self.ranking, old)]
+        if group in self.staying_by_group:
+            facts = self._groups[group]
+            new = (-self.staying_by_group[group] / facts.weight, facts.position, group)
+            insort(self.ranking, new)
+            self._rank_of[group] = new
+
+    def forget_classes(self, group: int) -> list[Running]:
+        """Take the gangs of a group out of `newest`, before the group changes; return them."""
+        listed = [r for r in self.of_group(group) if r.request.slots and not r.is_leaving]
+        for running in listed:
+            self._list(running, -1)
+        return listed
+
+    def list_again(self, group: int, listed: list[Running]) -> None:
+        """Put them back under what the group is now."""
+        for running in listed:
+            self._list(running, 1)
+        self.rank(group)
+        for agent_id in {part.agent_id for r in self.of_group(group) for part in r.parts}:
+            self._recount(agent_id)
+
+
+def _add(counts: dict[int, int], key: int, amount: int) -> None:
+    counts[key] = counts.get(key, 0) + amount
+    if not counts[key]:
+        del counts[key]

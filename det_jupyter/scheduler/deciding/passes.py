@@ -1,0 +1,249 @@
+"""One pass along those who wait.
+
+Each in order:
+
+    1. It fits on slots that are not kept for those ahead: it starts.
+    2. Else, if its group holds as much as it may: it is skipped, and keeps nothing.
+    3. Else, if what leaves will make room: those agents are kept for it. If less urgent gangs (in
+       fair share: gangs of groups that have more) would make room: the cheapest are asked to
+       leave, and their agents are kept for it.
+    4. Else the agents where it is nearest to fitting are kept for it. With preemption a less
+       urgent gang may start even there, if it fits nowhere else: it is marked as backfill, and
+       rule 3 has it leave as soon as that helps.
+
+Those for whom others were asked to leave before start where that was, or wait on (promises.py).
+Only the first `reservation_depth` who wait keep anything or have others leave; of those behind,
+one of each shape is tried, because the others of that shape would not fit either. A pass therefore
+costs by what starts and by how many shapes there are, not by how many wait.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from det_jupyter.scheduler.deciding.agents import NOBODY, Ledger
+from det_jupyter.scheduler.deciding.fitting import Closed, find_parts, is_spanning
+from det_jupyter.scheduler.deciding.keeping import Kept
+from det_jupyter.scheduler.deciding.order import Key, Queue, Shape, shape_of
+from det_jupyter.scheduler.deciding.promises import Promises
+from det_jupyter.scheduler.deciding.shares import Exchange
+from det_jupyter.scheduler.deciding.victims import Way, find_way
+from det_jupyter.scheduler.deciding.walk import Walk
+from det_jupyter.scheduler.model import (
+    Decisions,
+    Group,
+    Part,
+    Placement,
+    Policy,
+    PoolRules,
+    Preemption,
+    Promise,
+    Request,
+    Running,
+)
+
+
+class Pass:
+    """One pass: changes the ledger as it decides, and leaves the queue as it is."""
+
+    def __init__(
+        self, rules: PoolRules, groups: dict[int, Group], ledger: Ledger, queue: Queue, now: float
+    ) -> None:
+        self.kept = Kept(ledger, rules)
+        self.promises = Promises(rules, groups, ledger, queue, self.kept)
+        self._rules = rules
+        self._groups = groups
+        self._ledger = ledger
+        self._queue = queue
+        self._now = now
+        self._starts: list[Placement] = []
+        self._preemptions: list[Preemption] = []
+        self._served: set[str] = set()  # who had a promise and was decided about
+        self._num_keepers = 0
+        self._wanted: dict[int, int] = {}  # slots that groups keep agents for
+        self._spans: dict[Shape, bool] = {}
+        self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to which priority
+        self._no_sight: set[Shape] = set()
+        self._no_way: dict[Shape, float] = {}  # fair share: at this share and above
+        self._has_order = rules.policy is Policy.PRIORITY
+        self._has_backfill = rules.preemption and self._has_order
+
+    def run(self) -> Decisions:
+        """Decide about all who wait."""
+        walk = Walk(self._queue)
+        while (found := walk.next()) is not None:
+            shape, request = found
+            self._serve_promised(walk.key)
+            self.promises.reach(self.promises.rank(request))
+            if request.id in self._served:
+                walk.go_on()
+            elif self._is_full(request):
+                walk.skip_group()
+            elif self._start(shape, request) or self._wait(shape, request):
+                walk.go_on()
+            elif shape.slots and self._has_backfill and self.kept.least_loose is not None:
+                walk.skip_priority(self._priority(request))
+            else:
+                walk.drop()
+        self._serve_promised(None)
+        promises = (Promise(name, agents) for name, agents in self.promises.changes.items())
+        return Decisions(tuple(self._starts), tuple(self._preemptions), tuple(promises))
+
+    def _serve_promised(self, until: Key | None) -> None:
+        """Decide about those who have promises, up to this place in the order.
+
+        The walk might not come to them: to it, one that does not fit stands for all of its shape.
+        """
+        while (request := self.promises.next_until(until)) is not None:
+            self.promises.reach(self.promises.rank(request))
+            self._served.add(request.id)
+            self._serve(request)
+
+    def _serve(self, request: Request) -> None:
+        promises, shape = self.promises, shape_of(request)
+        if self._is_capped(request, self._ledger.held(request.group)):
+            self._end_promise(request)
+        elif not promises.is_kept(request):
+            self._end_promise(request)
+            if not self._is_full(request) and not self._start(shape, request):
+                self._wait(shape, request)
+        elif (parts := promises.find_parts(request)) is not None:
+            self._hold(request, parts, is_backfill=promises.is_lent(request))
+            self._end_promise(request)
+        elif self._start(shape, request):
+            self._end_promise(request)
+        else:
+            promises.settle(request)
+            self._note_keeper(request)
+
+    def _end_promise(self, request: Request) -> None:
+        self.promises.end(request)
+        self._no_room.clear()
+        self._no_sight.clear()
+
+    def _priority(self, request: Request) -> int:
+        return self._groups[request.group].priority
+
+    def _is_full(self, request: Request) -> bool:
+        """Return whether its group will hold as much as it may with those ahead of it."""
+        held = self._ledger.held(request.group) + self._wanted.get(request.group, 0)
+        return self._is_capped(request, held)
+
+    def _is_capped(self, request: Request, held: int) -> bool:
+        most = self._groups[request.group].max_slots
+        return most is not None and request.slots > 0 and held + request.slots > most
+
+    def _start(self, shape: Shape, request: Request) -> bool:
+        """Start it if it fits, as backfill if it fits only there."""
+        tried, priority = self._no_room.get(shape), self._priority(request)
+        parts, is_backfill = None, False
+        if tried is None:
+            parts = self._find_parts(shape, self._closed_to_all())
+            if parts is None and self.kept.promised:
+                parts = self._find_parts(shape, self.kept.agents.keys() - self.kept.promised)
+        if parts is None and (tried is None or priority > tried) and self._may_stand_in(priority):
+            parts, is_backfill = self._find_parts(shape, self.kept.closed_to(priority)), True
+        if parts is None:
+            self._no_room[shape] = priority
+            return False
+        self._hold(request, parts, is_backfill=is_backfill)
+        self.promises.note_start(part.agent_id for part in parts)
+        return True
+
+    def _closed_to_all(self) -> Closed:
+        """Return agents that nobody takes who finds a place elsewhere."""
+        unkept = self.promises.unkept()
+        return self.kept.agents.keys() | unkept if unkept else self.kept.agents
+
+    def _hold(self, request: Request, parts: tuple[Part, ...], *, is_backfill: bool) -> None:
+        running = Running(
+            request=replace(request, promised=()),
+            parts=parts,
+            since=self._now,
+            is_backfill=is_backfill,
+        )
+        self._ledger.hold(running)
+        self._starts.append(Placement(request.id, parts))
+
+    def _find_parts(self, shape: Shape, closed: Closed) -> tuple[Part, ...] | None:
+        spans = self._spans_several(shape)
+        return find_parts(self._ledger, self._rules, shape, closed, spans=spans)
+
+    def _spans_several(self, shape: Shape) -> bool:
+        if shape not in self._spans:
+            self._spans[shape] = is_spanning(self._ledger, shape)
+        return self._spans[shape]
+
+    def _may_stand_in(self, priority: int) -> bool:
+        """Return whether one of this priority could be a backfill somewhere."""
+        least = self.kept.least_loose
+        return self._has_backfill and least is not None and priority > least
+
+    def _wait(self, shape: Shape, request: Request) -> bool:
+        """Keep agents for it; return whether the next of its shape is worth a look."""
+        if self._num_keepers >= self._rules.reservation_depth or not shape.slots:
+            return False
+        agents = self._find_room(shape) or self._make_room(shape, request)
+        if agents is not None:
+            self.kept.keep_firmly(request.id, agents, shape)
+        else:
+            above = self._priority(request) if self._has_backfill else NOBODY
+            agents = self.kept.find_nearest(shape, above, spans=self._spans_several(shape))
+            if agents is None:
+                return False
+            self.kept.keep_loosely(request.id, agents, self._priority(request))
+        self._note_keeper(request)
+        return True
+
+    def _note_keeper(self, request: Request) -> None:
+        self._num_keepers += 1
+        wanted = self._wanted.get(request.group, 0)
+        self._wanted[request.group] = wanted + request.slots
+
+    def _find_room(self, shape: Shape) -> list[str] | None:
+        """Return where what leaves makes room."""
+        if shape in self._no_sight:
+            return None
+        spans = self._spans_several(shape)
+        closed = self._closed_to_all()
+        agents = self.kept.find_room(shape, closed, spans=spans)
+        if agents is None and closed is not self.kept.agents:
+            agents = self.kept.find_room(shape, self.kept.agents, spans=spans)
+        if agents is None:
+            self._no_sight.add(shape)
+        return agents
+
+    def _make_room(self, shape: Shape, request: Request) -> list[str] | None:
+        """Ask others to leave if that makes room, and return where."""
+        way = self._find_way(shape, request) if self._rules.preemption else None
+        if way is None:
+            return None
+        for victim in way.victims:
+            self.kept.credit(self._ledger.leave(victim))
+            self._preemptions.append(Preemption(victim, request.id))
+        self._no_sight.clear()
+        if way.victims:
+            self.promises.make(request, way.agents)
+        return list(way.agents)
+
+    def _find_way(self, shape: Shape, request: Request) -> Way | None:
+        """Return the best way to make room; where one of its shape found none, none is sought."""
+        if self._rules.policy is Policy.ROUND_ROBIN:
+            return None
+        limit = 0.0 if self._has_order else self._share_with(request)
+        if limit >= self._no_way.get(shape, math.inf):
+            return None
+        ledger, kept, spans = self._ledger, self.kept, self._spans_several(shape)
+        if self._has_order:
+            way = find_way(ledger, kept, shape, self._priority(request), self._now, spans=spans)
+        else:
+            exchange = Exchange(ledger, kept, self._groups, request.group, shape, self._now, limit)
+            way = exchange.find_way(spans=spans)
+        if way is None:
+            self._no_way[shape] = limit
+        return way
+
+    def _share_with(self, request: Request) -> float:
+        """Return the share of its group once it has started, all ahead of it having so too."""
+        return self._queue.share(request) + request.slots / self._groups[request.group].weight

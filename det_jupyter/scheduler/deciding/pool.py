@@ -1,0 +1,195 @@
+"""A pool: who is there, who waits, who runs; told of every change, it decides who starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from det_jupyter.scheduler.deciding.agents import Ledger
+from det_jupyter.scheduler.deciding.order import Queue
+from det_jupyter.scheduler.deciding.passes import Pass
+from det_jupyter.scheduler.model import (
+    AgentSlots,
+    Decisions,
+    Group,
+    Policy,
+    PoolRules,
+    Request,
+    Running,
+)
+
+
+class Pool:
+    """One pool. Deterministic: one built anew from the same facts decides the same.
+
+    Args:
+        rules: How it shares its slots.
+    """
+
+    def __init__(self, rules: PoolRules = PoolRules()) -> None:  # noqa: B008 # a frozen value
+        self.rules = rules
+        self.version = 0
+        self._groups: dict[int, Group] = {}
+        self._ledger = Ledger(rules, self._groups)
+        self._queue = Queue(rules.policy, self._groups)
+        self._reservations: dict[str, tuple[str, ...]] = {}
+        self.agents: Mapping[str, AgentSlots] = MappingProxyType(self._ledger.agents)
+        self.groups: Mapping[int, Group] = MappingProxyType(self._groups)
+        self.running: Mapping[str, Running] = MappingProxyType(self._ledger.running)
+
+    def set_agent(self, agent: AgentSlots) -> None:
+        """Take in an agent that is new, or that offers other slots than before."""
+        if self.agents.get(agent.id) != agent:
+            self._ledger.set_agent(agent)
+            self.version += 1
+
+    def remove_agent(self, agent_id: str) -> None:
+        """Let an agent go; gangs that are there hold on until they are removed."""
+        self._ledger.remove_agent(agent_id)
+        self.version += 1
+
+    def set_group(self, group: Group) -> None:
+        """Take in a group that is new, or whose priority, weight, cap or position is."""
+        if self._groups.get(group.id) == group:
+            return
+        listed = self._ledger.forget_classes(group.id)
+        self._queue.set_group(group)
+        self._ledger.list_again(group.id, listed)
+        self.version += 1
+
+    def remove_group(self, group_id: int) -> None:
+        """Forget a group, which has no requests any more."""
+        del self._groups[group_id]
+        self.version += 1
+
+    def add(self, request: Request) -> None:
+        """Let a request wait from now on."""
+        self._queue.add(request)
+        self.version += 1
+
+    def hold(self, running: Running) -> None:
+        """Take in a gang that holds slots already."""
+        self._ledger.hold(running)
+        self._count(running.request.group)
+        self.version += 1
+
+    def leave(self, request_id: str) -> None:
+        """Note that a gang was asked to leave: it holds its slots until it is removed."""
+        if not self.running[request_id].is_leaving:
+            self._ledger.leave(request_id)
+            self.version += 1
+
+    def remove(self, request_id: str) -> None:
+        """Forget a request, whether it waits or holds slots."""
+        if request_id in self._queue.requests:
+            self._queue.remove(request_id)
+        else:
+            group = self.running[request_id].request.group
+            self._ledger.drop(request_id)
+            self._count(group)
+        self._reservations.pop(request_id, None)
+        self.version += 1
+
+    def _count(self, group: int) -> None:
+        self._queue.set_held(group, self._ledger.held(group))
+
+    def decide(self, now: float) -> Decisions:
+        """Decide who starts and who is asked to leave; it is so in the pool from now on.
+
+        Where that changes what the next one may count on, passes follow one another until one of
+        them decides nothing. That comes about: every other pass lets one that waits start, or one
+        that runs leave, or ends a promise; who has to leave does not wait again before it has
+        left, and a promise is only made where somebody has to leave.
+        """
+        passes = [self._pass(now)]
+        while self._is_worth_another(passes[-1]):
+            passes.append(self._pass(now))
+        promises = {one.request_id: one for decided in passes for one in decided.promises}
+        decisions = Decisions(
+            tuple(start for decided in passes for start in decided.starts),
+            tuple(gone for decided in passes for gone in decided.preemptions),
+            tuple(one for one in promises.values() if self.is_waiting(one.request_id)),
+        )
+        if decisions != Decisions():
+            self.version += 1
+        return decisions
+
+    def _is_worth_another(self, decided: Decisions) -> bool:
+        is_moved = bool(decided.starts) and self._is_order_moving
+        return is_moved or bool(decided.preemptions or decided.promises)
+
+    @property
+    def _is_order_moving(self) -> bool:
+        is_fair = self.rules.policy is Policy.FAIR_SHARE
+        return self.rules.policy is Policy.ROUND_ROBIN or (is_fair and self.rules.preemption)
+
+    def _pass(self, now: float) -> Decisions:
+        taken = Pass(self.rules, self._groups, self._ledger, self._queue, now)
+        decisions = taken.run()
+        self._reservations = taken.kept.by_request
+        for start in decisions.starts:
+            group = self.running[start.request_id].request.group
+            self._queue.remove(start.request_id)
+            self._count(group)
+        for promise in decisions.promises:
+            if self.is_waiting(promise.request_id):
+                self._queue.promise(promise.request_id, promise.agents)
+        return decisions
+
+    @property
+    def num_waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._queue.requests)
+
+    def free(self, agent_id: str) -> tuple[int, ...]:
+        """Return the usable slots of an agent that nobody holds, ascending."""
+        return self._ledger.seats(agent_id).free if agent_id in self.agents else ()
+
+    def on_agent(self, agent_id: str) -> list[Running]:
+        """Return who is on an agent, by id; the agent itself may be away."""
+        return [self.running[name] for name in sorted(self._ledger.gangs_on(agent_id))]
+
+    def held(self, group_id: int) -> int:
+        """Return the slots that a group holds, those of gangs that leave included."""
+        return self._ledger.held(group_id)
+
+    def waiting(self, limit: int | None = None) -> list[Request]:
+        """Return those who wait, in order; one that is capped stands where it would without."""
+        return self._queue.first(limit)
+
+    def is_waiting(self, request_id: str) -> bool:
+        """Return whether a request waits."""
+        return request_id in self._queue.requests
+
+    def position(self, request_id: str) -> int:
+        """Return how many are ahead of a request that waits."""
+        return self._queue.position(request_id)
+
+    def is_capped(self, request_id: str) -> bool:
+        """Return whether its group holds too many slots to start it."""
+        return self._queue.is_capped(request_id)
+
+    def reservations(self) -> Mapping[str, tuple[str, ...]]:
+        """Return which agents the last pass kept for whom."""
+        return MappingProxyType(self._reservations)
+
+
+def schedule(
+    rules: PoolRules,
+    agents: Iterable[AgentSlots],
+    groups: Iterable[Group],
+    running: Iterable[Running],
+    queue: Iterable[Request],
+    now: float,
+) -> Decisions:
+    """Return what a pool with these facts decides."""
+    pool = Pool(rules)
+    for agent in agents:
+        pool.set_agent(agent)
+    for group in groups:
+        pool.set_group(group)
+    for gang in running:
+        pool.hold(gang)
+    for request in queue:
+        pool.add(request)
+    return pool.decide(now)

@@ -1,0 +1,191 @@
+"""Agents promised to those for whom others were asked to leave there: what a pass remembers.
+
+A promise names agents. It is made when others are asked to leave for somebody who waits, and lasts
+until that one starts or waits no more, or until the agents are not enough for it any more. Without
+it those agents would be anybody's as soon as they are free: one that was asked to leave could come
+back as backfill, or an equal take the place, and others would have to leave for the one who waits.
+
+Who comes before whom, on promised agents:
+
+    the strictly more urgent    as if there were no promise, where they find no other place
+    equals further ahead        start there if they fit at once and nowhere else; never wait there
+    who has the promise         keeps them from the first of its priority on
+    all behind it               not at all
+
+A promise is broken when too little is left of it. Fair share knows no strictly more urgent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from det_jupyter.scheduler.deciding.agents import Ledger
+from det_jupyter.scheduler.deciding.fitting import is_spanning
+from det_jupyter.scheduler.deciding.keeping import Kept
+from det_jupyter.scheduler.deciding.order import Key, Queue, shape_of
+from det_jupyter.scheduler.model import Group, Part, Policy, PoolRules, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """One who waits and has a promise.
+
+    Args:
+        key: Its place in the order.
+        request: What it wants, and where it was promised.
+        rank: Of its priority; all of one rank are equals.
+    """
+
+    key: Key
+    request: Request
+    rank: int
+
+
+class Promises:
+    """The promises of one pass.
+
+    Args:
+        rules: The pool's.
+        groups: All groups.
+        ledger: Who holds what.
+        queue: Who waits.
+        kept: What the pass keeps; promised agents are added to it in time.
+    """
+
+    def __init__(
+        self, rules: PoolRules, groups: dict[int, Group], ledger: Ledger, queue: Queue, kept: Kept
+    ) -> None:
+        self.changes: dict[str, tuple[str, ...]] = {}  # promises made and ended in this pass
+        self._rules = rules
+        self._groups = groups
+        self._ledger = ledger
+        self._kept = kept
+        self._next = deque(self._in_order(queue))  # not served yet
+        self._later = self._next.copy()  # nothing kept yet: those whose rank was not reached
+        self._laid: dict[str, list[Request]] = {}  # for whom an agent is kept, by its id
+        self._lent: set[str] = set()  # agents that more urgent ones keep loosely
+
+    def _in_order(self, queue: Queue) -> list[Promised]:
+        if not queue.promised:
+            return []
+        some = (Promised(queue.key(one), one, self.rank(one)) for one in queue.promised.values())
+        return sorted(some, key=lambda one: one.key)
+
+    def rank(self, request: Request) -> int:
+        """Return the number that a request shares with its equals."""
+        has_order = self._rules.policy is Policy.PRIORITY
+        return self._groups[request.group].priority if has_order else 0
+
+    def make(self, request: Request, agents: tuple[str, ...]) -> None:
+        """Promise agents to one for whom others were asked to leave there."""
+        self.changes[request.id] = agents
+
+    def next_until(self, key: Key | None) -> Request | None:
+        """Return the next one who has a promise, if its place is not behind this one."""
+        if not self._next or (key is not None and key < self._next[0].key):
+            return None
+        return self._next.popleft().request
+
+    def reach(self, rank: int) -> None:
+        """Keep what was promised to those of this rank."""
+        while self._later and self._later[0].rank <= rank:
+            request = self._later.popleft().request
+            if self._is_enough(request):
+                self._keep(request)
+
+    def unkept(self) -> set[str]:
+        """Return agents promised to less urgent ones than the walk has come to."""
+        return {agent_id for one in self._later for agent_id in one.request.promised}
+
+    def _is_enough(self, request: Request) -> bool:
+        """Return whether it can still have what it was promised, after the more urgent."""
+        if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
+            return False
+        ledger, agents = self._ledger, request.promised
+        if any(name not in ledger.agents or name in request.blocked for name in agents):
+            return False
+        is_whole = is_spanning(ledger, shape_of(request))
+        if not is_whole or len(agents) == 1:
+            return len(agents) == 1 and not is_whole and self._room(agents[0]) >= request.slots
+        sizes = {len(ledger.agents[name].slots) for name in agents}
+        return (
+            sum(len(ledger.agents[name].slots) for name in agents) == request.slots
+            and len({ledger.agents[name].kind for name in agents}) == 1
+            and (len(sizes) == 1 or self._rules.allow_heterogeneous_fits)
+            and all(self._room(name) == len(ledger.agents[name].slots) > 0 for name in agents)
+            and not any(ledger.seats(name).staying for name in agents)
+        )
+
+    def _room(self, agent_id: str) -> int:
+        """Return the slots that there are, or will be, for one of the rank reached."""
+        if self._kept.agents.get(agent_id) is not None:
+            return self._ledger.seats(agent_id).coming  # whose keeper can have it leave again
+        return self._kept.coming(agent_id)
+
+    def _keep(self, request: Request) -> None:
+        for agent_id in request.promised:
+            room, is_mine = self._room(agent_id), agent_id in self._kept.promised
+            if self._kept.agents.get(agent_id) is not None:
+                self._lent.add(agent_id)
+            elif agent_id not in self._kept.agents or is_mine:
+                self._kept.promised.add(agent_id)
+            self._kept.agents[agent_id] = None
+            self._kept.spare[agent_id] = max(0, room - request.slots)
+            self._laid.setdefault(agent_id, []).append(request)
+        self._kept.by_request[request.id] = request.promised
+
+    def is_kept(self, request: Request) -> bool:
+        """Return whether it still has what it was promised."""
+        return request.id in self._kept.by_request
+
+    def settle(self, request: Request) -> None:
+        """Let nobody behind it start there: its place in the order is reached, and it waits."""
+        self._kept.promised.difference_update(request.promised)
+
+    def find_parts(self, request: Request) -> tuple[Part, ...] | None:
+        """Return which slots it gets where it has a promise, or None if it does not fit yet."""
+        seats = {agent_id: self._ledger.seats(agent_id) for agent_id in request.promised}
+        if len(seats) == 1:
+            ((agent_id, only),) = seats.items()
+            fits = len(only.free) >= request.slots
+            return (Part(agent_id, only.free[: request.slots]),) if fits else None
+        if not all(one.is_idle for one in seats.values()):
+            return None
+        return tuple(Part(agent_id, one.free) for agent_id, one in seats.items())
+
+    def is_lent(self, request: Request) -> bool:
+        """Return whether more urgent ones wait where it has a promise."""
+        return not self._lent.isdisjoint(request.promised)
+
+    def end(self, request: Request) -> None:
+        """End a promise; what was kept for it alone is open to others."""
+        self.changes[request.id] = ()
+        if self._kept.by_request.pop(request.id, None) is None:
+            return
+        for agent_id in request.promised:
+            self._laid[agent_id].remove(request)
+            if agent_id in self._kept.promised:
+                self._count_anew(agent_id)
+
+    def _count_anew(self, agent_id: str) -> None:
+        kept, laid = self._kept, self._laid[agent_id]
+        wanted = sum(one.slots for one in laid)
+        kept.spare[agent_id] = max(0, self._ledger.seats(agent_id).coming - wanted)
+        if not laid:
+            kept.promised.remove(agent_id)
+            del kept.agents[agent_id], kept.spare[agent_id]
+
+    def note_start(self, agents: Iterable[str]) -> None:
+        """End promises of which too little is left since one further ahead started there."""
+        for agent_id in agents:
+            if agent_id not in self._kept.promised:
+                continue
+            room = self._ledger.seats(agent_id).coming
+            for request in [*self._laid[agent_id]]:
+                room -= min(request.slots, len(self._ledger.agents[agent_id].slots))
+                if room < 0:
+                    self.end(request)
+            if agent_id in self._kept.promised:
+                self._count_anew(agent_id)

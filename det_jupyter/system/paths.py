@@ -1,0 +1,178 @@
+"""Where our files live. The folders are the user's alone (0700), files that we make there 0600.
+
+    runtime_dir()   master.json                                      gone after a reboot
+    data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
+
+The locks lie beside what they protect, so that no second master can open the database.
+`DET_JUPYTER_HOME` moves both (tests use it to live beside the user's own master).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from det_jupyter.errors import DetError
+from det_jupyter.system.ownership import make_private, open_own
+
+HOME_VARIABLE = "DET_JUPYTER_HOME"
+_LOCK_POLL_S = 0.02
+_ROOM_BYTES = 256 * 1024  # an empty database with its log, and a word to its logs
+
+
+def _private(folder: Path) -> Path:
+    if not folder.is_absolute():
+        raise DetError(
+            f"the folder {folder} would be another one for each of our programs; "
+            f"set {HOME_VARIABLE} to an absolute path"
+        )
+    try:
+        make_private(folder, f"set {HOME_VARIABLE} to a folder of your own (~/det_jupyter, say)")
+    except OSError as error:
+        raise DetError(
+            f"cannot use the folder {folder} ({error.strerror}); "
+            f"set {HOME_VARIABLE} to a folder that you can write"
+        ) from None
+    return folder
+
+
+def runtime_dir() -> Path:
+    """Return the folder of the files by which our programs find each other."""
+    if home := os.environ.get(HOME_VARIABLE):
+        return _private(Path(home).expanduser() / "runtime")
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    return _private(Path(jupyter_runtime_dir()) / "det_jupyter")
+
+
+def data_dir() -> Path:
+    """Return the folder of what has to last: database, blobs, runs, checkpoints."""
+    if home := os.environ.get(HOME_VARIABLE):
+        return _private(Path(home).expanduser() / "data")
+    from jupyter_core.paths import jupyter_data_dir
+
+    return _private(Path(jupyter_data_dir()) / "det_jupyter")
+
+
+def log_dir() -> Path:
+    """Return the folder of the logs of master, agent and zygotes."""
+    return _private(data_dir() / "logs")
+
+
+def master_output() -> Path:
+    """Return the file of what the master prints, beside its log."""
+    return log_dir() / "master.out"
+
+
+def agent_log() -> Path:
+    """Return the file of what the agent logs and prints."""
+    return log_dir() / "agent.log"
+
+
+def master_file() -> Path:
+    """Return the 0600 file that holds the master's address and token."""
+    return runtime_dir() / "master.json"
+
+
+def master_lock() -> Path:
+    """Return the file that the one master holds locked while it lives."""
+    return data_dir() / "master.lock"
+
+
+def agent_lock() -> Path:
+    """Return the file that the one agent of this computer holds locked while it lives."""
+    return data_dir() / "agent.lock"
+
+
+def pools_file() -> Path:
+    """Return the file in which people say which resource pools there are."""
+    return data_dir() / "pools.yaml"
+
+
+def find_full_folder() -> str:
+    """Return which of our folders cannot take another file, and what to do; "" if all can."""
+    for folder in (data_dir, log_dir, runtime_dir):
+        try:
+            with TemporaryFile(dir=folder()) as file:
+                file.write(bytes(_ROOM_BYTES))
+                file.flush()
+        except OSError as error:
+            return (
+                f"nothing can be written in {folder()} ({error.strerror}); make room there, or "
+                f"set {HOME_VARIABLE} to a folder on another disk"
+            )
+    return ""
+
+
+def take_lock(
+    path: Path, *, timeout_s: float, is_hopeless: Callable[[], bool] = lambda: False
+) -> int | None:
+    """Return a descriptor that holds the lock until we end; None if somebody else keeps it.
+
+    It is closed when we end, however we do, and that frees the lock. Who only looks whether it is
+    held holds it for an instant, and who is leaving needs a moment: hence the time.
+
+    Args:
+        path: The lock file.
+        timeout_s: How long to try.
+        is_hopeless: Whether the present holder is known to stay.
+    """
+    import fcntl  # Windows has none, and the training library alone runs there
+
+    descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if is_hopeless() or time.monotonic() > deadline:
+                os.close(descriptor)
+                return None
+            time.sleep(_LOCK_POLL_S)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds this lock file."""
+    import fcntl
+
+    try:
+        descriptor = open_own(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)  # and with it the lock, if it was ours just now
+    return False
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file of the user's, his alone if it is new; for `open(..., opener=...)`."""
+    return open_own(path, flags)
+
+
+def read_private(path: Path) -> str:
+    """Return the text of a file of the user's.
+
+    Raises:
+        DetError: It is a link, or another user's.
+        OSError: It cannot be read; it is not there, say.
+    """
+    with open(path, encoding="utf-8", errors="replace", opener=private_opener) as file:
+        return file.read()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a 0600 file so that a reader sees the old text or the new one, never a part."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.unlink(missing_ok=True)  # of a process of this number that was killed
+    descriptor = open_own(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(scratch, path)

@@ -1,0 +1,271 @@
+"""Slots and queues in words: who is on which slot, who waits for what. Views in, lines out.
+
+    [0] ████  used        a gang of ours
+    [1] ▓▓▒▒  leaving     the same, asked to leave
+    [2] ····  free
+    [3] ▞▞▞▞  occupied    a process that is not ours
+    [4] xxxx  disabled    by hand
+
+An agent with many slots, or one of many agents, is a line with one sign for each slot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from det_jupyter.client.reasons import clock
+from det_jupyter.verbs.preview_text import duration
+from det_jupyter.verbs.tables import counted
+from det_jupyter.wire import (
+    AgentStatus,
+    ClusterView,
+    DeviceProcess,
+    PoolStatus,
+    QueueEntry,
+    SlotStatus,
+)
+
+BARS = {"used": "████", "leaving": "▓▓▒▒", "free": "····", "occupied": "▞▞▞▞", "disabled": "xxxx"}
+MOST_LINES = 64  # slots that are shown one by one, all agents together
+MOST_AGENTS = 40
+_MOST_SIGNS = 64
+_LONGEST_NAME = 40
+_LONGEST_COMMAND = 60
+_IDLE_S = 60.0  # so long without using it: it may be forgotten
+_POLICIES = {"priority": "priority", "fair_share": "fair share", "round_robin": "round robin"}
+
+
+def ledger_text(view: ClusterView, *, with_all: bool = False) -> str:
+    """Return all slots, pool by pool and agent by agent, and how to free those that lie idle."""
+    if not view.pools:
+        return "There is no pool."
+    is_short = sum(len(a.slots) for p in view.pools for a in p.agents) <= MOST_LINES
+    lines: list[str] = []
+    for pool in view.pools:
+        lines.append(pool_line(pool))
+        shown = pool.agents if with_all else pool.agents[:MOST_AGENTS]
+        for agent in shown:
+            lines.append(_agent_line(agent, is_alone=len(pool.agents) == 1))
+            if agent.connected and (is_short or with_all):
+                lines += _slot_lines(agent, view.at)
+        if hidden := pool.agents[len(shown) :]:
+            slots = [slot for agent in hidden for slot in agent.slots]
+            lines.append(f"  … and {counted(len(hidden), 'more agent')}: {summary(slots)}")
+        if not pool.agents:
+            lines.append("  no agents")
+    return "\n".join(lines + [f"\n{hint}" for hint in idle_hints(view)])
+
+
+def pool_line(pool: PoolStatus) -> str:
+    """Return a pool in one line."""
+    rules = _POLICIES[pool.policy] + (", preemption" if pool.preemption else "")
+    slots = [slot for agent in pool.agents for slot in agent.slots if agent.connected]
+    waiting = f"; {counted(pool.num_waiting, 'trial')} waiting" if pool.num_waiting else ""
+    return f"Pool {one_line(pool.name)} ({rules}): {summary(slots)}{waiting}"
+
+
+def summary(slots: Sequence[SlotStatus]) -> str:
+    """Return how many slots are in which state.
+
+    >>> summary([])
+    'no slots'
+    """
+    if not slots:
+        return "no slots"
+    numbers = Counter[str](slot.state for slot in slots)
+    words = [f"{numbers[state]:,} {state}" for state in BARS if numbers[state]]
+    return f"{counted(len(slots), 'slot')}: {', '.join(words)}"
+
+
+def signs(agent: AgentStatus) -> str:
+    """Return a sign for each slot of an agent, such as ██··."""
+    text = "".join(BARS[slot.state][0] for slot in agent.slots[:_MOST_SIGNS])
+    return f"{text}…" if len(agent.slots) > _MOST_SIGNS else text
+
+
+def agent_title(agent: AgentStatus) -> str:
+    """Return an agent in a few words."""
+    words = [f"Agent {one_line(agent.id)}"]
+    if agent.hostname not in ("", agent.id):
+        words.append(f"on {one_line(agent.hostname)}")
+    if not agent.connected:
+        why = agent.problem or "not connected"
+        words.append(f"({why}: nothing starts there)")
+    return " ".join(words)
+
+
+def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
+    words = [agent_title(agent)]
+    if agent.connected:
+        words.append(signs(agent))
+    if not agent.connected:
+        words.append(counted(len(agent.slots), "slot"))
+    elif not is_alone:  # else the pool's line has said it
+        words.append(summary(agent.slots))
+    if agent.num_aux:
+        words.append(f"{counted(agent.num_aux, 'trial')} without slots")
+    return f"  {'  '.join(words)}"
+
+
+def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
+    told = [(_numbers(*ends), *ends) for ends in runs(agent.slots)]
+    width = max((len(numbers) for numbers, *_ in told), default=0)
+    for numbers, first, last in told:
+        yield f"    {numbers:<{width}} {BARS[first.state]}  {slot_text(first, at, last.rank)}"
+
+
+def runs(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotStatus]]:
+    """Yield first and last of the slots side by side of which the same is to be said."""
+    for _, group in groupby(slots, key=_sameness):
+        members = list(group)
+        yield members[0], members[-1]
+
+
+def _sameness(slot: SlotStatus) -> tuple[object, ...]:
+    # The ranks of a gang are numbered on; of a stranger's processes each slot has its own.
+    offset = None if slot.rank is None else slot.slot.id - slot.rank
+    alone = slot.slot.id if slot.processes else None
+    return slot.state, slot.is_draining, slot.allocation_id, offset, alone
+
+
+def _numbers(first: SlotStatus, last: SlotStatus) -> str:
+    return f"[{first.slot.id}]" if first is last else f"[{first.slot.id}-{last.slot.id}]"
+
+
+def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
+    """Return who is on a slot, since when, and what else uses its device.
+
+    Args:
+        slot: The slot, or the first of several with ranks of the same gang.
+        at: The present time.
+        last_rank: The rank on the last of them.
+    """
+    words = [_holder(slot, last_rank)]
+    if slot.priority is not None and slot.experiment_id is not None:
+        words.append(f"priority {slot.priority}")
+    if slot.since is not None:
+        words.append(f"since {clock(slot.since)}")
+    if slot.is_draining:
+        words.append("disabled when it is over")
+    words += [process_text(process, at) for process in slot.processes]
+    return " · ".join(words)
+
+
+def _holder(slot: SlotStatus, last_rank: int | None) -> str:
+    if slot.experiment_id is None:
+        return slot.state
+    word = "leaving" if slot.state == "leaving" else "used"
+    name = f" “{one_line(slot.experiment_name)}”" if slot.experiment_name else ""
+    rank = "" if slot.rank is None else f" rank {slot.rank}"
+    if last_rank not in (None, slot.rank):
+        rank = f" ranks {slot.rank}-{last_rank}"
+    return f"{word}: experiment {slot.experiment_id}{name} trial {slot.trial_id}{rank}"
+
+
+def process_text(process: DeviceProcess, at: float) -> str:
+    """Return a process that is not ours: what it is, its memory, whether it is idle."""
+    what = one_line(process.command, _LONGEST_COMMAND)
+    if process.kernel_id is not None:
+        what = f"Jupyter kernel of {_notebook(process)}"
+    user = f" of {one_line(process.user)}" if process.user else ""
+    words = [f"pid {process.pid}{user}: {what}" if process.pid else what]
+    if process.memory_bytes:
+        words.append(f"{process.memory_bytes / 1e9:.1f} GB")
+    if process.idle_since is not None:
+        words.append(f"idle for {duration(at - process.idle_since)}")
+    return ", ".join(words)
+
+
+def _notebook(process: DeviceProcess) -> str:
+    return one_line(process.notebook) if process.notebook else "an unknown notebook"
+
+
+def idle_hints(view: ClusterView) -> list[str]:
+    """Return a line for each kernel that holds a device and does nothing, with what frees it."""
+    hints: dict[int, str] = {}
+    for process, agent in _strangers(view):
+        if process.kernel_id is None or process.idle_since is None or process.pid in hints:
+            continue
+        if (idle_s := view.at - process.idle_since) >= _IDLE_S:
+            hints[process.pid] = _idle_hint(process, agent, idle_s)
+    return list(hints.values())
+
+
+def _idle_hint(process: DeviceProcess, agent: AgentStatus, idle_s: float) -> str:
+    where = f"pid {process.pid} on agent {one_line(agent.id)}"
+    return (
+        f"The kernel of {_notebook(process)} ({where}) holds "
+        f"{process.memory_bytes / 1e9:.1f} GB and has been idle for {duration(idle_s)}. "
+        f"Shut it down in Jupyter, or free it with:  !kill {process.pid}"
+    )
+
+
+def _strangers(view: ClusterView) -> Iterator[tuple[DeviceProcess, AgentStatus]]:
+    for pool in view.pools:
+        for agent in pool.agents:
+            for slot in agent.slots:
+                yield from ((process, agent) for process in slot.processes)
+
+
+def queue_text(view: ClusterView) -> str:
+    """Return who waits, in order, each with the sentence that says what for."""
+    if not view.num_waiting:
+        return "No trial waits for slots."
+    lines: list[str] = []
+    for pool in view.pools:
+        entries = [entry for entry in view.queue if entry.pool == pool.name]
+        if not pool.num_waiting:
+            continue
+        lines.append(f"{pool_line(pool)}")
+        lines += [line for first, last in folded(entries) for line in _entry_lines(first, last)]
+        if (more := pool.num_waiting - len(entries)) > 0:
+            lines.append(f"  … and {more:,} more")
+    return "\n".join(lines)
+
+
+def folded(entries: Sequence[QueueEntry]) -> Iterator[tuple[QueueEntry, QueueEntry]]:
+    """Yield first and last of the entries that are told together.
+
+    Of an experiment's trials one behind the other the first is told alone, as it is what the
+    others wait for, and the others together.
+    """
+    for _, group in groupby(entries, key=lambda entry: entry.experiment_id):
+        first, *others = group
+        yield first, first
+        if len(others) == 1:
+            yield others[0], others[0]
+        elif others:
+            yield others[0], others[-1]
+
+
+def _entry_lines(first: QueueEntry, last: QueueEntry) -> list[str]:
+    if first is last:
+        return [f"  {first.position + 1}. {entry_title(first)}", f"     {first.reason.sentence}"]
+    return [f"  {first.position + 1}-{last.position + 1}. {followers_title(first, last)}"]
+
+
+def followers_title(first: QueueEntry, last: QueueEntry) -> str:
+    """Return several trials of one experiment in one line."""
+    more = counted(last.position - first.position + 1, "more trial")
+    return f"{more} of experiment {first.experiment_id}, up to trial {last.trial_id}"
+
+
+def entry_title(entry: QueueEntry) -> str:
+    """Return a waiting trial in one line."""
+    return (
+        f"trial {entry.trial_id} of experiment {entry.experiment_id} "
+        f"“{one_line(entry.experiment_name)}” · {counted(entry.slots, 'slot')} · "
+        f"priority {entry.priority} · since {clock(entry.queued_at)}"
+    )
+
+
+def one_line(text: str, longest: int = _LONGEST_NAME) -> str:
+    """Return a name as it fits into a line.
+
+    >>> one_line("a\\nb" + "c" * 50, 6)
+    'a bcc…'
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"

@@ -1,0 +1,1 @@
+"""Wire views in, the JSON of a view out. Pure."""

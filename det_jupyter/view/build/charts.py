@@ -1,0 +1,171 @@
+"""One trial's curves as stored, to charts as drawn: which go together, in what order, sampled.
+
+Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) joins the
+training metric `x`: they are read against each other. The metric of every single batch takes the
+place of its own average over batches. `comparison.py` does the same for several trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from det_jupyter.view.model.experiment import Chart, Series
+from det_jupyter.wire import Curve
+
+MAX_CHARTS = 6
+NUM_LOOKS = 8  # four colours, each solid and dashed
+MAX_POINTS = 400  # per curve
+TOTAL_POINTS = 8000  # of a whole state: it crosses the network at every update
+_VALIDATION_PREFIXES = ("validation_", "val_")
+_TRAINING_GROUPS = ("batches", "training")
+
+
+def downsample(
+    steps: Sequence[int], values: Sequence[float | None], limit: int
+) -> tuple[list[int], list[float | None]]:
+    """Return at most `limit` points of a curve that still look like it.
+
+    Every bucket of neighbours keeps its lowest, its highest and its first non-finite point, so no
+    spike and no gap is lost; the first and the last point always stay.
+    """
+    if len(steps) <= limit:
+        return list(steps), list(values)
+    last = len(steps) - 1
+    per_bucket = 3 if None in values else 2
+    num_buckets = max(1, (limit - 2) // per_bucket)
+    kept = {0, last}
+    for bucket in range(num_buckets):
+        start = 1 + bucket * (last - 1) // num_buckets
+        stop = 1 + (bucket + 1) * (last - 1) // num_buckets
+        kept.update(start + offset for offset in _landmarks(values[start:stop]))
+    order = sorted(kept)
+    return [steps[i] for i in order], [values[i] for i in order]
+
+
+def _landmarks(bucket: Sequence[float | None]) -> Iterator[int]:
+    finite = _finite(bucket)
+    if finite:
+        yield bucket.index(min(finite))
+        yield bucket.index(max(finite))
+    if len(finite) < len(bucket):
+        yield bucket.index(None)
+
+
+def _finite(values: Sequence[float | None]) -> Sequence[float]:
+    if None not in values:  # nearly always: a copy of a long curve costs more than a look
+        return cast("Sequence[float]", values)
+    return [value for value in values if value is not None]
+
+
+def rounded(value: float | None) -> float | None:
+    """Six digits are more than a screen shows, and a third of the bytes."""
+    return None if value is None else float(f"{value:.6g}")
+
+
+def series_of(curve: Curve, *, label: str, look: int, limit: int) -> Series:
+    """Return a curve with at most `limit` points."""
+    steps, values = downsample(curve.steps, curve.values, limit)
+    finite = _finite(curve.values)
+    return Series(
+        trial_id=curve.trial_id,
+        label=label,
+        kind="line" if curve.group == "batches" else "points",
+        look=look,
+        is_faint=False,
+        steps=steps,
+        values=[rounded(value) for value in values],
+        last=rounded(curve.values[-1]),
+        lowest=rounded(min(finite, default=None)),
+        highest=rounded(max(finite, default=None)),
+    )
+
+
+def without_averages(curves: Sequence[Curve]) -> list[Curve]:
+    """Return the curves that have points, but for averages of what is there batch by batch."""
+    by_batch = {(c.trial_id, c.name) for c in curves if c.group == "batches"}
+    return [
+        curve
+        for curve in curves
+        if curve.steps
+        and not (curve.group == "training" and (curve.trial_id, curve.name) in by_batch)
+    ]
+
+
+def group_of(curve: Curve) -> str:
+    """Return the group as a reader knows it."""
+    return "training" if curve.group in _TRAINING_GROUPS else curve.group
+
+
+def names_by_group(curves: Sequence[Curve]) -> dict[str, set[str]]:
+    """Return the metrics of each group."""
+    names: dict[str, set[str]] = {}
+    for curve in curves:
+        names.setdefault(group_of(curve), set()).add(curve.name)
+    return names
+
+
+def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
+    """Return the titles as they are read: the first training metric, then the searcher's.
+
+    The first is `loss` if there is one; the rest come as they were first reported.
+    """
+    training = {
+        curve.name: title
+        for title, curves in reversed(charts.items())
+        for curve in curves
+        if group_of(curve) == "training"
+    }
+    first = training.get("loss", next(reversed(training.values()), None))
+    return sorted(charts, key=lambda t: (t != first, not has_metric(charts[t], searcher_metric)))
+
+
+def has_metric(curves: Sequence[Curve], searcher_metric: str) -> bool:
+    """Return whether the searcher's metric is among the curves."""
+    return any(c.group == "validation" and c.name == searcher_metric for c in curves)
+
+
+def build_charts(curves: Sequence[Curve], searcher_metric: str) -> tuple[list[Chart], list[str]]:
+    """Return the charts of one trial, and the names of the metrics for which there was no room."""
+    curves = without_averages(curves)
+    # The list of groups only ever grows at its end, so that a curve keeps its look.
+    looks = list(dict.fromkeys(["training", "validation", *map(group_of, curves)]))
+    charts: dict[str, list[Curve]] = {}
+    for curve, title in zip(curves, _titles(curves), strict=True):
+        charts.setdefault(title, []).append(curve)
+    titles = in_order(charts, searcher_metric)
+    shown, more = titles[:MAX_CHARTS], titles[MAX_CHARTS:]
+    num_curves = sum(len(charts[title]) for title in shown)
+    limit = max(20, min(MAX_POINTS, TOTAL_POINTS // max(1, num_curves)))
+    return [
+        Chart(
+            title=title,
+            series=[
+                series_of(
+                    curve,
+                    label=group_of(curve),
+                    look=looks.index(group_of(curve)) % NUM_LOOKS,
+                    limit=limit,
+                )
+                for curve in charts[title]
+            ],
+            hidden=0,
+        )
+        for title in shown
+    ], more
+
+
+def _titles(curves: Sequence[Curve]) -> list[str]:
+    """Return the chart of each curve: a validation metric joins its training metric."""
+    names = names_by_group(curves)
+    training, validation = names.get("training", set()), names.get("validation", set())
+
+    def title(curve: Curve) -> str:
+        if group_of(curve) == "validation":
+            for prefix in _VALIDATION_PREFIXES:
+                rest = curve.name.removeprefix(prefix)
+                if rest != curve.name and rest in training and rest not in validation:
+                    return rest
+        return curve.name
+
+    return [title(curve) for curve in curves]

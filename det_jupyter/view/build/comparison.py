@@ -1,0 +1,114 @@
+"""The curves of several trials, read against each other: one chart for one metric of one group.
+
+The best trials and the chosen one have colours; some others are faint behind them, so that a
+reader sees what is usual; the rest is left out and counted. A thousand curves show nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from det_jupyter.view.build.charts import (
+    group_of,
+    has_metric,
+    in_order,
+    names_by_group,
+    rounded,
+    series_of,
+    without_averages,
+)
+from det_jupyter.view.build.search import ranked
+from det_jupyter.view.model.experiment import Chart, Row, Search, Series
+from det_jupyter.wire import Curve
+
+MAX_CHARTS = 4
+NUM_BEST = 4  # as many as there are colours
+NUM_FAINT = 20
+MAX_POINTS = 100  # per curve
+MAX_FAINT_POINTS = 24
+
+
+def compare_trials(
+    curves: Sequence[Curve], search: Search, chosen_id: int | None
+) -> tuple[list[Chart], list[str]]:
+    """Return the charts of a search, and the names of the metrics for which there was no room.
+
+    The searcher's metric comes first.
+    """
+    looks, faint = choose_trials(search, chosen_id)
+    names = names_by_group([curve for curve in curves if curve.steps])
+    charts: dict[str, list[Curve]] = {}
+    for curve in without_averages([c for c in curves if c.trial_id in looks | faint]):
+        charts.setdefault(_title(curve, names), []).append(curve)
+    metric = search["metric"]
+    titles = in_order(charts, metric)
+    titles.sort(key=lambda title: not has_metric(charts[title], metric))
+    return [
+        Chart(
+            title=title,
+            series=_series(charts[title], looks),
+            hidden=len(search["rows"]) - len(charts[title]),
+        )
+        for title in titles[:MAX_CHARTS]
+    ], titles[MAX_CHARTS:]
+
+
+def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int], dict[int, None]]:
+    """Return the trials with a colour, each with its look, and those behind them.
+
+    A trial's look follows from its number, so that it seldom changes when others become better.
+    """
+    order = ranked(search)
+    best = [row["id"] for row in order if row["best"] is not None][:NUM_BEST]
+    looks: dict[int, int] = {}
+    for trial_id in sorted(best):
+        wanted = trial_id % NUM_BEST
+        free = [(wanted + shift) % NUM_BEST for shift in range(NUM_BEST)]
+        looks[trial_id] = next(look for look in free if look not in looks.values())
+    if chosen_id is not None:
+        looks.setdefault(chosen_id, NUM_BEST)
+    others = [row["id"] for row in _living_first(order) if row["id"] not in looks]
+    return looks, dict.fromkeys(others[:NUM_FAINT])
+
+
+def _living_first(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: not row["num_slots"])
+
+
+def _title(curve: Curve, names: dict[str, set[str]]) -> str:
+    is_unique = sum(curve.name in members for members in names.values()) == 1
+    return curve.name if is_unique else f"{curve.name} ({group_of(curve)})"
+
+
+def _series(curves: Sequence[Curve], looks: dict[int, int]) -> list[Series]:
+    """The faint ones come first, and so are drawn behind."""
+    faint = [_faint(curve) for curve in curves if curve.trial_id not in looks]
+    clear = [curve for curve in curves if curve.trial_id in looks]
+    return faint + [
+        series_of(c, label=_label(c), look=looks[c.trial_id], limit=MAX_POINTS)
+        for c in sorted(clear, key=lambda curve: looks[curve.trial_id])
+    ]
+
+
+def _label(curve: Curve) -> str:
+    return f"trial {curve.trial_id}"
+
+
+def _faint(curve: Curve) -> Series:
+    """Averages of neighbours: the extremes of a noisy curve would hide what is before it."""
+    stride = -(-len(curve.steps) // MAX_FAINT_POINTS)
+    places = range(0, len(curve.steps), stride)
+    series = series_of(curve, label=_label(curve), look=0, limit=MAX_POINTS)
+    return Series(
+        **{
+            **series,
+            "is_faint": True,
+            "steps": [curve.steps[min(i + stride, len(curve.steps)) - 1] for i in places],
+            "values": [rounded(_mean(curve.values[i : i + stride])) for i in places],
+        }
+    )
+
+
+def _mean(values: Collection[float | None]) -> float | None:
+    finite = [value for value in values if value is not None]
+    return sum(value / len(finite) for value in finite) if finite else None

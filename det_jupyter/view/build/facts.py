@@ -1,0 +1,103 @@
+"""What several parts of the view ask of an experiment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from det_jupyter.view.model.experiment import STATUS_WORDS, Status
+from det_jupyter.wire import (
+    AllocationState,
+    AllocationView,
+    ExperimentView,
+    SlotView,
+    State,
+    TrialView,
+)
+
+_ENDED: dict[State, Status] = {
+    State.COMPLETED: "completed",
+    State.CANCELED: "canceled",
+    State.ERROR: "failed",
+}
+_HOLDING: dict[AllocationState, Status] = {
+    AllocationState.RUNNING: "running",
+    AllocationState.STARTING: "starting",
+    AllocationState.STOPPING: "pausing",
+}
+
+
+def experiment_status(experiment: ExperimentView) -> Status:
+    """Return what an experiment does, which is what its ranks do."""
+    status = _status(experiment.state, [trial.allocation for trial in experiment.trials])
+    is_search = len(experiment.trials) > 1
+    if status == "pausing" and experiment.state is State.ACTIVE and is_search:
+        return "running"  # a trial of it goes to rest, and gives its slots to another one
+    return status
+
+
+def trial_status(trial: TrialView, experiment_state: State) -> Status:
+    """Return what a trial does; active in an experiment that is not, it is what that is."""
+    if trial.state is State.COMPLETED and trial.was_stopped:
+        return "stopped"
+    is_active = trial.state is State.ACTIVE and not experiment_state.is_terminal
+    status = _status(experiment_state if is_active else trial.state, [trial.allocation])
+    return "resting" if trial.is_resting and status in ("queued", "paused") else status
+
+
+def makes_room_for(trial: TrialView) -> int | None:
+    """Return the experiment for which a trial was asked to leave, while it does."""
+    run = trial.allocation
+    is_leaving = run is not None and run.state is AllocationState.STOPPING
+    return run.preempted_by if run is not None and is_leaving else None
+
+
+def status_word(trial: TrialView, status: Status) -> str:
+    """Return what a reader sees of a trial's status."""
+    is_making_room = status == "pausing" and makes_room_for(trial) is not None
+    return "Making room" if is_making_room else STATUS_WORDS[status]
+
+
+def _status(state: State, allocations: Sequence[AllocationView | None]) -> Status:
+    if state in _ENDED:
+        return _ENDED[state]
+    if state not in (State.ACTIVE, State.PAUSED):
+        return "stopping"
+    holding = {_HOLDING[a.state] for a in allocations if a is not None and a.state in _HOLDING}
+    if state is State.PAUSED:
+        return "pausing" if holding else "paused"
+    return next((status for status in _HOLDING.values() if status in holding), "queued")
+
+
+def searcher_of(experiment: ExperimentView) -> dict[str, Any]:
+    """Return the `searcher` section."""
+    searcher = experiment.config.get("searcher")
+    return searcher if isinstance(searcher, dict) else {}
+
+
+def metric_of(experiment: ExperimentView) -> str:
+    """Return the name of the searcher's metric."""
+    return str(searcher_of(experiment).get("metric", ""))
+
+
+def sign_of(experiment: ExperimentView) -> int:
+    """Return what turns the searcher's metric into one of which smaller is better."""
+    return 1 if searcher_of(experiment).get("smaller_is_better", True) else -1
+
+
+def finite(metric: float | None) -> float | None:
+    """Return the metric, or None if it was not a finite number."""
+    return metric if metric is not None and math.isfinite(metric) else None
+
+
+def fraction(progress: float) -> float:
+    """Return progress within its bounds; NaN compares false and becomes 0."""
+    return round(min(1.0, max(0.0, progress)), 4)
+
+
+def slot_label(slot: SlotView) -> str:
+    """Return a slot's name for people: `cpu 0`, `GPU 1 · NVIDIA H100`."""
+    if slot.kind == "cpu":
+        return f"cpu {slot.index}"
+    return f"GPU {slot.index} · {slot.name}" if slot.name else f"GPU {slot.index}"

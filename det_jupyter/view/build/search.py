@@ -1,0 +1,247 @@
+"""From what the master says of a search to what its view shows; pure.
+
+Trials whose metric was missing or no number count as the worst: they come last, and a remark says
+which they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from det_jupyter.view.build.facts import (
+    finite,
+    makes_room_for,
+    metric_of,
+    searcher_of,
+    sign_of,
+    status_word,
+    trial_status,
+)
+from det_jupyter.view.build.space import place_trials
+from det_jupyter.view.model.experiment import (
+    ENDED,
+    Bracket,
+    Chosen,
+    Counts,
+    Improvement,
+    Remark,
+    Row,
+    Rung,
+    Search,
+    Status,
+)
+from det_jupyter.view.words import length, one_line
+from det_jupyter.wire import (
+    BracketView,
+    CheckpointView,
+    ExperimentView,
+    RungView,
+    SearchView,
+    State,
+    TrialView,
+)
+
+MAX_REMARKS = 4
+MAX_NAMED = 5  # trials of one remark
+_COUNTED: dict[Status, str] = {
+    "completed": "done",
+    "stopped": "done",
+    "starting": "running",
+    "running": "running",
+    "resting": "resting",
+    "failed": "failed",
+    "canceled": "canceled",
+}
+
+
+def is_search(experiment: ExperimentView) -> bool:
+    """Return whether there are, or will be, several trials."""
+    planned = experiment.search.max_trials if experiment.search is not None else 0
+    return max(len(experiment.trials), planned) > 1
+
+
+def build_search(
+    experiment: ExperimentView,
+    checkpoints: Sequence[CheckpointView],
+    chosen: Chosen | None,
+    now: float,
+) -> Search:
+    """Return what the view shows of the search."""
+    search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
+    space = experiment.config.get("hyperparameters")
+    axes, places = place_trials(
+        space if isinstance(space, dict) else {}, [trial.hparams for trial in experiment.trials]
+    )
+    rows = [
+        _row(trial, values, search.brackets, experiment.state)
+        for trial, values in zip(experiment.trials, places, strict=True)
+    ]
+    remarks = _remarks(experiment, rows)
+    return Search(
+        searcher=str(searcher_of(experiment).get("name", search.name)),
+        metric=metric_of(experiment),
+        smaller_is_better=sign_of(experiment) == 1,
+        max_trials=search.max_trials,
+        divisor=search.divisor,
+        counts=_counts(rows),
+        axes=axes,
+        brackets=[_bracket(bracket) for bracket in search.brackets],
+        rows=rows,
+        improvements=_improvements(experiment, checkpoints, now),
+        waiting_for=_waiting_for(experiment.trials, rows),
+        remarks=remarks[:MAX_REMARKS],
+        num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
+        chosen=chosen,
+    )
+
+
+def ranked(search: Search) -> list[Row]:
+    """Return the trials by the searcher's metric, the best first and those without one last."""
+    sign = 1 if search["smaller_is_better"] else -1
+
+    def place(row: Row) -> tuple[bool, float, int]:
+        return row["best"] is None, sign * (row["best"] or 0.0), row["id"]
+
+    return sorted(search["rows"], key=place)
+
+
+def _row(
+    trial: TrialView,
+    values: list[float | None],
+    brackets: Sequence[BracketView],
+    experiment_state: State,
+) -> Row:
+    status = trial_status(trial, experiment_state)
+    is_placed = trial.bracket is not None and trial.bracket < len(brackets)
+    rungs = brackets[trial.bracket or 0].rungs if is_placed else []
+    allocation = trial.allocation
+    return Row(
+        id=trial.id,
+        status=status,
+        status_word=status_word(trial, status),
+        bracket=trial.bracket if is_placed else None,
+        rungs=[_short(metric) for metric in trial.rung_metrics],
+        aim=_aim(trial, rungs, status),
+        best=_short(trial.best_metric),
+        latest=_short(trial.latest_metric),
+        steps_completed=trial.steps_completed,
+        num_slots=len(allocation.slots) if allocation is not None else 0,
+        values=values,
+    )
+
+
+def _aim(trial: TrialView, rungs: Sequence[RungView], status: Status) -> int:
+    """Return the rung that a trial's target is at; without a target, the next one, or its last."""
+    for place, rung in enumerate(rungs):
+        for unit, amount in rung.length.items():
+            if unit in trial.target and trial.target[unit] <= amount:
+                return place
+    reached = len(trial.rung_metrics)
+    is_going = status not in ENDED and status != "resting"
+    last = max(0, len(rungs) - 1)
+    return min(last, reached if is_going else max(0, reached - 1))
+
+
+def _short(metric: float | None) -> float | None:
+    """Six digits are more than a screen shows."""
+    return None if (value := finite(metric)) is None else float(f"{value:.6g}")
+
+
+def _counts(rows: Sequence[Row]) -> Counts:
+    counts = Counts(done=0, running=0, resting=0, waiting=0, failed=0, canceled=0)
+    for row in rows:
+        counts[_COUNTED.get(row["status"], "waiting")] += 1  # type: ignore[literal-required]
+    return counts
+
+
+def _bracket(bracket: BracketView) -> Bracket:
+    return Bracket(
+        rungs=[
+            Rung(
+                label=length(rung.length),
+                short_label=f"{next(iter(rung.length.values()), 0):g}",
+                num_results=rung.num_results,
+                num_promoted=rung.num_promoted,
+            )
+            for rung in bracket.rungs
+        ],
+        num_created=bracket.num_created,
+        max_trials=bracket.max_trials,
+    )
+
+
+def _improvements(
+    experiment: ExperimentView, checkpoints: Sequence[CheckpointView], now: float
+) -> list[Improvement]:
+    """Return when the best value was reached, and each best value before it.
+
+    A trial says its best value, not when it had it; its checkpoints do, and else its end.
+    """
+    end = experiment.ended_at or now
+    seen = [(c.created_at, c.searcher_metric, c.trial_id) for c in checkpoints]
+    seen += [(t.ended_at or end, t.best_metric, t.id) for t in experiment.trials]
+    sign = sign_of(experiment)
+    known = [
+        (at, sign * value, id) for at, metric, id in seen if (value := finite(metric)) is not None
+    ]
+    improvements: list[Improvement] = []
+    for at, signed, trial_id in sorted(known):  # of the same time, the best comes first
+        if not improvements or signed < sign * improvements[-1]["value"]:
+            after_s = round(max(0.0, at - experiment.created_at), 3)
+            best = Improvement(after_s=after_s, value=sign * signed, trial_id=trial_id)
+            improvements.append(best)
+    return improvements
+
+
+def _waiting_for(trials: Sequence[TrialView], rows: Sequence[Row]) -> str:
+    """Return what the first waiting trial waits for, while nothing runs at all."""
+    if any(row["num_slots"] for row in rows):
+        return ""
+    waiting = (t.waiting_for for t, row in zip(trials, rows, strict=True) if _waits(row))
+    return next((sentence for sentence in waiting if sentence), "")
+
+
+def _waits(row: Row) -> bool:
+    return row["status"] == "queued"
+
+
+def _remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
+    """Return the remarks, failures first; trials of which the same is to be said share one."""
+    metric = metric_of(experiment)
+    brackets = experiment.search.brackets if experiment.search is not None else []
+    failed: dict[str, list[int]] = {}
+    leaving: dict[str, list[int]] = {}
+    worst: dict[str, list[int]] = {}
+    for trial, row in zip(experiment.trials, rows, strict=True):
+        if row["status"] == "failed" and trial.failure is not None:
+            sentence = f"failed: {one_line(trial.failure.error)}"
+            failed.setdefault(sentence, []).append(trial.id)
+        elif (taker := makes_room_for(trial)) is not None:
+            leaving.setdefault(f"must make room for experiment {taker}", []).append(trial.id)
+        elif row["status"] not in ("failed", "canceled"):
+            for where in _places_without_metric(row, brackets):
+                sentence = f"reported no {metric}{where}: counted as the worst"
+                worst.setdefault(sentence, []).append(trial.id)
+    others = [*leaving.items(), *worst.items()]
+    return [_remark(*said, is_failure=True) for said in failed.items()] + [
+        _remark(*said, is_failure=False) for said in others
+    ]
+
+
+def _remark(sentence: str, trial_ids: list[int], *, is_failure: bool) -> Remark:
+    named = trial_ids[:MAX_NAMED]
+    names = ", ".join(map(str, named))
+    if len(trial_ids) > len(named):
+        names = f"{names} and {len(trial_ids) - len(named)} more"
+    who = f"trials {names}" if len(trial_ids) > 1 else f"trial {names}"
+    return Remark(trial_ids=named, is_failure=is_failure, text=f"{who} {sentence}")
+
+
+def _places_without_metric(row: Row, brackets: Sequence[BracketView]) -> Iterator[str]:
+    if row["bracket"] is None:
+        if row["status"] == "completed" and row["best"] is None:
+            yield ""
+        return
+    for metric, rung in zip(row["rungs"], brackets[row["bracket"]].rungs, strict=False):
+        if metric is None:
+            yield f" at {length(rung.length)}"

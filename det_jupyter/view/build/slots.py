@@ -1,0 +1,200 @@
+"""From what the master says of pools to the bars that a view shows of their slots; pure.
+
+A view has room for some agents and some slots. Those that this experiment is on come first when
+it is chosen which are drawn; the others are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from det_jupyter.client.checkpoint import size
+from det_jupyter.view.build.facts import slot_label
+from det_jupyter.view.model.cluster import AgentBars, PoolBars, SlotBar
+from det_jupyter.view.words import count, moment, named, shortened
+from det_jupyter.wire import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
+
+MAX_AGENTS = 16
+MAX_BARS = 128
+MAX_BARS_OF_AGENT = 64
+MAX_PROCESSES = 3
+_WORDS = {
+    "used": "used",
+    "leaving": "leaving",
+    "occupied": "occupied by others",
+    "disabled": "disabled",
+    "free": "free",
+}
+_POLICIES = {"priority": "by priority", "fair_share": "fair share", "round_robin": "round robin"}
+
+Item = TypeVar("Item")
+
+
+def build_pools(pools: Sequence[PoolStatus], own_id: int, now: float) -> list[PoolBars]:
+    """Return the bars of all pools; those of experiment `own_id` are marked."""
+    drawn = _drawn_agents(pools, own_id)
+    return [_pool(pool, drawn, own_id, now) for pool in pools]
+
+
+def counts_line(agents: Sequence[AgentStatus], noun: str = "slot") -> str:
+    """Return how many slots there are and what they do: `8 slots: 6 used, 2 free`."""
+    states: Counter[str] = Counter()
+    for agent in agents:
+        states.update(slot.state if agent.connected else "gone" for slot in agent.slots)
+    if not states:
+        return "no slots"
+    words = {**_WORDS, "gone": "not connected"}
+    parts = [f"{states[state]} {word}" for state, word in words.items() if states[state]]
+    return f"{count(states.total(), noun)}: {', '.join(parts)}"
+
+
+def chosen(items: Sequence[Item], matters: Callable[[Item], bool], limit: int) -> list[int]:
+    """Return the places of at most `limit` items, in order; those that matter go first."""
+    order = sorted(range(len(items)), key=lambda place: not matters(items[place]))
+    return sorted(order[:limit])
+
+
+def _drawn_agents(pools: Sequence[PoolStatus], own_id: int) -> set[str]:
+    """Return the ids of the agents whose slots are drawn one by one."""
+    agents = [agent for pool in pools for agent in pool.agents]
+    agents.sort(key=lambda agent: not _has_own(agent, own_id))
+    drawn: set[str] = set()
+    num_bars = 0
+    for agent in agents[:MAX_AGENTS]:
+        num_bars += min(len(agent.slots), MAX_BARS_OF_AGENT)
+        if drawn and num_bars > MAX_BARS:
+            break
+        drawn.add(agent.id)
+    return drawn
+
+
+def _has_own(agent: AgentStatus, own_id: int) -> bool:
+    return any(slot.experiment_id == own_id for slot in agent.slots)
+
+
+def _pool(pool: PoolStatus, drawn: set[str], own_id: int, now: float) -> PoolBars:
+    folded = [agent for agent in pool.agents if agent.id not in drawn]
+    more = f"{count(len(folded), 'more agent')} with {counts_line(folded)}" if folded else ""
+    return PoolBars(
+        name=shortened(pool.name),
+        rules=_rules(pool),
+        counts=counts_line(pool.agents),
+        agents=[_agent(agent, own_id, now) for agent in pool.agents if agent.id in drawn],
+        more=more,
+    )
+
+
+def _rules(pool: PoolStatus) -> str:
+    parts = [_POLICIES[pool.policy]]
+    if pool.preemption and pool.policy != "round_robin":
+        parts.append("with preemption")
+    if pool.share_devices:
+        parts.append("shares devices with others")
+    return ", ".join(parts)
+
+
+def _agent(agent: AgentStatus, own_id: int, now: float) -> AgentBars:
+    places = chosen(agent.slots, lambda slot: slot.experiment_id == own_id, MAX_BARS_OF_AGENT)
+    kept = set(places)
+    folded = [slot for place, slot in enumerate(agent.slots) if place not in kept]
+    rest = agent.model_copy(update={"slots": folded})
+    return AgentBars(
+        id=shortened(agent.id),
+        is_connected=agent.connected,
+        note=_note(agent),
+        slots=[_bar(agent, agent.slots[place], own_id, now) for place in places],
+        more=f"and {counts_line([rest], 'more slot')}" if folded else "",
+    )
+
+
+def _note(agent: AgentStatus) -> str:
+    parts = [] if agent.connected else ["not connected"]
+    if agent.hostname and agent.hostname != agent.id:
+        parts.append(f"on {shortened(agent.hostname)}")
+    if not agent.slots:
+        parts.append("no slots")
+    if agent.num_aux:
+        parts.append(f"{count(agent.num_aux, 'trial')} without slots")
+    return ", ".join(parts)
+
+
+def _bar(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> SlotBar:
+    is_own = slot.experiment_id == own_id
+    facts = [f"slot {slot.slot.id}", shortened(slot_label(slot.slot))]
+    if not agent.connected and slot.experiment_id is None:
+        return SlotBar(
+            id=slot.slot.id,
+            state="disabled",
+            is_own=False,
+            who="not connected",
+            facts=[*facts, "its agent is not connected"],
+        )
+    return SlotBar(
+        id=slot.slot.id,
+        state=slot.state,
+        is_own=is_own,
+        who=_who(slot, is_own=is_own),
+        facts=[*facts, *_facts(slot, now, is_own=is_own)],
+    )
+
+
+def _who(slot: SlotStatus, *, is_own: bool) -> str:
+    if slot.state == "occupied" and slot.processes:
+        return _program(slot.processes[0])
+    if slot.state == "occupied":
+        return "another process"
+    if slot.experiment_id is None:
+        return slot.state
+    return "this experiment" if is_own else _name(slot)
+
+
+def _name(slot: SlotStatus) -> str:
+    return shortened(slot.experiment_name) or f"experiment {slot.experiment_id}"
+
+
+def _program(process: DeviceProcess) -> str:
+    """Return what a process is called: its notebook, or its program without folders."""
+    if process.notebook:
+        return shortened(process.notebook)
+    program, _, rest = process.command.partition(" ")
+    return shortened(f"{program.rpartition('/')[2]} {rest}".strip()) or f"pid {process.pid}"
+
+
+def _facts(slot: SlotStatus, now: float, *, is_own: bool) -> list[str]:
+    facts = [_state(slot)]
+    if slot.experiment_id is not None:
+        whose = named(slot.experiment_id, slot.experiment_name)
+        facts.append(f"{whose} (this one)" if is_own else whose)
+    if slot.trial_id is not None:
+        rank = "" if slot.rank is None else f", rank {slot.rank}"
+        facts.append(f"trial {slot.trial_id}{rank}")
+    if slot.priority is not None:
+        facts.append(f"priority {slot.priority}")
+    if slot.since is not None:
+        facts.append(f"since {moment(slot.since, now)}")
+    if slot.slot.memory_bytes:
+        facts.append(f"{size(slot.slot.memory_bytes)} of memory")
+    facts += [_process(process, now) for process in slot.processes[:MAX_PROCESSES]]
+    if hidden := len(slot.processes) - MAX_PROCESSES:
+        facts += [f"and {hidden} more"] if hidden > 0 else []
+    return facts
+
+
+def _state(slot: SlotStatus) -> str:
+    words = {"used": "in use", "leaving": "asked to leave", "occupied": "used by another process"}
+    word = words.get(slot.state, slot.state)
+    return f"{word}, disabled when its trial is over" if slot.is_draining else word
+
+
+def _process(process: DeviceProcess, now: float) -> str:
+    parts = [f"pid {process.pid}"]
+    parts += [f"of {shortened(process.user)}"] if process.user else []
+    what = "Jupyter kernel" if process.kernel_id else shortened(process.command)
+    parts += [what] if what else []
+    parts += [f"notebook {shortened(process.notebook)}"] if process.notebook else []
+    parts += [f"{size(process.memory_bytes)} used"] if process.memory_bytes else []
+    if process.idle_since is not None:
+        parts.append(f"idle since {moment(process.idle_since, now)}")
+    return ", ".join(parts)

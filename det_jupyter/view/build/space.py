@@ -1,0 +1,130 @@
+"""Hyperparameters in which the trials of a search differ, as axes, and where a trial is on each.
+
+A hyperparameter belongs here if the configuration lets it vary, or if it does anyway, as after a
+change of the search. Nested ones are named by their path: `optimizer.lr`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from det_jupyter.view.model.experiment import Axis
+
+MAX_LABEL = 24
+_TYPES = ("const", "int", "double", "log", "categorical")
+_HUGE = 1e300
+_MISSING = object()
+
+Path = tuple[str, ...]
+
+
+def place_trials(
+    space: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]
+) -> tuple[list[Axis], list[list[float | None]]]:
+    """Return the axes and, for each sample, its place on every one of them."""
+    if not space and samples:
+        space = samples[0]  # the configuration tells nothing: take them as they are
+    axes: list[Axis] = []
+    columns: list[list[float | None]] = []
+    for path, spec in _leaves(space):
+        values = [_value_at(sample, path) for sample in samples]
+        if not (_is_varied(spec) or _differ(values)):
+            continue
+        axis = _axis(".".join(path), spec, [value for value in values if value is not _MISSING])
+        axes.append(axis)
+        columns.append(_places(axis, values))
+    return axes, [list(row) for row in zip(*columns, strict=True)] or [[] for _ in samples]
+
+
+def value_text(axis: Axis, place: float | None) -> str:
+    """Return a value for people.
+
+    >>> depth = Axis(name="depth", scale="linear", is_whole=True, low=1, high=9, labels=[])
+    >>> value_text(depth, 4.0)
+    '4'
+    """
+    if place is None:
+        return "-"
+    if axis["scale"] == "category":
+        return axis["labels"][int(place)]
+    return f"{place:.0f}" if axis["is_whole"] else f"{place:.4g}"
+
+
+def _leaves(space: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for name, spec in space.items():
+        if isinstance(spec, Mapping) and spec.get("type") not in _TYPES:
+            yield from _leaves(spec, (*above, str(name)))
+        else:
+            yield (*above, str(name)), spec
+
+
+def _value_at(sample: Any, path: Path) -> Any:
+    for name in path:
+        if not isinstance(sample, Mapping) or name not in sample:
+            return _MISSING
+        sample = sample[name]
+    return sample
+
+
+def _is_varied(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and spec["type"] != "const"
+
+
+def _differ(values: Sequence[Any]) -> bool:
+    return any(value != values[0] for value in values)
+
+
+def _axis(name: str, spec: Any, values: Sequence[Any]) -> Axis:
+    kind = spec["type"] if _is_varied(spec) else None
+    allowed = spec.get("vals", []) if kind == "categorical" else []
+    numbers = [float(value) for value in values if _is_number(value)]
+    if kind == "categorical" or len(numbers) < len(values):
+        labels = list(dict.fromkeys(_label(value) for value in [*allowed, *values]))
+        return Axis(
+            name=name,
+            scale="category",
+            is_whole=True,
+            low=0.0,
+            high=float(max(0, len(labels) - 1)),
+            labels=labels,
+        )
+    ends = [end for end in _ends(spec) if math.isfinite(end)] if kind else []
+    low, high = min([*ends, *numbers], default=0.0), max([*ends, *numbers], default=1.0)
+    return Axis(
+        name=name,
+        scale="log" if kind == "log" and low > 0 else "linear",
+        is_whole=kind != "double" and all(value.is_integer() for value in [low, high, *numbers]),
+        low=low,
+        high=high,
+        labels=[],
+    )
+
+
+def _ends(spec: Mapping[str, Any]) -> list[float]:
+    ends = [float(spec.get("minval", 0)), float(spec.get("maxval", 1))]
+    if spec["type"] != "log":
+        return ends
+    try:
+        return [float(spec.get("base", 10)) ** end for end in ends]
+    except OverflowError:
+        return []
+
+
+def _places(axis: Axis, values: Sequence[Any]) -> list[float | None]:
+    if axis["scale"] == "category":
+        places = {label: float(place) for place, label in enumerate(axis["labels"])}
+        return [None if value is _MISSING else places[_label(value)] for value in values]
+    return [None if value is _MISSING else float(f"{value:.6g}") for value in values]
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < _HUGE
+
+
+def _label(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"

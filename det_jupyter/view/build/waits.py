@@ -1,0 +1,115 @@
+"""From what the master says of a queue to what a view shows of it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import chain, islice
+
+from det_jupyter.view.build.facts import trial_status
+from det_jupyter.view.build.slots import build_pools, counts_line
+from det_jupyter.view.model.cluster import Cluster, QueueRow, Remedy, Wait
+from det_jupyter.view.words import clock, count, moment, named, shortened
+from det_jupyter.wire import ClusterView, Estimate, ExperimentView, QueueEntry, Reason
+
+MAX_FRONT = 8  # of each pool
+MAX_ROWS = 24
+MAX_OWN = 8  # further back
+MAX_REMEDIES = 4
+MAX_SENTENCE = 400
+_SOON_S = 600.0
+
+
+def build_cluster(
+    cluster: ClusterView, reasons: Mapping[int, Reason], experiment: ExperimentView, now: float
+) -> Cluster:
+    """Return what the view of `experiment` shows of slots and queue.
+
+    Args:
+        cluster: All pools and the front of the queue.
+        reasons: Why trials of the experiment wait, by trial, the next to start first.
+        experiment: Whose slots and trials are marked.
+        now: The present time.
+    """
+    queued = {t.id for t in experiment.trials if trial_status(t, experiment.state) == "queued"}
+    waits = (_wait(reason, now) for id, reason in reasons.items() if id in queued)
+    return Cluster(
+        summary=summary(cluster),
+        is_waiting=bool(queued),
+        pools=build_pools(cluster.pools, experiment.id, now),
+        queue=[_row(entry, experiment.id, now) for entry in _shown(cluster, experiment.id)],
+        num_waiting=cluster.num_waiting,
+        waits=list(islice(waits, MAX_OWN)),
+    )
+
+
+def summary(cluster: ClusterView) -> str:
+    """Return one line about all slots: `8 slots: 6 used, 2 free · 3 waiting`."""
+    slots = counts_line([agent for pool in cluster.pools for agent in pool.agents])
+    return f"{slots} · {cluster.num_waiting} waiting" if cluster.num_waiting else slots
+
+
+def name_in(cluster: ClusterView, experiment_id: int) -> str:
+    """Return an experiment's name, if it has slots or waits; else nothing."""
+    slots = (slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots)
+    known = chain(
+        ((entry.experiment_id, entry.experiment_name) for entry in cluster.queue),
+        ((slot.experiment_id, slot.experiment_name) for slot in slots),
+    )
+    return next((name for id, name in known if id == experiment_id), "")
+
+
+def _shown(cluster: ClusterView, own_id: int) -> list[QueueEntry]:
+    """Return the front of each pool's queue, and entries of the experiment further back."""
+    front = [e.trial_id for e in cluster.queue if e.position < MAX_FRONT]
+    own = [
+        e.trial_id for e in cluster.queue if e.experiment_id == own_id and e.position >= MAX_FRONT
+    ]
+    kept = {*front[:MAX_ROWS], *own[:MAX_OWN]}
+    return [entry for entry in cluster.queue if entry.trial_id in kept]
+
+
+def _row(entry: QueueEntry, own_id: int, now: float) -> QueueRow:
+    return QueueRow(
+        place=entry.position + 1,
+        trial_id=entry.trial_id,
+        experiment=named(entry.experiment_id, entry.experiment_name),
+        is_own=entry.experiment_id == own_id,
+        pool=shortened(entry.pool),
+        slots=count(entry.slots, "slot"),
+        since=moment(entry.queued_at, now),
+        sentence=shortened(entry.reason.sentence, MAX_SENTENCE),
+    )
+
+
+def _wait(reason: Reason, now: float) -> Wait:
+    return Wait(
+        trial_id=reason.trial_id,
+        sentence=shortened(reason.sentence, MAX_SENTENCE),
+        expected=expected_text(reason.expected, reason.why_unknown, now),
+        remedies=[
+            Remedy(
+                sentence=shortened(remedy.sentence, MAX_SENTENCE),
+                # Cut short, it would be another command.
+                command=remedy.command if len(remedy.command) <= MAX_SENTENCE else "",
+            )
+            for remedy in reason.remedies[:MAX_REMEDIES]
+        ],
+    )
+
+
+def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> str:
+    """Return when a trial is expected to start, and how sure that is; or why nobody knows."""
+    if estimate is None:
+        unknown = shortened(why_unknown, MAX_SENTENCE)
+        return f"when it starts is not known: {unknown}" if unknown else ""
+    # Of what is soon, minutes would not say enough.
+    write = clock if estimate.at - now < _SOON_S else partial(moment, now=now)
+    at, earliest = write(estimate.at), write(estimate.earliest)
+    latest = None if estimate.latest is None else write(estimate.latest)
+    if latest is None:
+        spread = f", not before {earliest}" if earliest != at else " or later"
+    else:
+        spread = f" ({earliest} to {latest})" if earliest != latest else ""
+    basis = f", {shortened(estimate.basis, MAX_SENTENCE)}" if estimate.basis else ""
+    return f"expected to start at {at}{spread}{basis}"

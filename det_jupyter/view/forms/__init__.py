@@ -1,0 +1,1 @@
+"""A view as HTML, as SVG and as plain text. Pure."""

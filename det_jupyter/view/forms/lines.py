@@ -1,0 +1,195 @@
+"""The sentences that the static card and the plain text share."""
+
+from __future__ import annotations
+
+from det_jupyter.client.checkpoint import size
+from det_jupyter.view.build.search import ranked
+from det_jupyter.view.build.space import value_text
+from det_jupyter.view.model.cluster import Wait
+from det_jupyter.view.model.experiment import (
+    ENDED,
+    Checkpoints,
+    Failure,
+    Row,
+    Search,
+    Series,
+    Trial,
+    ViewState,
+)
+from det_jupyter.view.words import clock, count, duration, number
+
+MAX_BEST = 10
+
+
+def elapsed(state: ViewState) -> str:
+    """Return how long the experiment has taken so far."""
+    until = state["as_of"] if state["ended_at"] is None else state["ended_at"]
+    return duration(until - state["created_at"])
+
+
+def summary(state: ViewState) -> str:
+    """Return the line under the progress bar: step or trials, time gone, time to go."""
+    parts = _steps(state) if state["search"] is None else search_parts(state["search"])
+    parts.append(f"{elapsed(state)} elapsed")
+    if state["eta_s"] is not None:
+        parts.append(f"about {duration(state['eta_s'])} left")
+    if state["status"] not in ENDED:
+        parts.append(f"as of {clock(state['as_of'])}")
+    return " · ".join(parts)
+
+
+def _steps(state: ViewState) -> list[str]:
+    steps = max((trial["steps_completed"] for trial in state["trials"]), default=0)
+    parts = [f"step {steps}"] if steps else []
+    if steps and state["steps_per_epoch"]:
+        parts.append(f"epoch {steps / state['steps_per_epoch']:.1f}")
+    return parts
+
+
+def search_parts(search: Search) -> list[str]:
+    """Return what the trials of a search do, and which is the best."""
+    counts = search["counts"]
+    others = {
+        "running": counts["running"],
+        "resting": counts["resting"],
+        "waiting": counts["waiting"],
+        "failed": counts["failed"],
+        "canceled": counts["canceled"],
+    }
+    parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
+    parts += [f"{amount} {state}" for state, amount in others.items() if amount]
+    best = next((row for row in ranked(search) if row["best"] is not None), None)
+    if best is None:
+        return [*parts, f"no {search['metric']} yet"]
+    return [*parts, f"best {search['metric']} {number(best['best'])} (trial {best['id']})"]
+
+
+def best_rows(search: Search) -> tuple[list[str], list[list[str]]]:
+    """Return the best trials as a table: its head, and a line for each."""
+    has_rungs = bool(search["brackets"])
+    head = ["trial", "state", *(["rung"] if has_rungs else []), search["metric"], "steps"]
+    lines = [
+        [
+            str(row["id"]),
+            row["status_word"].lower(),
+            *([_rung(search, row)] if has_rungs else []),
+            "-" if row["best"] is None else number(row["best"]),
+            str(row["steps_completed"]),
+            *map(value_text, search["axes"], row["values"]),
+        ]
+        for row in ranked(search)[:MAX_BEST]
+    ]
+    return [*head, *(axis["name"] for axis in search["axes"])], lines
+
+
+def best_note(search: Search) -> str:
+    """Return how many trials the table leaves out, or nothing."""
+    num_trials = len(search["rows"])
+    return f"the best {MAX_BEST} of {num_trials} trials" if num_trials > MAX_BEST else ""
+
+
+def _rung(search: Search, row: Row) -> str:
+    if row["bracket"] is None or not row["rungs"]:
+        return "-"
+    rungs = search["brackets"][row["bracket"]]["rungs"]
+    return rungs[min(len(row["rungs"]), len(rungs)) - 1]["label"]
+
+
+def remark_lines(search: Search) -> list[str]:
+    """Return what a reader should know of some trials."""
+    texts = [remark["text"] for remark in search["remarks"]]
+    if more := search["num_more_remarks"]:
+        texts.append(count(more, "more remark"))
+    return texts
+
+
+def trial_title(trial: Trial) -> str:
+    """Return one line about a trial and the ranks it has."""
+    parts = [f"trial {trial['id']}: {trial['status_word'].lower()}"]
+    if trial["ranks"]:
+        backend = f" ({trial['backend']})" if trial["backend"] else ""
+        parts.append(count(len(trial["ranks"]), "rank") + backend)
+    if trial["first_step_s"] is not None:
+        parts.append(f"first step after {trial['first_step_s']:.2f} s")
+    if trial["restarts"]:
+        parts.append(f"restarted {count(trial['restarts'], 'time')}")
+    return " · ".join(parts)
+
+
+def wait_of(state: ViewState, trial: Trial) -> Wait | None:
+    """Return all that is known of why a trial waits, if it does."""
+    if trial["status"] == "queued" and state["cluster"] is not None:
+        for wait in state["cluster"]["waits"]:
+            if wait["trial_id"] == trial["id"]:
+                return wait
+    if not trial["waiting_for"]:
+        return None
+    return Wait(trial_id=trial["id"], sentence=trial["waiting_for"], expected="", remedies=[])
+
+
+def wait_of_search(state: ViewState) -> Wait | None:
+    """Return why no trial of a search runs: what is known of the first one that waits."""
+    search, cluster = state["search"], state["cluster"]
+    if search is None or any(row["num_slots"] for row in search["rows"]):
+        return None
+    if cluster is not None and cluster["waits"]:
+        first = cluster["waits"][0]
+        return {**first, "sentence": f"trial {first['trial_id']}: {first['sentence']}"}
+    if not search["waiting_for"]:
+        return None
+    return Wait(trial_id=0, sentence=search["waiting_for"], expected="", remedies=[])
+
+
+def slots_line(state: ViewState) -> str:
+    """Return what all slots do, while a trial waits for some; else nothing."""
+    cluster = state["cluster"]
+    return cluster["summary"] if cluster is not None and cluster["is_waiting"] else ""
+
+
+def failure_title(failure: Failure) -> str:
+    """Return where a failure happened, and whether it ended the trial."""
+    rank = "" if failure["rank"] is None else f" on rank {failure['rank']}"
+    code = "" if failure["exit_code"] is None else f" (exit code {failure['exit_code']})"
+    again = "; the trial goes on in another run" if failure["again"] else ""
+    return f"failed{rank}{code}{again}"
+
+
+def checkpoints_line(checkpoints: Checkpoints) -> str:
+    """Return what was saved and the best metric so far, or nothing if there is neither."""
+    parts = []
+    if checkpoints["count"]:
+        saved = f"{count(checkpoints['count'], 'checkpoint')}, {size(checkpoints['size_bytes'])}"
+        parts.append(f"{saved}, latest at step {checkpoints['latest_step']}")
+    if checkpoints["best_metric"] is not None:
+        best = f"best {checkpoints['metric']} {number(checkpoints['best_metric'])}"
+        step = checkpoints["best_step"]
+        parts.append(best if step is None else f"{best} (checkpoint at step {step})")
+    return " · ".join(parts)
+
+
+def series_rows(state: ViewState) -> list[tuple[str, Series]]:
+    """Return every curve that is drawn, with a name that says which it is."""
+    return [
+        (f"{chart['title']} ({series['label']})", series)
+        for chart in state["charts"]
+        for series in chart["series"]
+        if not series["is_faint"]
+    ]
+
+
+def left_out(state: ViewState) -> list[str]:
+    """Return one sentence for each thing that there was no room for."""
+    sentences = []
+    if names := state["more_metrics"]:
+        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        sentences.append(f"{count(len(names), 'more metric')} not shown: {shown}")
+    return sentences
+
+
+def empty_metrics(state: ViewState) -> str:
+    """Return why there are no curves."""
+    if state["status"] in ENDED:
+        return "No metrics were reported."
+    if state["status"] in ("queued", "paused", "pausing", "stopping"):
+        return "No metrics yet: the trial is not running."
+    return "No metrics yet: the first appear after the first training step."

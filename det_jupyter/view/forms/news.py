@@ -1,0 +1,54 @@
+"""What plain text tells of waiting, where nothing can be drawn anew: each reason once; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from det_jupyter.view.build.facts import trial_status
+from det_jupyter.view.words import named, one_line
+from det_jupyter.wire import ExperimentView, Reason
+
+_HOLDING = ("starting", "running")
+
+
+class WaitingNews:
+    """Remembers what was said, so that the same reason is not told again and again."""
+
+    def __init__(self) -> None:
+        self._told: Hashable = None
+
+    def line(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> str:
+        """Return why nothing of the experiment runs, if that is news; else an empty text."""
+        reason = self.reason(experiment, reasons)
+        if reason is None:
+            return ""
+        name = one_line(named(experiment.id, experiment.name))
+        return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
+
+    def reason(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> Reason | None:
+        """Return why nothing of the experiment runs, if that is news.
+
+        Args:
+            reasons: Why its trials wait, the next to start first.
+        """
+        states = {t.id: trial_status(t, experiment.state) for t in experiment.trials}
+        waiting = [reason for id, reason in reasons.items() if states.get(id) == "queued"]
+        if not waiting or any(state in _HOLDING for state in states.values()):
+            self._told = None
+            return None
+        [reason, *_] = waiting
+        if _gist(reason) == self._told:
+            return None
+        self._told = _gist(reason)
+        return reason
+
+
+def _gist(reason: Reason) -> Hashable:
+    """Return what makes it another reason: not estimates, nor how far the queue has come."""
+    return (
+        reason.cause,
+        reason.slots,
+        tuple((holder.experiment_id, holder.is_leaving) for holder in reason.holders),
+        tuple(process.pid for process in reason.processes),
+        tuple(reason.ahead),
+    )

@@ -1,0 +1,104 @@
+"""The view as lines of text, for terminals and for notebooks that run without a front end."""
+
+from __future__ import annotations
+
+from det_jupyter.view.forms import lines
+from det_jupyter.view.forms.rungs import rung_sentences
+from det_jupyter.view.model.cluster import Wait
+from det_jupyter.view.model.experiment import Failure, Search, Trial, ViewState
+from det_jupyter.view.words import number, one_line, percent
+from det_jupyter.words import printable
+
+_BAR_WIDTH = 30
+_NAME_WIDTH = 40
+
+
+def render_plain(state: ViewState) -> str:
+    """Return the experiment in several lines of plain text."""
+    summary = one_line(lines.summary(state))
+    text = [
+        f"{one_line(state['name'])} (experiment {state['id']}): {state['status_word'].lower()}",
+        f"{_bar(state['progress'])} {percent(state['progress'])} · {summary}",
+    ]
+    if state["message"]:
+        text.append(one_line(state["message"]))
+    for trial in state["trials"]:
+        text += _trial(trial, lines.wait_of(state, trial))
+    text += _wait(lines.wait_of_search(state), "")
+    if line := lines.slots_line(state):
+        text.append(one_line(line))
+    text += _metrics(state) if state["search"] is None else _search(state["search"])
+    text += [one_line(sentence) for sentence in lines.left_out(state)]
+    if line := lines.checkpoints_line(state["checkpoints"]):
+        text.append(one_line(line))
+    return "\n".join(text)
+
+
+def _bar(fraction: float) -> str:
+    full = int(fraction * _BAR_WIDTH)
+    return "█" * full + "░" * (_BAR_WIDTH - full)
+
+
+def _search(search: Search) -> list[str]:
+    text = [one_line(line) for line in lines.remark_lines(search)]
+    text += [one_line(sentence) for sentence in rung_sentences(search)]
+    head, rows = lines.best_rows(search)
+    if not rows:
+        return [*text, "No trials yet."]
+    table = [[_shortened(one_line(cell)) for cell in row] for row in [head, *rows]]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    text += ["  ".join(map(str.rjust, row, widths)) for row in table]
+    note = lines.best_note(search)
+    return [*text, note] if note else text
+
+
+def _wait(wait: Wait | None, indent: str) -> list[str]:
+    if wait is None:
+        return []
+    text = [f"{indent}waiting: {one_line(wait['sentence'])}"]
+    if wait["expected"]:
+        text.append(f"{indent}{one_line(wait['expected'])}")
+    for remedy in wait["remedies"]:
+        command = f": {one_line(remedy['command'])}" if remedy["command"] else ""
+        text.append(f"{indent}- {one_line(remedy['sentence'])}{command}")
+    return text
+
+
+def _trial(trial: Trial, wait: Wait | None) -> list[str]:
+    text = [lines.trial_title(trial)]
+    if trial["makes_room"]:
+        text.append(f"  {one_line(trial['makes_room'])}")
+    text += _wait(wait, "  ")
+    for rank in trial["ranks"]:
+        device = f", {rank['device']}" if rank["device"] else ""
+        place = f"{rank['slot']}{device}, pid {rank['pid']}"
+        text.append(f"  rank {rank['rank']}: {one_line(place)}, {rank['status']}")
+    if trial["failure"] is not None:
+        text += _failure(trial["failure"])
+    return text
+
+
+def _failure(failure: Failure) -> list[str]:
+    text = [f"  {lines.failure_title(failure)}: {one_line(failure['error'])}"]
+    if failure["where"]:
+        text.append(f"  at {one_line(failure['where'])}")
+    return text + [f"  | {line}" for line in printable(failure["traceback"]).splitlines()]
+
+
+def _metrics(state: ViewState) -> list[str]:
+    rows = [
+        (
+            _shortened(one_line(name)),
+            *map(number, (curve["last"], curve["lowest"], curve["highest"])),
+        )
+        for name, curve in lines.series_rows(state)
+    ]
+    if not rows:
+        return [lines.empty_metrics(state)]
+    table = [("metric", "last", "lowest", "highest"), *rows]
+    width = max(len(row[0]) for row in table)
+    return [f"{row[0]:<{width}}  {row[1]:>10}  {row[2]:>10}  {row[3]:>10}" for row in table]
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 1] + "…"

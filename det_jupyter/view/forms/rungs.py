@@ -1,0 +1,209 @@
+"""The rungs of a search as an SVG picture: a column for each, a mark for each trial at it.
+
+`labextension/src/rungs.ts` draws the same in the live view, by the same table of marks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
+
+from det_jupyter.view.forms.svg import COLORS, label, padded, tick_text, ticks
+from det_jupyter.view.model.experiment import Row, Search
+from det_jupyter.view.words import count
+from det_jupyter.words import printable
+
+Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
+MARK_WORDS: dict[Mark, str] = {
+    "promoted": "promoted",
+    "finished": "trained to the end",
+    "running": "training to it",
+    "resting": "waiting to be promoted",
+    "stopped": "stopped",
+    "failed": "failed",
+    "canceled": "canceled",
+}
+_ENDS: dict[str, Mark] = {
+    "failed": "failed",
+    "canceled": "canceled",
+    "stopped": "stopped",
+    "completed": "stopped",
+}
+_WIDTH, _HEIGHT = 640, 220
+_LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18
+_GAP = 16  # between brackets
+_GOLDEN = 0.618034  # neighbours in order of creation are far apart
+_BAD = "#d9534f"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """What is drawn from a mark's place, in SVG's relative commands; filled unless a line."""
+
+    path: str
+    color: str
+    is_filled: bool = True
+
+
+_SHAPES: dict[Mark, _Shape] = {
+    "promoted": _Shape(path="m0-4l4 7h-8z", color=COLORS[0]),
+    "finished": _Shape(path="m0-4l4 4l-4 4l-4-4z", color=COLORS[2]),
+    "running": _Shape(path="m-3-4l7 4l-7 4z", color=COLORS[0], is_filled=False),
+    "resting": _Shape(path="m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", color=COLORS[1], is_filled=False),
+    "stopped": _Shape(path="m-2.5-2.5h5v5h-5z", color="#888"),
+    "failed": _Shape(path="m-3-3l6 6m0-6l-6 6", color=_BAD, is_filled=False),
+    "canceled": _Shape(path="m-4 0h8", color="#888", is_filled=False),
+}
+
+
+def trial_marks(row: Row, num_rungs: int) -> Iterator[tuple[int, Mark, float | None]]:
+    """Yield a trial's marks: rung, mark and metric at each rung it reached, and where it aims."""
+    reached = row["rungs"][:num_rungs]
+    for rung, metric in enumerate(reached):
+        if rung < len(row["rungs"]) - 1 or row["aim"] > rung:
+            yield rung, "promoted", metric
+        elif rung == num_rungs - 1 and row["status"] != "failed":
+            yield rung, "finished", metric
+        else:
+            yield rung, _ENDS.get(row["status"], "resting"), metric
+    if len(row["rungs"]) <= row["aim"] < num_rungs:
+        yield row["aim"], _ENDS.get(row["status"], "running"), row["latest"]
+
+
+def worth_drawing(values: Sequence[float], *, smaller_is_better: bool) -> tuple[float, float]:
+    """Return the range of all values but those far worse than most, which are drawn at its end.
+
+    One trial that diverged would press all others into a line.
+    """
+    low, high = min(values), max(values)
+    ordered = sorted(values)
+    first, third = (ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.75))
+    reach = 4 * (third - first)
+    if reach > 0 and smaller_is_better:
+        high = min(high, third + reach)
+    elif reach > 0:
+        low = max(low, first - reach)
+    return padded(low, high)
+
+
+def svg_rungs(search: Search) -> str:
+    """Return the picture, with its legend; nothing if trials are not compared on the way."""
+    if not search["brackets"]:
+        return ""
+    marks = [
+        (row, rung, mark, metric)
+        for row in search["rows"]
+        if row["bracket"] is not None
+        for rung, mark, metric in trial_marks(
+            row, len(search["brackets"][row["bracket"]]["rungs"])
+        )
+    ]
+    finite = [metric for *_, metric in marks if metric is not None]
+    frame = _Frame.of(search, finite, has_strip=len(finite) < len(marks))
+    paths: dict[Mark, list[str]] = {}
+    for row, rung, mark, metric in marks:
+        x, y = frame.x(row, rung), frame.y(metric)
+        paths.setdefault(mark, []).append(f"M{x:.1f} {y:.1f}{_SHAPES[mark].path}")
+    title = escape(printable(f"trials at each rung, by {search['metric']}"))
+    body = frame.axes(search) + "".join(_path(mark, "".join(d)) for mark, d in paths.items())
+    legend = "".join(_key(mark) for mark in MARK_WORDS if mark in paths)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}" '
+        f'style="width:100%;height:auto;display:block">{body}</svg><div>{legend}</div>'
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where rungs and metrics lie in the picture; better is higher."""
+
+    low: float
+    high: float
+    smaller_is_better: bool
+    has_strip: bool  # at the bottom, for trials without a metric
+    lefts: list[float]  # of the brackets
+    width: float  # of a column
+
+    @classmethod
+    def of(cls, search: Search, finite: Sequence[float], *, has_strip: bool) -> _Frame:
+        sizes = [len(bracket["rungs"]) for bracket in search["brackets"]]
+        width = (_WIDTH - _LEFT - _GAP * (len(sizes) - 1)) / max(1, sum(sizes))
+        lefts = [_LEFT + sum(sizes[:i]) * width + i * _GAP for i in range(len(sizes))]
+        smaller = search["smaller_is_better"]
+        low, high = worth_drawing(finite, smaller_is_better=smaller) if finite else (0.0, 1.0)
+        return cls(
+            low=low,
+            high=high,
+            smaller_is_better=smaller,
+            has_strip=has_strip,
+            lefts=lefts,
+            width=width,
+        )
+
+    def x(self, row: Row, rung: int) -> float:
+        spread = math.modf(row["id"] * _GOLDEN)[0]
+        return self.lefts[row["bracket"] or 0] + self.width * (rung + 0.12 + 0.76 * spread)
+
+    def y(self, metric: float | None) -> float:
+        bottom = _HEIGHT - _BOTTOM - (_STRIP if self.has_strip else 0)
+        if metric is None:
+            return _HEIGHT - _STRIP / 2
+        share = (metric / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        share = min(1.0, max(0.0, share))
+        return _TOP + (bottom - _TOP) * (share if self.smaller_is_better else 1 - share)
+
+    def axes(self, search: Search) -> str:
+        parts = [
+            label(self.lefts[0] - 5, self.y(v) + 3, "end", tick_text(v)) for v in self._ticks()
+        ]
+        if self.has_strip:
+            parts.append(label(self.lefts[0] - 5, self.y(None) + 3, "end", "none"))
+        for left, bracket in zip(self.lefts, search["brackets"], strict=True):
+            for place, rung in enumerate(bracket["rungs"]):
+                x = left + place * self.width
+                name = rung["label"] if self.width > 60 else rung["short_label"]
+                facts = f"{rung['num_results']} → {rung['num_promoted']}"
+                middle = x + self.width / 2
+                parts.append(
+                    f'<path d="M{x:.1f} {_TOP - 6}V{_HEIGHT - 4}" stroke="currentColor" '
+                    'stroke-opacity=".25" stroke-dasharray="2 3"/>'
+                    + label(middle, 10, "middle", printable(name))
+                    + label(middle, 22, "middle", facts)
+                )
+        return "".join(parts)
+
+    def _ticks(self) -> list[float]:
+        return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high]
+
+
+def rung_sentences(search: Search) -> list[str]:
+    """Return a sentence for each bracket: how many trials reached each rung, and were promoted."""
+    sentences = []
+    for place, bracket in enumerate(search["brackets"], start=1):
+        rungs = [
+            f"{rung['label']}: {rung['num_results']} reached, {rung['num_promoted']} promoted"
+            for rung in bracket["rungs"]
+        ]
+        name = f"bracket {place} ({count(bracket['num_created'], 'trial')}): "
+        is_only = len(search["brackets"]) == 1
+        sentences.append(("" if is_only else name) + " · ".join(rungs))
+    return sentences
+
+
+def _path(mark: Mark, d: str) -> str:
+    shape = _SHAPES[mark]
+    if shape.is_filled:
+        return f'<path d="{d}" fill="{shape.color}" fill-opacity=".85"/>'
+    return f'<path d="{d}" fill="none" stroke="{shape.color}" stroke-width="1.4"/>'
+
+
+def _key(mark: Mark) -> str:
+    picture = _path(mark, f"M5 6{_SHAPES[mark].path}")
+    return (
+        '<span style="margin-right:12px;font-size:12px;display:inline-block">'
+        f'<svg viewBox="0 0 10 12" style="width:10px;height:12px">{picture}</svg> '
+        f"{MARK_WORDS[mark]}</span>"
+    )

@@ -1,0 +1,161 @@
+"""A chart as an SVG picture: no script, no style sheet, readable on white and on black.
+
+Text and axes take the colour of the page; the curves have colours of middling lightness, and
+differ by dashes and dots too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from det_jupyter.view.build.charts import downsample
+from det_jupyter.view.model.experiment import Chart, Series
+from det_jupyter.view.words import number
+from det_jupyter.words import printable
+
+MAX_POINTS = 300
+COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")
+_WIDTH, _HEIGHT = 320, 150
+_RIGHT, _TOP, _BOTTOM = 10, 8, 18
+_CHARACTER = 5.2  # width of a digit in the axis font
+_DENSE = 40  # more dots than this would run into each other
+_HUGE = 8e307  # beyond, differences overflow
+
+Point = tuple[float, float]
+
+
+def color(series: Series) -> str:
+    """Return the colour of a curve; a faint one is a shade of the page's text."""
+    if series["is_faint"]:
+        return "currentColor"
+    return COLORS[series["look"] % len(COLORS)]
+
+
+def is_dashed(series: Series) -> bool:
+    """Return whether a curve is dashed."""
+    return not series["is_faint"] and series["look"] >= len(COLORS)
+
+
+def svg_chart(chart: Chart, last_step: int) -> str:
+    """Return the chart from step 0 to `last_step` as an `<svg>` element."""
+    sampled = [downsample(one["steps"], one["values"], MAX_POINTS) for one in chart["series"]]
+    finite = [value for _, values in sampled for value in values if value is not None]
+    if not finite:
+        return "<p>no finite value</p>"
+    low, high = padded(min(finite), max(finite))
+    frame = _Frame(last_step=max(1, last_step), low=low, high=high)
+    body = [frame.axes()]
+    for one, (steps, values) in zip(chart["series"], sampled, strict=True):
+        body.append(_curve([frame.point(*pair) for pair in zip(steps, values, strict=True)], one))
+    spoken = escape(printable(f"{chart['title']} by step"))
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{spoken}" '
+        f'style="width:100%;max-width:{_WIDTH * 2}px;height:auto;display:block">'
+        f"{''.join(body)}</svg>"
+    )
+
+
+def padded(low: float, high: float) -> tuple[float, float]:
+    """Return a range with some air; a flat curve lies in the middle of it."""
+    pad = (high / 2 - low / 2) * 0.1 or abs(high) * 0.1 or 1.0
+    return max(low - pad, -_HUGE), min(high + pad, _HUGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where steps and values lie in the picture."""
+
+    last_step: int
+    low: float
+    high: float
+
+    @property
+    def left(self) -> float:
+        """Room for the longest number of the axis."""
+        longest = max((len(tick_text(tick)) for tick in ticks(self.low, self.high)), default=0)
+        return 9 + _CHARACTER * longest
+
+    def x(self, step: float) -> float:
+        return self.left + (_WIDTH - self.left - _RIGHT) * step / self.last_step
+
+    def y(self, value: float) -> float:
+        """Halved, so that the difference of huge values does not overflow."""
+        share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - min(1.0, max(0.0, share)))
+
+    def point(self, step: float, value: float | None) -> Point | None:
+        return None if value is None else (self.x(step), self.y(value))
+
+    def axes(self) -> str:
+        parts = []
+        for value in ticks(self.low, self.high):
+            y = self.y(value)
+            parts.append(
+                f'<line x1="{self.left:.1f}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
+                'stroke="currentColor" stroke-opacity=".18"/>'
+                + label(self.left - 5, y + 3, "end", tick_text(value))
+            )
+        for step in ticks(0.0, self.last_step):
+            if step.is_integer():
+                parts.append(label(self.x(step), _HEIGHT - 4, "middle", tick_text(step)))
+        return "".join(parts)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Return a few round numbers in the range, or none if floats are too coarse for that."""
+    rough = high / 4 - low / 4
+    if not rough > 1e-300:
+        return []
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [tick * step for tick in range(first, last + 1)]
+
+
+def tick_text(value: float) -> str:
+    """Return the number beside a tick."""
+    size = abs(value)
+    return f"{value:.6g}" if size == 0 or 1e-4 <= size < 1e6 else number(value)
+
+
+def label(x: float, y: float, anchor: str, text: str) -> str:
+    """Return small text in a picture."""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="9" '
+        f'fill="currentColor" fill-opacity=".7">{escape(text)}</text>'
+    )
+
+
+def _curve(points: Sequence[Point | None], series: Series) -> str:
+    pieces = _pieces(points)
+    width, radius, opacity = 1.2 if series["kind"] == "line" else 1.6, 2.2, 1.0
+    if series["is_faint"]:
+        width, radius, opacity = 0.8, 1.6, 0.3
+    dashes = ' stroke-dasharray="5 3"' if is_dashed(series) else ""
+    look = f'opacity="{opacity:g}"{dashes}'
+    parts = [
+        f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in piece)}" fill="none" '
+        f'stroke="{color(series)}" stroke-width="{width}" stroke-linejoin="round" {look}/>'
+        for piece in pieces
+        if len(piece) > 1
+    ]
+    dots = [point for piece in pieces for point in piece]
+    if series["kind"] == "line" or series["is_faint"] or len(dots) > _DENSE:
+        dots = [piece[0] for piece in pieces if len(piece) == 1]  # else they would not be seen
+    dot = f'r="{radius}" fill="{color(series)}" opacity="{opacity:g}"'
+    parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" {dot}/>' for x, y in dots]
+    return "".join(parts)
+
+
+def _pieces(points: Sequence[Point | None]) -> list[list[Point]]:
+    """Return the stretches between gaps."""
+    pieces: list[list[Point]] = [[]]
+    for point in points:
+        if point is None:
+            pieces.append([])
+        else:
+            pieces[-1].append(point)
+    return [piece for piece in pieces if piece]

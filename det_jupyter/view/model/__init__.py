@@ -1,0 +1,1 @@
+"""The JSON that a view is drawn from."""

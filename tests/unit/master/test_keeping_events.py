@@ -1,0 +1,446 @@
+"""Experiments that are over: put away, deleted, thinned out; and what ranks print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment
+from det_jupyter.master.machine.core.events import (
+    ArchiveRequested,
+    CancelRequested,
+    CheckpointsDeleted,
+    DeleteRequested,
+    Event,
+    ExperimentDeleted,
+    KillRequested,
+    LogMatched,
+    PauseRequested,
+    PoolsSet,
+    RetentionSet,
+)
+from det_jupyter.master.machine.core.state import MachineState
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.machine.rules.retention import pending_deletions
+from det_jupyter.wire import CheckpointRef, State
+from tests.unit.master.machine_world import (
+    World,
+    completed,
+    ended,
+    exited,
+    failed,
+    registered,
+    running,
+    saved,
+    submitted,
+    validated,
+)
+
+KEEP_ALL = {"save_experiment_best": 0, "save_trial_best": 9, "save_trial_latest": 9}
+FOUR: list[Event] = [
+    saved(10), validated(10, 0.1), saved(20), validated(20, 0.2),
+    saved(30), validated(30, 0.3), saved(40), validated(40, 0.4),
+]  # fmt: skip
+
+
+def world_with(*events: Event, **changes: Any) -> World:
+    """Return a machine with a running trial that has said this."""
+    world = World()
+    world.tell(registered(), submitted(**changes), *running(), *events)
+    return world
+
+
+def world_after(*events: Event, **changes: Any) -> World:
+    """Return a machine whose one experiment said this, and completed."""
+    return world_with(*events, *completed(), exited(), **changes)
+
+
+def retained(
+    experiment_best: int, trial_best: int, trial_latest: int, experiment_id: int = 1
+) -> RetentionSet:
+    return RetentionSet(
+        experiment_id=experiment_id,
+        save_experiment_best=experiment_best,
+        save_trial_best=trial_best,
+        save_trial_latest=trial_latest,
+    )
+
+
+def removal(world: World, *steps: int, folder: str | None = None) -> DeleteCheckpoints:
+    return DeleteCheckpoints(
+        experiment_id=1,
+        folder=folder,
+        paths={f"ckpt{step}": f"/checkpoints/ckpt{step}" for step in steps},
+        cause=world.machine.state.seq,
+    )
+
+
+def restarted(world: World) -> World:
+    """Return a world whose machine was made anew from what was written down."""
+    again = World()
+    again.machine = Machine(MachineState.model_validate_json(world.machine.dump()))
+    again.now = world.now
+    return again
+
+
+# Archive
+
+
+def test_what_is_over_can_be_put_away_and_taken_out_again() -> None:
+    world = world_after()
+    assert world.tell(ArchiveRequested(experiment_id=1, is_archived=True)) == []
+    assert world.experiment().is_archived
+    world.tell(ArchiveRequested(experiment_id=1, is_archived=False))
+    assert not world.experiment().is_archived
+
+
+@pytest.mark.parametrize(
+    ("is_archived", "message"),
+    [(True, "experiment 1 is already archived"), (False, "experiment 1 is not archived")],
+)
+def test_what_is_put_away_already_cannot_be_again(is_archived: bool, message: str) -> None:
+    world = world_after()
+    if is_archived:
+        world.tell(ArchiveRequested(experiment_id=1, is_archived=True))
+    with pytest.raises(Conflict) as caught:
+        world.tell(ArchiveRequested(experiment_id=1, is_archived=is_archived))
+    assert str(caught.value) == message
+
+
+def test_what_is_not_over_cannot_be_put_away() -> None:
+    with pytest.raises(Conflict, match="not in terminal state: it is ACTIVE"):
+        world_with().tell(ArchiveRequested(experiment_id=1, is_archived=True))
+
+
+def test_an_archived_experiment_cannot_be_forked() -> None:
+    world = world_after()
+    fork = submitted().model_copy(update={"parent_id": 1})
+    world.tell(fork)
+    assert world.experiment(2).parent_id == 1
+    world.tell(ArchiveRequested(experiment_id=1, is_archived=True))
+    with pytest.raises(Conflict, match="experiment 1 is archived and cannot be forked"):
+        world.tell(fork)
+
+
+# Delete
+
+
+def test_an_experiment_that_is_deleted_is_forgotten_when_its_files_are_gone() -> None:
+    world = world_after(saved(10), saved(20))
+    commands = world.tell(DeleteRequested(experiment_id=1))
+    assert world.experiment().state is State.DELETING
+    assert commands == [
+        DeleteExperiment(
+            experiment_id=1,
+            trial_ids=(1,),
+            folder=None,
+            paths={f"ckpt{step}": f"/checkpoints/ckpt{step}" for step in (10, 20)},
+            cause=world.machine.state.seq,
+        )
+    ]
+    world.tell(ExperimentDeleted(experiment_id=1))
+    state = world.machine.state
+    assert (state.experiments, state.trials, state.checkpoints) == ({}, {}, {})
+    with pytest.raises(NotFound):
+        world.tell(DeleteRequested(experiment_id=1))
+    world.tell(submitted())
+    assert set(state.experiments) == {2}  # numbers are never reused
+
+
+def test_to_delete_twice_is_to_delete_once() -> None:
+    world = world_after()
+    world.tell(DeleteRequested(experiment_id=1))
+    assert world.tell(DeleteRequested(experiment_id=1)) == []
+
+
+def test_a_deletion_that_failed_says_why_and_can_be_tried_again() -> None:
+    world = world_after(saved(10))
+    first = world.tell(DeleteRequested(experiment_id=1))
+    world.tell(ExperimentDeleted(experiment_id=1, error="cannot remove /x: Read-only"))
+    assert world.experiment().state is State.DELETE_FAILED
+    assert world.experiment().message == "cannot remove /x: Read-only"
+    (again,) = world.tell(DeleteRequested(experiment_id=1))
+    assert world.experiment().state is State.DELETING
+    assert world.experiment().message == ""
+    assert isinstance(again, DeleteExperiment)
+    assert isinstance(first[0], DeleteExperiment)
+    assert again.paths == first[0].paths
+
+
+@pytest.mark.parametrize("state", ["ACTIVE", "PAUSED"])
+def test_what_is_not_over_cannot_be_deleted(state: str) -> None:
+    world = world_with(*([PauseRequested(experiment_id=1)] if state == "PAUSED" else []))
+    with pytest.raises(Conflict, match=f"cannot delete experiment 1 in {state} state"):
+        world.tell(DeleteRequested(experiment_id=1))
+
+
+@pytest.mark.parametrize("how", ["source_trial_id", "source_checkpoint_uuid", "continues"])
+def test_what_another_experiment_started_from_cannot_be_deleted_until_that_is_over(
+    how: str,
+) -> None:
+    world = world_after(saved(10))
+    other = submitted()
+    if how == "continues":
+        other = other.model_copy(update={"continues": 1})
+    else:
+        other.config["searcher"][how] = {"source_trial_id": 1}.get(how, "ckpt10")
+    world.tell(other)
+    with pytest.raises(Conflict, match="cannot delete experiment 1: experiment 2 started from"):
+        world.tell(DeleteRequested(experiment_id=1))
+    world.tell(KillRequested(experiment_id=2), exited("2.2.1"))
+    world.tell(DeleteRequested(experiment_id=1))
+    assert world.experiment().state is State.DELETING
+
+
+def test_a_submission_is_found_again_by_its_key_until_its_experiment_is_deleted() -> None:
+    world = world_after(saved(10))
+    world.tell(*(submitted().model_copy(update={"key": key}) for key in ("a", "", "b")))
+    for machine in (world.machine, restarted(world).machine):
+        assert [machine.roster.submitted(key) for key in ("a", "b", "c", "")] == [2, 4, None, None]
+    world.tell(CancelRequested(experiment_id=4), DeleteRequested(experiment_id=4))
+    world.tell(ExperimentDeleted(experiment_id=4))
+    assert world.machine.roster.submitted("b") is None
+
+
+def test_a_fork_that_needs_no_checkpoint_does_not_keep_its_parent() -> None:
+    world = world_after(saved(10))
+    world.tell(submitted().model_copy(update={"parent_id": 1}))
+    world.tell(DeleteRequested(experiment_id=1), ExperimentDeleted(experiment_id=1))
+    assert set(world.machine.state.experiments) == {2}
+
+
+def test_a_deletion_goes_on_after_a_restart() -> None:
+    world = world_after(saved(10))
+    (command,) = world.tell(DeleteRequested(experiment_id=1))
+    assert pending_deletions(restarted(world).machine.state) == [command]
+    world.tell(ExperimentDeleted(experiment_id=1))
+    assert pending_deletions(world.machine.state) == []
+
+
+def test_late_news_of_a_deletion_changes_nothing() -> None:
+    world = world_after()
+    assert world.tell(ExperimentDeleted(experiment_id=1)) == []
+    assert world.tell(ExperimentDeleted(experiment_id=9)) == []
+    assert world.experiment().state is State.COMPLETED
+
+
+# Checkpoints
+
+
+def test_when_an_experiment_ends_its_policy_decides_what_is_kept() -> None:
+    world = world_with(*FOUR, *completed())
+    commands = world.tell(exited())
+    assert commands[-1] == removal(world, 20, 30)
+    assert world.trial().checkpoints == ["ckpt10", "ckpt40"]
+    checkpoints = world.machine.state.checkpoints
+    assert [c.state for c in checkpoints.values()] == ["COMPLETED"] * 4  # files are still there
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=["ckpt20", "ckpt30"]))
+    assert world.machine.changes().checkpoints == {"ckpt20", "ckpt30"}
+    states = {uuid: c.state for uuid, c in checkpoints.items()}
+    assert states == {
+        "ckpt10": "COMPLETED", "ckpt20": "DELETED", "ckpt30": "DELETED", "ckpt40": "COMPLETED",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [CancelRequested, KillRequested])
+def test_the_policy_decides_however_the_experiment_ended(end: Any) -> None:
+    world = world_with(*FOUR, end(experiment_id=1))
+    assert world.tell(exited())[-1] == removal(world, 20, 30)
+
+
+def test_while_an_experiment_runs_everything_is_kept() -> None:
+    world = world_with(*FOUR)
+    assert world.trial().checkpoints == ["ckpt10", "ckpt20", "ckpt30", "ckpt40"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "gone"),
+    [((0, 0, 0), (10, 20, 30, 40)), ((0, 0, 1), (10, 20, 30)), ((1, 0, 1), (20, 30))],
+)
+def test_an_edited_policy_is_carried_out_with_its_new_numbers(
+    policy: tuple[int, int, int], gone: tuple[int, ...]
+) -> None:
+    world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
+    assert world.tell(retained(*policy)) == [removal(world, *gone)]
+    storage = world.experiment().config["checkpoint_storage"]
+    assert storage["save_trial_latest"] == policy[2]
+    assert world.experiment().origins["checkpoint_storage.save_trial_latest"] == "you"
+    left = [step for step in (10, 20, 30, 40) if step not in gone]
+    assert world.trial().checkpoints == [f"ckpt{step}" for step in left]
+    latest = world.trial().latest_checkpoint
+    assert (latest.uuid if latest else None) == (f"ckpt{left[-1]}" if left else None)
+
+
+def test_where_a_trial_that_is_not_over_goes_on_from_is_kept() -> None:
+    world = world_with(*FOUR)
+    assert world.tell(retained(0, 0, 0)) == [removal(world, 10, 20, 30)]
+    assert world.trial().checkpoints == ["ckpt40"]
+
+
+def test_where_the_present_run_began_is_kept() -> None:
+    world = world_with(saved(10), failed(), exited(codes={0: 1, 1: -9}, first_failed=0))
+    world.tell(*running("1.1.2"), saved(20, allocation_id="1.1.2"))
+    world.tell(saved(30, allocation_id="1.1.2"))
+    assert world.tell(retained(0, 0, 0)) == [removal(world, 20)]
+
+
+def test_what_another_experiment_began_with_is_kept_until_that_is_over() -> None:
+    world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
+    other = submitted()
+    other.config["searcher"]["source_checkpoint_uuid"] = "ckpt20"
+    world.tell(other)
+    assert world.tell(retained(0, 0, 0)) == [removal(world, 10, 30, 40)]
+    world.tell(KillRequested(experiment_id=2))
+    commands = world.tell(exited("2.2.1"))
+    assert removal(world, 20) in commands
+
+
+def test_nothing_begins_with_a_checkpoint_that_is_being_deleted() -> None:
+    world = world_after(*FOUR)
+    other = submitted()
+    other.config["searcher"]["source_checkpoint_uuid"] = "ckpt20"
+    with pytest.raises(ConfigError, match="there is no checkpoint 'ckpt20'"):
+        world.tell(other)
+
+
+def test_checkpoints_are_deleted_after_a_restart_if_the_command_was_lost() -> None:
+    world = world_after(*FOUR)
+    found = pending_deletions(restarted(world).machine.state)
+    assert found == [removal(world, 20, 30)]
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=["ckpt20"]))
+    assert pending_deletions(world.machine.state) == [removal(world, 30)]
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=["ckpt30", "nothing"]))
+    assert pending_deletions(world.machine.state) == []
+
+
+def test_the_command_names_the_folder_that_the_checkpoints_are_in() -> None:
+    storage = {"type": "shared_fs", "host_path": "/data", "storage_path": "runs"}
+    world = world_with(*FOUR, *completed(), checkpoint_storage=storage)
+    assert world.tell(exited())[-1] == removal(world, 20, 30, folder="/data/runs")
+
+
+def test_a_policy_cannot_be_edited_while_everything_is_deleted() -> None:
+    world = world_after(saved(10))
+    world.tell(DeleteRequested(experiment_id=1))
+    with pytest.raises(Conflict, match="experiment 1 is being deleted"):
+        world.tell(retained(1, 1, 1))
+
+
+# Log policies
+
+POLICIES = [
+    {"name": "oom", "pattern": "out of memory", "action": "cancel_retries"},
+    {"pattern": "ECC", "action": "exclude_node"},
+]
+
+
+def matched(action: Any, line: str, *, run: str = "1.1.1", rank: int = 1) -> LogMatched:
+    pattern = {"cancel_retries": "out of memory", "exclude_node": "ECC"}[action]
+    return LogMatched(allocation_id=run, rank=rank, pattern=pattern, action=action, line=line)
+
+
+def test_a_failing_run_that_printed_what_a_policy_looks_for_is_not_tried_again() -> None:
+    world = world_with(
+        matched("cancel_retries", "CUDA out of memory, tried 2 GiB"),
+        failed("RuntimeError: CUDA"),
+        exited(codes={0: 1, 1: -9}, first_failed=0),
+        log_policies=POLICIES,
+    )
+    assert world.trial().state is State.ERROR
+    assert world.trial().restarts == 0
+    assert world.experiment().state is State.ERROR
+    assert world.experiment().message == (
+        "trial 1: RuntimeError: CUDA; not tried again: log policy 'oom' (cancel_retries) fits "
+        "what rank 1 printed: CUDA out of memory, tried 2 GiB"
+    )
+
+
+def test_a_run_that_ends_well_is_not_touched_by_what_it_printed() -> None:
+    both = [matched("cancel_retries", "out of memory"), matched("exclude_node", "ECC")]
+    world = world_after(*both, log_policies=POLICIES)
+    assert world.trial().state is State.COMPLETED
+    assert world.trial().message == ""
+    assert world.trial().avoids == []
+
+
+def test_a_run_that_was_preempted_is_tried_again_whatever_it_printed() -> None:
+    world = world_with(matched("cancel_retries", "out of memory"), log_policies=POLICIES)
+    world.tell(ended("preempted", 10), exited())
+    assert world.trial().state is State.ACTIVE
+    assert world.trial().message == ""
+    assert not world.allocation().is_hopeless
+
+
+def test_later_runs_avoid_the_agent_of_the_rank_that_printed_it() -> None:
+    world = World()
+    world.tell(registered(2), registered(2, agent_id="other"), submitted(log_policies=POLICIES))
+    first = world.allocation().agent_id
+    assert first is not None
+    world.tell(*running(), matched("exclude_node", "uncorrectable ECC error"))
+    assert world.trial().avoids == []  # until the run has ended
+    world.tell(failed(), exited(codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().avoids == [first]
+    assert world.trial().restarts == 1
+    assert world.allocation().agent_id == ({"box", "other"} - {first}).pop()
+
+
+def test_a_second_line_that_fits_says_nothing_new() -> None:
+    world = world_with(matched("exclude_node", "ECC"), log_policies=POLICIES)
+    world.tell(matched("exclude_node", "ECC again", rank=0))
+    assert world.allocation().excludes == ["box"]
+    world.tell(matched("cancel_retries", "out of memory"))
+    message = world.trial().message
+    world.tell(matched("cancel_retries", "out of memory again", rank=0))
+    assert world.trial().message == message
+
+
+def test_a_line_of_a_run_that_is_over_says_nothing() -> None:
+    world = world_after(log_policies=POLICIES)
+    assert world.tell(matched("cancel_retries", "out of memory")) == []
+    assert world.trial().message == ""
+
+
+def test_a_long_line_is_shown_in_part() -> None:
+    world = world_with(matched("cancel_retries", "out of memory" + "!" * 500))
+    assert world.trial().message.endswith("out of memory" + "!" * 187 + "…")
+
+
+# Runs that leave (see also test_machine_runs.py)
+
+
+def test_whoever_saved_when_asked_to_leave_is_not_counted_a_failure() -> None:
+    world = world_with(PauseRequested(experiment_id=1), saved(30))
+    world.tell(failed(rank=1), exited(codes={0: -9, 1: 1}, first_failed=1))
+    assert world.trial().state is State.PAUSED
+    assert world.trial().restarts == 0
+    assert world.trial().failure is None
+    assert world.trial().latest_checkpoint == CheckpointRef(
+        uuid="ckpt30", path="/checkpoints/ckpt30", steps_completed=30
+    )
+
+
+@pytest.mark.parametrize("has_saved", [True, False])
+def test_a_failure_while_making_room_counts_only_before_the_state_is_saved(
+    has_saved: bool,
+) -> None:
+    world = World()
+    scheduler = {"type": "priority", "preemption": True}
+    world.tell(PoolsSet(pools=[{"pool_name": "default", "scheduler": scheduler}]))
+    world.tell(registered(), submitted(slots=4, resources={"priority": 50}), *running(ranks=4))
+    world.tell(submitted(slots=4, resources={"priority": 1}))
+    assert world.allocation().preempted_by == 2
+    world.tell(*([saved(30)] if has_saved else []), failed(rank=1))
+    world.tell(exited(codes={0: -9, 1: 1, 2: -9, 3: -9}, first_failed=1))
+    assert world.trial().restarts == (0 if has_saved else 1)
+    assert world.allocation().id == "1.1.2"  # it waits for its next run
+    assert world.trial(2).holds_slots
+
+
+def test_a_canceled_trial_that_fails_before_it_has_saved_ends_in_error() -> None:
+    world = world_with(CancelRequested(experiment_id=1), failed("ValueError: no"))
+    world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().state is State.ERROR
+    assert world.experiment().state is State.CANCELED
+    assert world.experiment().message == "failed when it was canceled: ValueError: no"

@@ -1,0 +1,234 @@
+"""Agents come, go, and come back: what still runs goes on, what was lost is made good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from det_jupyter.master.machine.core.events import (
+    AgentAway,
+    AgentLost,
+    CancelRequested,
+    Event,
+    KillRequested,
+    PauseRequested,
+)
+from det_jupyter.master.machine.core.state import MachineState
+from det_jupyter.master.machine.machine import Machine, ToAgent
+from det_jupyter.wire import (
+    AllocationState,
+    CloseRun,
+    KillGang,
+    SignalGang,
+    StartGang,
+    State,
+)
+from tests.unit.master.machine_world import (
+    World,
+    completed,
+    exited,
+    registered,
+    running,
+    saved,
+    submitted,
+)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Return a machine with an agent of 2 slots and a trial that shall start there."""
+    world = World()
+    world.tell(registered(slots=2), submitted())
+    yield world
+    world.machine.check()
+
+
+def started_runs(commands: object) -> list[str]:
+    assert isinstance(commands, list)
+    return [
+        command.command.plan.allocation_id
+        for command in commands
+        if isinstance(command, ToAgent) and isinstance(command.command, StartGang)
+    ]
+
+
+def test_a_start_that_the_agent_has_not_heard_of_is_ordered_again(world: World) -> None:
+    (order,) = world.tell(registered(slots=2))
+    assert started_runs([order]) == ["1.1.1"]
+    assert world.allocation_state() is AllocationState.STARTING
+
+
+def test_a_run_that_lives_at_its_agent_goes_on(world: World) -> None:
+    world.tell(*running())
+    assert world.tell(registered(slots=2, runs={"1.1.1": True})) == []
+    assert world.allocation_state() is AllocationState.RUNNING
+
+
+def test_a_run_that_died_with_its_agent_waits_for_what_its_journals_still_say(
+    world: World,
+) -> None:
+    world.tell(*running(), saved(20))
+    assert world.tell(registered(slots=2, runs={"1.1.1": False}, session="s2")) == []
+    assert world.allocation_state() is AllocationState.RUNNING
+    world.tell(saved(40))
+    commands = world.tell(exited(lost=True))
+    assert started_runs(commands) == ["1.1.2"]
+    ref = world.allocation().starts_from
+    assert ref is not None
+    assert ref.steps_completed == 40
+    assert world.trial().restarts == 0
+
+
+def test_a_run_that_had_started_and_is_unknown_now_is_lost(world: World) -> None:
+    world.tell(*running(), saved(20))
+    commands = world.tell(registered(slots=2, session="s2"))
+    assert commands[0] == world.order(CloseRun(allocation_id="1.1.1"))
+    assert started_runs(commands) == ["1.1.2"]
+    assert world.trial().restarts == 0
+
+
+def test_a_run_that_was_told_to_leave_before_it_started_never_will(world: World) -> None:
+    world.tell(PauseRequested(experiment_id=1))
+    assert world.tell(registered(slots=2)) == [world.order(CloseRun(allocation_id="1.1.1"))]
+    assert world.trial().state is State.PAUSED
+    assert world.allocation_state() is AllocationState.ENDED
+
+
+def test_a_start_on_slots_that_are_gone_is_placed_anew() -> None:
+    world = World()
+    world.tell(registered(slots=4), submitted(slots=3))
+    commands = world.tell(registered(slots=2))
+    assert commands == [world.order(CloseRun(allocation_id="1.1.1"))]
+    assert world.waiting_for() == (
+        "needs 3 slots; pool default has 1 agent with 2 slots; values that can run: 1, 2; "
+        "ask for 2 instead of 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "order"),
+    [
+        (PauseRequested(experiment_id=1),
+         SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)),
+        (CancelRequested(experiment_id=1),
+         SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)),
+        (KillRequested(experiment_id=1), KillGang(allocation_id="1.1.1")),
+    ],
+)  # fmt: skip
+def test_an_order_to_leave_is_repeated_to_an_agent_that_comes_back(
+    world: World, request_: Event, order: SignalGang | KillGang
+) -> None:
+    world.tell(*running(), request_)
+    assert world.tell(registered(slots=2, runs={"1.1.1": True})) == [world.order(order)]
+
+
+def test_a_dead_run_is_not_asked_to_leave(world: World) -> None:
+    world.tell(*running(), PauseRequested(experiment_id=1))
+    assert world.tell(registered(slots=2, runs={"1.1.1": False})) == []
+
+
+def test_ranks_that_nobody_wants_any_more_are_killed(world: World) -> None:
+    world.tell(*running(), CancelRequested(experiment_id=1), AgentLost(agent_id="box"))
+    assert world.experiment().state is State.CANCELED
+    commands = world.tell(registered(slots=2, runs={"1.1.1": True, "9.9.9": True, "8.8.8": False}))
+    assert commands == [
+        world.order(KillGang(allocation_id="1.1.1")),
+        world.order(KillGang(allocation_id="9.9.9")),
+    ]
+
+
+def test_the_trials_of_a_lost_agent_wait_for_another(world: World) -> None:
+    world.tell(*running(), saved(20))
+    assert world.tell(AgentLost(agent_id="box")) == [world.order(CloseRun(allocation_id="1.1.1"))]
+    assert world.machine.state.agents == {}
+    assert world.waiting_for() == (
+        "needs 2 slots; agent box with 2 slots is not connected; can run when it is back"
+    )
+    assert world.trial().restarts == 0
+    (_, start) = world.tell(registered(slots=2, agent_id="other"))
+    assert started_runs([start]) == ["1.1.2"]
+    assert start.agent_id == "other"  # type: ignore[union-attr]
+
+
+def test_a_paused_trial_of_a_lost_agent_stays_paused(world: World) -> None:
+    world.tell(*running(), PauseRequested(experiment_id=1), AgentLost(agent_id="box"))
+    assert world.trial().state is State.PAUSED
+    assert world.allocation_state() is AllocationState.ENDED
+
+
+def test_losing_an_agent_that_is_not_there_changes_nothing(world: World) -> None:
+    before = world.machine.state.model_dump_json(exclude={"seq"})
+    assert world.tell(AgentLost(agent_id="stranger")) == []
+    assert world.machine.state.model_dump_json(exclude={"seq"}) == before
+
+
+def test_two_agents_share_the_work_and_gangs_stay_together() -> None:
+    world = World()
+    world.tell(registered(slots=2, agent_id="a"), registered(slots=3, agent_id="b"))
+    world.tell(submitted(slots=2), submitted(slots=3), submitted(slots=1))
+    assert [world.allocation(i).agent_id for i in (1, 2)] == ["a", "b"]
+    assert world.allocation_state(3) is AllocationState.QUEUED
+    world.tell(AgentLost(agent_id="a"))
+    assert world.allocation_state(1) is AllocationState.QUEUED
+    assert world.allocation_state(2) is AllocationState.STARTING
+    world.tell(*running("2.2.1", ranks=3), *completed(allocation_id="2.2.1"))
+    world.tell(exited("2.2.1", codes={0: 0, 1: 0, 2: 0}))
+    assert world.allocation(1).agent_id == "b"
+    assert world.allocation(3).agent_id == "b"
+
+
+def test_the_orders_of_two_agents_go_each_to_its_own() -> None:
+    world = World()
+    world.tell(registered(slots=1, agent_id="a"), registered(slots=1, agent_id="b"))
+    (first,) = world.tell(submitted(slots=1))
+    (second,) = world.tell(submitted(slots=1))
+    assert [first.agent_id, second.agent_id] == ["a", "b"]  # type: ignore[union-attr]
+    (kill,) = world.tell(KillRequested(experiment_id=2))
+    assert kill == world.order(KillGang(allocation_id="2.2.1"), agent_id="b")
+
+
+def test_nothing_starts_on_an_agent_that_does_not_listen_until_it_is_back() -> None:
+    world = World()
+    world.tell(registered(slots=2), AgentAway(agent_id="box"))
+    assert world.tell(submitted(slots=2)) == []
+    assert world.waiting_for() == (
+        "needs 2 slots; agent box with 2 slots is not connected; can run when it is back"
+    )
+    assert started_runs(world.tell(registered(slots=2))) == ["1.1.1"]
+
+
+def test_what_runs_on_an_agent_that_does_not_listen_goes_on(world: World) -> None:
+    assert world.tell(*running(), AgentAway(agent_id="box")) == []
+    assert world.allocation_state() is AllocationState.RUNNING
+
+
+def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: World) -> None:
+    world.tell(*running())
+    old = json.loads(world.machine.dump())
+    del old["trials"]["1"]["allocation"]["agent_ids"]
+    restored = Machine(MachineState.model_validate(old))
+    assert restored.pools["default"].free("box") == ()
+    restored.check()
+
+
+# What is wrong with an agent
+
+PROBLEM = "agent box is stopped (process 1)"
+
+
+def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World) -> None:
+    world.tell(*running(), submitted("other"))
+    world.tell(AgentAway(agent_id="box"))  # it may come back in a moment
+    assert world.waiting_for(1) is None
+    world.tell(AgentAway(agent_id="box", problem=PROBLEM))
+    assert world.machine.changes().trials == {1}
+    assert world.waiting_for(1) == PROBLEM
+    assert (world.waiting_for(2) or "").endswith(f"; {PROBLEM}")
+    world.tell(KillRequested(experiment_id=1))
+    assert world.waiting_for(1) == PROBLEM  # why it is not killed yet
+    world.tell(registered(slots=2, runs={"1.1.1": True}))
+    assert world.machine.changes().trials >= {1}
+    assert world.waiting_for(1) == "its ranks are being killed"
+    assert PROBLEM not in (world.waiting_for(2) or "")

@@ -1,0 +1,528 @@
+"""The machine under random events, legal and not: what must hold whatever happens.
+
+After every event: the invariants; a refused event has changed nothing; what was terminal is as it
+was; every command fits the state. At the end: restoring snapshots on the way and replaying
+everything from the beginning come to the same state by the same commands.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.master.machine.core.events import (
+    ActivateRequested,
+    AgentAway,
+    AgentLost,
+    ArchiveRequested,
+    CancelRequested,
+    CheckpointsDeleted,
+    ClockStepped,
+    ContinueRequested,
+    DeleteRequested,
+    DevicesReported,
+    Event,
+    ExperimentDeleted,
+    KillRequested,
+    KillTrialRequested,
+    LogMatched,
+    MoveRequested,
+    NewsSetAside,
+    PauseRequested,
+    PoolsSet,
+    ResourcesChangeRequested,
+    RetentionSet,
+    SearchChangeRequested,
+    SlotsSwitched,
+    parse_event,
+)
+from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.master.machine.machine import Command, Machine, ToAgent
+from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
+from det_jupyter.wire import (
+    AllocationState,
+    ChangeResources,
+    CloseRun,
+    DeviceProcess,
+    KillGang,
+    MoveInQueue,
+    SignalGang,
+    StartGang,
+    SwitchSlots,
+)
+from tests.unit.master.machine_world import (
+    check_changes,
+    ended,
+    exited,
+    failed,
+    first_step,
+    parts_of,
+    reached,
+    reasons_of,
+    registered,
+    saved,
+    started,
+    submitted,
+    up,
+    validated,
+)
+
+AGENTS = st.sampled_from(["a", "b", "c"])
+STEPS = st.integers(0, 50)
+METRICS = st.sampled_from([None, 0.0, 0.5, -1.0, math.nan, math.inf])
+REQUESTS = st.sampled_from([PauseRequested, ActivateRequested, CancelRequested, KillRequested])
+REASONS = st.sampled_from(["completed", "stopped", "preempted", "invalid_hp"])
+LR = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
+LENGTH = {"max_length": {"batches": 16}}
+HALVING = LENGTH | {"max_trials": 6, "divisor": 2, "max_concurrent_trials": 2}
+SEARCHERS: list[dict[str, Any]] = [
+    {"name": "single", **LENGTH},
+    {"name": "random", **LENGTH, "max_trials": 3, "max_concurrent_trials": 2},
+    {"name": "async_halving", **HALVING, "num_rungs": 3},
+    {"name": "async_halving", **HALVING, "num_rungs": 3, "stop_once": True},
+    {"name": "adaptive_asha", **HALVING},
+]
+EXITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {"killed": True},
+        {"lost": True},
+        {"first_failed": 0, "codes": {0: 1}},
+        {"first_failed": 0, "codes": {0: -9}},
+        {"error": "could not be started"},
+        {"error": "could not be started", "error_is_final": False},
+    ]
+)
+
+
+# What may change something that is over.
+WAKING = (
+    ArchiveRequested, CheckpointsDeleted, ContinueRequested, DeleteRequested, ExperimentDeleted,
+    RetentionSet,
+)  # fmt: skip
+POLICIES: list[dict[str, Any]] = [
+    {"type": "priority"},
+    {"type": "priority", "preemption": True},
+    {"type": "fair_share"},
+    {"type": "fair_share", "preemption": True},
+    {"type": "round_robin"},
+    {"type": "priority", "preemption": True, "allow_heterogeneous_fits": True},
+    {"type": "priority", "fitting_policy": "worst"},
+]
+WAITING_CAUSES = {
+    "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible",
+}  # fmt: skip
+PRIORITIES = st.sampled_from([1, 20, 42, 99])
+
+
+class RandomLife(RuleBasedStateMachine):
+    """A master's life: users, agents and ranks at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = Machine()
+        self.now = 0.0
+        self.history: list[tuple[float, str]] = []
+        self.commands: list[Command] = []
+        self.ended: dict[tuple[str, int], str] = {}
+
+    def tell(self, event: Event) -> None:
+        self.now += 1.0
+        before = self.machine.dump()
+        parts = parts_of(self.machine.state)
+        try:
+            commands = self.machine.handle(event, self.now)
+        except (ConfigError, Conflict, NotFound):
+            assert self.machine.dump() == before
+            assert self.machine.changes().trials == set()
+            assert self.machine.changes().experiments == set()
+            return
+        self.history.append((self.now, event.model_dump_json()))
+        if isinstance(event, WAKING):
+            self.ended.clear()
+        check_changes(self.machine, parts)
+        self.commands += commands
+        for command in commands:
+            self.check_command(command)
+
+    def check_command(self, command: Command) -> None:
+        assert command.cause == self.machine.state.seq
+        if not isinstance(command, ToAgent):
+            return
+        match command.command:
+            case StartGang(plan=plan):
+                allocation = self.machine.state.trials[plan.trial_id].allocation
+                assert allocation is not None
+                assert (allocation.id, allocation.state) == (
+                    plan.allocation_id, AllocationState.STARTING,
+                )  # fmt: skip
+                assert allocation.agent_id == command.agent_id
+                assert allocation.slots == plan.slots
+                assert plan.agent_ids[0] == command.agent_id
+                for agent_id, slot in zip(plan.agent_ids, plan.slots, strict=True):
+                    offered = self.machine.state.agents[agent_id].slots
+                    assert slot.id < 0 or slot in offered
+            case SignalGang(allocation_id=allocation_id):
+                found = self.machine.state.find_allocation(allocation_id)
+                assert found is not None
+                assert found[1].state is AllocationState.STOPPING
+            case KillGang(allocation_id=allocation_id):
+                found = self.machine.state.find_allocation(allocation_id)
+                assert found is None or found[1].state is AllocationState.STOPPING
+            case CloseRun(allocation_id=allocation_id):
+                assert self.machine.state.find_allocation(allocation_id) is None
+
+    def run_ids(self) -> list[str]:
+        """Return all runs there ever were, and one there was not."""
+        trials = self.machine.state.trials.values()
+        known = [f"{t.experiment_id}.{t.id}.{run}" for t in trials for run in range(1, t.runs + 1)]
+        return [*known, "77.77.1"]
+
+    def slots_of(self, run_id: str) -> int:
+        experiment = self.machine.state.experiments.get(int(run_id.split(".")[0]))
+        return max(1, experiment.slots_per_trial) if experiment is not None else 1
+
+    def some_run(self, data: st.DataObject) -> str:
+        """Return a run, most often the present one of a trial: that is where things happen."""
+        trials = self.machine.state.trials.values()
+        present = [t.allocation.id for t in trials if t.allocation and t.allocation.holds_slots]
+        choices = st.sampled_from(self.run_ids())
+        if present:
+            choices = st.sampled_from(present) | st.sampled_from(present) | choices
+        return data.draw(choices)
+
+    @rule(
+        slots=st.integers(0, 6),
+        priority=PRIORITIES,
+        max_slots=st.none() | st.none() | st.integers(1, 8),
+        is_single_node=st.booleans(),
+        pool=st.sampled_from(["", "", "", "night"]),
+        queue_anyway=st.booleans(),
+        max_restarts=st.integers(0, 2),
+        smaller=st.booleans(),
+        searcher=st.sampled_from(SEARCHERS),
+    )
+    def submit(
+        self,
+        slots: int,
+        priority: int,
+        max_slots: int | None,
+        is_single_node: bool,
+        pool: str,
+        queue_anyway: bool,
+        max_restarts: int,
+        smaller: bool,
+        searcher: dict[str, Any],
+    ) -> None:
+        searcher = searcher | {"metric": "error", "smaller_is_better": smaller}
+        resources: dict[str, Any] = {"priority": priority, "resource_pool": pool}
+        if max_slots is not None:
+            resources["max_slots"] = max(max_slots, slots)
+        event = submitted(
+            slots=slots,
+            max_restarts=max_restarts,
+            searcher=searcher,
+            hyperparameters={"global_batch_size": 8, "lr": LR},
+            resources=resources | {"is_single_node": is_single_node},
+        )
+        self.tell(event.model_copy(update={"queue_anyway": queue_anyway}))
+
+    @rule(
+        experiment_id=st.integers(1, 6),
+        priority=st.none() | PRIORITIES,
+        weight=st.none() | st.sampled_from([0.0, 0.5, 3.0]),
+        max_slots=st.none() | st.just("none") | st.integers(0, 8),
+        pool=st.sampled_from([None, None, "default", "night"]),
+    )
+    def change_resources(
+        self,
+        experiment_id: int,
+        priority: int | None,
+        weight: float | None,
+        max_slots: Any,
+        pool: str | None,
+    ) -> None:
+        change = ChangeResources(
+            priority=priority, weight=weight, max_slots=max_slots, resource_pool=pool
+        )
+        self.tell(ResourcesChangeRequested(experiment_id=experiment_id, change=change))
+
+    @rule(
+        experiment_id=st.integers(1, 6),
+        ahead_of=st.none() | st.integers(1, 6),
+        behind=st.none() | st.integers(1, 6),
+    )
+    def move(self, experiment_id: int, ahead_of: int | None, behind: int | None) -> None:
+        move = MoveInQueue(ahead_of=ahead_of, behind=behind)
+        self.tell(MoveRequested(experiment_id=experiment_id, move=move))
+
+    @rule(
+        agent_id=AGENTS,
+        slots=st.none() | st.lists(st.integers(0, 4), max_size=2),
+        enabled=st.booleans(),
+        drain=st.booleans(),
+    )
+    def switch(self, agent_id: str, slots: list[int] | None, enabled: bool, drain: bool) -> None:
+        switch = SwitchSlots(slots=slots, enabled=enabled, drain=drain)
+        self.tell(SlotsSwitched(agent_id=agent_id, switch=switch))
+
+    @rule(agent_id=AGENTS, slots=st.sets(st.integers(0, 4), max_size=2))
+    def report_strangers(self, agent_id: str, slots: set[int]) -> None:
+        stranger = [DeviceProcess(pid=7, command="python train.py")]
+        processes = dict.fromkeys(slots, stranger)
+        self.tell(DevicesReported(agent_id=agent_id, processes=processes))
+
+    @rule(
+        default=st.sampled_from(POLICIES),
+        night=st.none() | st.sampled_from(POLICIES),
+        shares=st.booleans(),
+    )
+    def set_pools(
+        self, default: dict[str, Any], night: dict[str, Any] | None, shares: bool
+    ) -> None:
+        pools: list[dict[str, Any]] = [
+            {"pool_name": "default", "scheduler": default, "share_devices": shares}
+        ]
+        if night is not None:
+            pools.append({"pool_name": "night", "agents": ["c*"], "scheduler": night})
+        self.tell(PoolsSet(pools=pools))
+
+    @rule(experiment_id=st.integers(1, 6), is_archived=st.booleans())
+    def archive(self, experiment_id: int, is_archived: bool) -> None:
+        self.tell(ArchiveRequested(experiment_id=experiment_id, is_archived=is_archived))
+
+    @rule(experiment_id=st.integers(1, 6), error=st.sampled_from(["", "disk"]))
+    def delete(self, experiment_id: int, error: str) -> None:
+        self.tell(DeleteRequested(experiment_id=experiment_id))
+        self.tell(ExperimentDeleted(experiment_id=experiment_id, error=error))
+
+    @rule(experiment_id=st.integers(1, 6))
+    def go_on(self, experiment_id: int) -> None:
+        if experiment := self.machine.state.experiments.get(experiment_id):
+            self.tell(ContinueRequested(experiment_id=experiment_id, config=experiment.config))
+
+    @rule(experiment_id=st.integers(1, 6), kept=st.tuples(*[st.integers(0, 2)] * 3))
+    def keep_others(self, experiment_id: int, kept: tuple[int, int, int]) -> None:
+        self.tell(
+            RetentionSet(
+                experiment_id=experiment_id,
+                save_experiment_best=kept[0],
+                save_trial_best=kept[1],
+                save_trial_latest=kept[2],
+            )
+        )
+
+    @rule(experiment_id=st.integers(1, 6))
+    def checkpoints_are_deleted(self, experiment_id: int) -> None:
+        orders = [
+            command
+            for command in self.commands
+            if type(command).__name__ == "DeleteCheckpoints"
+            and command.experiment_id == experiment_id  # type: ignore[union-attr]
+        ]
+        if orders:
+            uuids = list(orders[-1].uuids)  # type: ignore[union-attr]
+            self.tell(CheckpointsDeleted(experiment_id=experiment_id, uuids=uuids))
+
+    @rule(data=st.data(), action=st.sampled_from(["cancel_retries", "exclude_node"]))
+    def log_matches(self, data: st.DataObject, action: Any) -> None:
+        self.tell(
+            LogMatched(
+                allocation_id=self.some_run(data),
+                rank=0,
+                pattern="CUDA",
+                action=action,
+                line="CUDA out of memory",
+            )
+        )
+
+    @rule(slots=st.integers(1, 4))
+    def submit_what_is_wrong(self, slots: int) -> None:
+        event = submitted(slots=slots)
+        del event.config["searcher"]
+        self.tell(event)
+
+    @rule(request_=REQUESTS, experiment_id=st.integers(1, 6))
+    def ask(self, request_: type[PauseRequested], experiment_id: int) -> None:
+        self.tell(request_(experiment_id=experiment_id))
+
+    @rule(data=st.data(), agent_id=AGENTS, slots=st.integers(1, 4))
+    def register(self, data: st.DataObject, agent_id: str, slots: int) -> None:
+        # An agent cannot know a run that was never ordered, or that another agent has.
+        not_here = {
+            t.allocation.id
+            for t in self.machine.state.trials.values()
+            if t.allocation is not None and t.allocation.agent_id != agent_id
+        }
+        possible = [id for id in self.run_ids() if id not in not_here]
+        runs = data.draw(st.dictionaries(st.sampled_from(possible), st.booleans(), max_size=4))
+        self.tell(registered(slots, runs, agent_id=agent_id))
+
+    @rule(agent_id=AGENTS, problem=st.sampled_from(["", "it is stopped"]))
+    def go_silent(self, agent_id: str, problem: str) -> None:
+        self.tell(AgentAway(agent_id=agent_id, problem=problem))
+
+    @rule(by_s=st.sampled_from([-7200.0, 3.0, 7200.0]))
+    def set_clock(self, by_s: float) -> None:
+        for experiment in self.machine.state.experiments.values():
+            if not experiment.state.is_terminal:  # the times of its ended trials move with it
+                for trial_id in experiment.trial_ids:
+                    self.ended.pop(("Trial", trial_id), None)
+        self.tell(ClockStepped(by_s=by_s))
+
+    @rule(data=st.data(), experiment_id=st.integers(1, 4), is_fatal=st.sampled_from([0, 0, 1]))
+    def set_aside(self, data: st.DataObject, experiment_id: int, is_fatal: int) -> None:
+        experiment = self.machine.state.experiments.get(experiment_id)
+        if experiment is None or not experiment.state.is_terminal:
+            gone = data.draw(st.sampled_from(["", self.some_run(data)]))
+            self.tell(
+                NewsSetAside(
+                    experiment_id=experiment_id, what="x", is_fatal=bool(is_fatal), gone=gone
+                )
+            )
+
+    @rule(agent_id=AGENTS)
+    def lose(self, agent_id: str) -> None:
+        self.tell(AgentLost(agent_id=agent_id))
+
+    @rule(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        self.tell(started(run_id, self.slots_of(run_id)))
+
+    @rule(data=st.data())
+    def come_up(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        for rank in range(data.draw(st.integers(1, self.slots_of(run_id)))):
+            self.tell(up(rank, run_id))
+
+    @rule(data=st.data(), steps=STEPS, metric=METRICS)
+    def validate(self, data: st.DataObject, steps: int, metric: float | None) -> None:
+        self.tell(validated(steps, metric, self.some_run(data)))
+
+    @rule(data=st.data(), steps=STEPS)
+    def save(self, data: st.DataObject, steps: int) -> None:
+        self.tell(saved(steps, f"uuid{len(self.history)}", self.some_run(data)))
+
+    @rule(data=st.data(), is_current=st.booleans())
+    def reach(self, data: st.DataObject, is_current: bool) -> None:
+        run_id = self.some_run(data)
+        found = self.machine.state.find_allocation(run_id)
+        target = found[0].target if found and is_current else {"batches": 4}
+        self.tell(reached(target.get("batches", 1), run_id, target))
+
+    @rule(data=st.data())
+    def reach_and_complete(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        if found := self.machine.state.find_allocation(run_id):
+            steps = found[0].target["batches"]
+            self.tell(validated(steps, data.draw(METRICS), run_id))
+            self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
+            self.tell(reached(steps, run_id))
+            self.tell(ended("completed", steps, allocation_id=run_id))
+
+    @rule(trial_id=st.integers(1, 8))
+    def kill_trial(self, trial_id: int) -> None:
+        self.tell(KillTrialRequested(trial_id=trial_id))
+
+    @rule(
+        experiment_id=st.integers(1, 4),
+        max_trials=st.none() | st.integers(0, 12),
+        max_length=st.none() | st.integers(1, 64),
+        max_concurrent=st.none() | st.integers(0, 4),
+    )
+    def change(
+        self,
+        experiment_id: int,
+        max_trials: int | None,
+        max_length: int | None,
+        max_concurrent: int | None,
+    ) -> None:
+        self.tell(
+            SearchChangeRequested(
+                experiment_id=experiment_id,
+                max_trials=max_trials,
+                max_length=None if max_length is None else {"batches": max_length},
+                max_concurrent_trials=max_concurrent,
+            )
+        )
+
+    @rule(data=st.data(), reason=REASONS)
+    def end_run(self, data: st.DataObject, reason: str) -> None:
+        self.tell(ended(reason, allocation_id=self.some_run(data)))
+
+    @rule(data=st.data(), final=st.booleans())
+    def fail(self, data: st.DataObject, final: bool) -> None:
+        self.tell(failed(final=final, allocation_id=self.some_run(data)))
+
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        self.tell(first_step(allocation_id=self.some_run(data)))
+
+    @rule(data=st.data(), facts=EXITS)
+    def exit(self, data: st.DataObject, facts: dict[str, Any]) -> None:
+        self.tell(exited(self.some_run(data), **facts))
+
+    @rule()
+    def restart_from_a_snapshot(self) -> None:
+        text = self.machine.dump()
+        self.machine = Machine(MachineState.model_validate_json(text))
+
+    @invariant()
+    def everything_holds(self) -> None:
+        self.machine.check()
+
+    @invariant()
+    def whoever_does_not_run_can_be_told_why(self) -> None:
+        reasons = reasons_of(self.machine, self.now)
+        for trial in self.machine.state.trials.values():
+            reason = reasons.of(trial)
+            assert reason.sentence
+            allocation = trial.allocation
+            waits = allocation is not None and allocation.state is AllocationState.QUEUED
+            assert waits == (reason.cause in WAITING_CAUSES), reason
+            assert waits == (reason.position is not None), reason
+
+    @invariant()
+    def the_queue_and_the_slots_can_be_shown(self) -> None:
+        reasons = reasons_of(self.machine, self.now)
+        shown = cluster_view(self.machine, reasons.of, lambda name: True, now=self.now, limit=2)
+        assert shown.num_waiting >= len(shown.queue)
+        held = sum(job.num_running for job in job_entries(self.machine))
+        assert held == sum(trial.holds_slots for trial in self.machine.state.trials.values())
+        assert len(task_entries(self.machine, reasons.of, 1000)) == held + shown.num_waiting
+
+    @invariant()
+    def what_is_over_stays_as_it_was(self) -> None:
+        state = self.machine.state
+        parts: list[Experiment | Trial] = [*state.experiments.values(), *state.trials.values()]
+        for part in parts:
+            key = (type(part).__name__, part.id)
+            if part.state.is_terminal:
+                text = part.model_dump_json()
+                assert self.ended.setdefault(key, text) == text
+            else:
+                assert key not in self.ended
+
+    @invariant()
+    def the_number_of_the_last_event_is_their_count(self) -> None:
+        assert self.machine.state.seq == len(self.history)
+
+    def teardown(self) -> None:
+        replayed = Machine()
+        commands = [
+            command
+            for now, text in self.history
+            for command in replayed.handle(parse_event(text), now)
+        ]
+        assert replayed.dump() == self.machine.dump()
+        assert commands == self.commands
+
+
+RandomLife.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestRandomLife = RandomLife.TestCase

@@ -1,0 +1,396 @@
+"""The life of a run: ranks come up, report, and end in one way or another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from det_jupyter.master.machine.core.events import (
+    ActivateRequested,
+    CancelRequested,
+    Event,
+    PauseRequested,
+)
+from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
+from det_jupyter.wire import (
+    AllocationState,
+    CheckpointRef,
+    CheckpointView,
+    CloseRun,
+    FailureView,
+    GangPlan,
+    RankView,
+    StartGang,
+    State,
+)
+from tests.unit.master.machine_world import (
+    World,
+    completed,
+    ended,
+    exited,
+    failed,
+    first_step,
+    registered,
+    running,
+    saved,
+    slot,
+    started,
+    submitted,
+    up,
+    validated,
+)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Return a machine with an agent of 4 slots and a trial of 2 that shall start there."""
+    world = World()
+    world.tell(registered(), submitted())
+    yield world
+    world.machine.check()
+
+
+def plan_in(commands: list[Command]) -> GangPlan:
+    (plan,) = [
+        command.command.plan
+        for command in commands
+        if isinstance(command, ToAgent) and isinstance(command.command, StartGang)
+    ]
+    return plan
+
+
+def checkpoint_ref(steps: int) -> CheckpointRef:
+    return CheckpointRef(
+        uuid=f"ckpt{steps}", path=f"/checkpoints/ckpt{steps}", steps_completed=steps
+    )
+
+
+# Coming up
+
+
+def test_a_run_is_running_when_all_its_ranks_are_up(world: World) -> None:
+    world.tell(started(note="forked"))
+    assert world.allocation().launch_note == "forked"
+    world.tell(up(1))
+    assert world.allocation_state() is AllocationState.STARTING
+    assert world.tell(up(0)) == []
+    assert world.allocation_state() is AllocationState.RUNNING
+    assert world.allocation().ranks == [
+        RankView(
+            rank=rank,
+            pid=1000 + rank,
+            slot=slot(rank),
+            connection_file=f"/runs/kernel-{rank}.json",
+            output_file=f"/runs/output-{rank}",
+            backend="gloo",
+            device="cpu",
+        )
+        for rank in (0, 1)
+    ]
+
+
+def test_ranks_may_be_up_before_the_agent_has_said_that_they_were_started(world: World) -> None:
+    world.tell(up(0), up(1))
+    assert world.allocation_state() is AllocationState.STARTING
+    world.tell(started())
+    assert world.allocation_state() is AllocationState.RUNNING
+    assert [rank.device for rank in world.allocation().ranks] == ["cpu", "cpu"]
+
+
+def test_being_told_twice_of_the_start_is_harmless(world: World) -> None:
+    world.tell(*running())
+    before = world.allocation().model_dump()
+    world.tell(started(), up(0))
+    assert world.allocation().model_dump() == before
+
+
+def test_ranks_that_come_up_while_they_are_asked_to_leave_are_still_leaving(world: World) -> None:
+    world.tell(PauseRequested(experiment_id=1), *running())
+    assert world.allocation_state() is AllocationState.STOPPING
+
+
+def test_the_first_step_is_the_first_one_reported(world: World) -> None:
+    world.tell(*running(), first_step(at=52.0), first_step(at=53.0))
+    assert world.allocation().first_step_at == 52.0
+
+
+# Metrics and checkpoints
+
+
+def test_the_best_metric_follows_the_searcher_s_direction() -> None:
+    for smaller_is_better, best in ((True, 0.2), (False, 0.7)):
+        world = World()
+        world.tell(registered(), submitted(smaller_is_better=smaller_is_better))
+        world.tell(validated(10, 0.5), validated(20, 0.2), validated(30, 0.7))
+        assert world.trial().best_metric == best
+        assert world.trial().latest_metric == 0.7
+
+
+def test_a_metric_that_is_no_number_is_never_the_best(world: World) -> None:
+    world.tell(validated(10, math.nan))
+    assert world.trial().best_metric is None
+    world.tell(validated(20, 0.9), validated(30, math.nan))
+    assert world.trial().best_metric == 0.9
+    assert math.isnan(world.trial().latest_metric or 0.0)
+
+
+def test_a_validation_without_the_searcher_s_metric_changes_nothing(world: World) -> None:
+    world.tell(validated(10, 0.5), validated(20, None))
+    assert world.trial().latest_metric == 0.5
+
+
+@pytest.mark.parametrize("is_saved_first", [True, False])
+def test_a_checkpoint_has_the_metric_of_the_validation_at_its_step(
+    world: World, is_saved_first: bool
+) -> None:
+    both: list[Event] = [saved(20), validated(20, 0.4)]
+    world.tell(saved(10), *(both if is_saved_first else both[::-1]))
+    assert world.machine.changes().checkpoints == {"ckpt20"}
+    assert world.machine.state.checkpoints["ckpt20"] == CheckpointView(
+        uuid="ckpt20",
+        experiment_id=1,
+        trial_id=1,
+        steps_completed=20,
+        path="/checkpoints/ckpt20",
+        size_bytes=1000,
+        created_at=80.0,
+        searcher_metric=0.4,
+    )
+    assert world.machine.state.checkpoints["ckpt10"].searcher_metric is None
+
+
+def test_another_trial_s_validation_is_not_this_checkpoint_s(world: World) -> None:
+    world.tell(submitted(), saved(20), validated(20, 0.4, "2.2.1"))
+    assert world.machine.state.checkpoints["ckpt20"].searcher_metric is None
+
+
+# Ends
+
+
+@pytest.mark.parametrize("reason", ["completed", "stopped"])
+def test_a_run_that_was_trained_to_its_end_completes_trial_and_experiment(
+    world: World, reason: str
+) -> None:
+    world.tell(*running(), *(completed() if reason == "completed" else [ended(reason)]))
+    assert not world.trial().state.is_terminal  # until its ranks are gone
+    assert world.tell(exited()) == [world.order(CloseRun(allocation_id="1.1.1"))]
+    assert world.trial().state is State.COMPLETED
+    assert world.experiment().state is State.COMPLETED
+    assert world.experiment().message == ""
+    assert world.experiment().ended_at == world.trial().ended_at == world.now
+    assert world.machine.changes().experiments == {1}
+
+
+def test_hyperparameters_that_cannot_work_end_the_trial_with_the_reason(world: World) -> None:
+    why = "width must be divisible by heads"
+    world.tell(*running(), ended("invalid_hp", 0, why, rank=1), failed("echo", rank=0))
+    world.tell(exited(codes={0: -9, 1: 1}, first_failed=1))
+    assert world.trial().state is State.COMPLETED
+    assert world.trial().failure is None
+    assert world.experiment().state is State.COMPLETED
+    assert world.experiment().message == f"invalid hyperparameters: {why}"
+
+
+def test_a_failed_run_is_tried_again_from_the_latest_checkpoint(world: World) -> None:
+    world.tell(*running(), validated(20, 0.5), saved(20), validated(30, 0.1))
+    world.tell(failed(rank=1))
+    close, truncate, start = world.tell(exited(codes={0: -9, 1: 1}, first_failed=1))
+    assert close == world.order(CloseRun(allocation_id="1.1.1"))
+    assert truncate == TruncateMetrics(
+        experiment_id=1, trial_id=1, steps_completed=20, cause=world.machine.state.seq
+    )
+    assert plan_in([start]).allocation_id == "1.1.2"
+    assert plan_in([start]).checkpoint == checkpoint_ref(20)
+    assert plan_in([start]).best_metric == 0.5  # the 0.1 is void: it will be reported again
+    assert world.trial().restarts == 1
+    assert world.trial().latest_metric == 0.5
+    assert world.trial().failure == FailureView(
+        rank=1,
+        exit_code=1,
+        error="ValueError: no",
+        where="Cell In[5], line 12, in train_batch",
+        traceback="Traceback of ValueError: no",
+        at=71.0,
+    )
+
+
+def test_a_run_that_had_saved_nothing_is_tried_again_from_scratch(world: World) -> None:
+    world.tell(*running(), validated(20, 0.5))
+    _, truncate, start = world.tell(exited(codes={0: -9, 1: None}, first_failed=0))
+    assert truncate == TruncateMetrics(
+        experiment_id=1, trial_id=1, steps_completed=0, cause=world.machine.state.seq
+    )
+    assert plan_in([start]).checkpoint is None
+    assert plan_in([start]).best_metric is None
+    assert world.trial().best_metric is None
+
+
+@pytest.mark.parametrize(("restarts", "counted"), [(1, "1 restart"), (2, "2 restarts")])
+def test_after_the_last_restart_the_experiment_ends_with_the_trial_s_error(
+    restarts: int, counted: str
+) -> None:
+    world = World()
+    world.tell(registered(), submitted(max_restarts=restarts))
+    for run in range(1, restarts + 2):
+        id = f"1.1.{run}"
+        assert world.trial().state is State.ACTIVE
+        world.tell(*running(id), failed(f"ValueError: no {run}", allocation_id=id))
+        world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().state is State.ERROR
+    assert world.trial().restarts == restarts
+    assert world.experiment().state is State.ERROR
+    error = f"ValueError: no {restarts + 1}"
+    assert world.experiment().message == f"trial 1: {error} (after {counted})"
+
+
+def test_code_that_fails_twice_at_the_same_place_is_not_tried_again(world: World) -> None:
+    for id in ("1.1.1", "1.1.2"):
+        world.tell(*running(id), failed(allocation_id=id))
+        world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().state is State.ERROR
+    assert world.trial().restarts == 1
+    assert "ValueError: no (twice, in the same way)" in world.experiment().message
+
+
+def test_code_that_fails_again_after_a_checkpoint_is_tried_again(world: World) -> None:
+    for run, id in enumerate(("1.1.1", "1.1.2"), start=1):
+        world.tell(*running(id), saved(10 * run, allocation_id=id), failed(allocation_id=id))
+        world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().state is State.ACTIVE
+
+
+def test_a_failure_that_would_come_again_is_not_tried_again(world: World) -> None:
+    world.tell(*running(), failed("ConfigError: searcher.metric", final=True))
+    commands = world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
+    assert commands == [world.order(CloseRun(allocation_id="1.1.1"))]
+    assert world.experiment().state is State.ERROR
+    assert world.experiment().message == "trial 1: ConfigError: searcher.metric"
+    assert world.trial().restarts == 0
+
+
+def test_a_gang_that_could_not_be_started_ends_the_trial(world: World) -> None:
+    world.tell(exited(codes={0: None, 1: None}, error="no module named torch"))
+    assert world.experiment().message == "trial 1: no module named torch"
+    assert world.trial().state is State.ERROR
+
+
+def test_a_lost_run_is_tried_again_and_not_counted(world: World) -> None:
+    world.tell(*running(), saved(20))
+    commands = world.tell(exited(codes={0: None, 1: None}, lost=True))
+    assert plan_in(commands).checkpoint == checkpoint_ref(20)
+    assert world.trial().restarts == 0
+    assert world.trial().failure is None
+
+
+def lose(world: World, run: int) -> None:
+    world.tell(exited(f"1.1.{run}", codes={0: None, 1: None}, lost=True))
+
+
+def test_a_trial_whose_runs_are_lost_again_and_again_before_they_train_has_failed(
+    world: World,
+) -> None:
+    for run in range(1, 5):
+        lose(world, run)
+        assert world.trial().state is State.ACTIVE
+    lose(world, 5)
+    assert world.trial().state is State.ERROR
+    assert world.trial().restarts == 0
+    assert world.experiment().message == (
+        "trial 1: the fork server or agent died 5 times in a row before the first step; the "
+        "machine may be out of memory; see agent.log"
+    )
+
+
+def test_losses_with_training_in_between_are_never_too_many(world: World) -> None:
+    for run in range(1, 5):
+        lose(world, run)
+    for run in range(5, 12):
+        id = f"1.1.{run}"
+        world.tell(*running(id), first_step(allocation_id=id))
+        lose(world, run)
+    assert world.trial().state is State.ACTIVE
+    for run in range(12, 16):
+        lose(world, run)
+    assert world.trial().state is State.ACTIVE
+
+
+def test_a_start_that_failed_for_a_passing_reason_is_tried_again_and_counted(
+    world: World,
+) -> None:
+    commands = world.tell(
+        exited(codes={0: None, 1: None}, error="too many open files", error_is_final=False)
+    )
+    assert plan_in(commands).allocation_id == "1.1.2"
+    assert world.trial().restarts == 1
+
+
+def test_a_run_killed_at_the_deadline_counts_as_preempted(world: World) -> None:
+    world.tell(*running(), saved(20), PauseRequested(experiment_id=1))
+    world.tell(exited(codes={0: -9, 1: -9}, killed=True))
+    assert world.trial().state is State.PAUSED
+    assert world.trial().restarts == 0
+    assert plan_in(world.tell(ActivateRequested(experiment_id=1))).checkpoint == checkpoint_ref(20)
+
+
+def test_a_failure_while_paused_counts_and_the_trial_stays_paused(world: World) -> None:
+    world.tell(*running(), PauseRequested(experiment_id=1), failed())
+    assert world.tell(exited(codes={0: 1, 1: -9}, first_failed=0)) == [
+        world.order(CloseRun(allocation_id="1.1.1"))
+    ]
+    assert world.trial().state is State.PAUSED
+    assert world.trial().restarts == 1
+    assert plan_in(world.tell(ActivateRequested(experiment_id=1))).run == 2
+
+
+def test_the_last_failure_while_paused_ends_it() -> None:
+    world = World()
+    world.tell(registered(), submitted(max_restarts=0), *running())
+    world.tell(PauseRequested(experiment_id=1), failed())
+    world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
+    assert world.experiment().state is State.ERROR
+    assert world.experiment().message == "trial 1: ValueError: no"
+
+
+def test_an_earlier_failure_is_still_told_when_the_trial_completes(world: World) -> None:
+    world.tell(*running(), failed(), exited(codes={0: 1, 1: -9}, first_failed=0))
+    world.tell(*running("1.1.2"), *completed(allocation_id="1.1.2"), exited("1.1.2"))
+    assert world.experiment().state is State.COMPLETED
+    assert world.experiment().message == ""
+    assert world.trial().failure is not None
+
+
+# Old news
+
+
+@pytest.mark.parametrize("id", ["", "1", "1.1", "1.x.1", "1.1.1.1", "2.9.1", "1.1.2"])
+def test_a_name_of_no_run_finds_none(world: World, id: str) -> None:
+    assert world.machine.state.find_allocation("1.1.1") is not None
+    assert world.machine.state.find_allocation(id) is None
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        started(),
+        up(0),
+        first_step(),
+        validated(10, 0.1),
+        saved(10),
+        *completed(),
+        failed(),
+        exited(lost=True),
+    ],
+)
+@pytest.mark.parametrize("is_canceled", [False, True])
+def test_news_of_a_run_that_is_over_changes_nothing(
+    world: World, news: Event, is_canceled: bool
+) -> None:
+    world.tell(*running())
+    if is_canceled:
+        world.tell(CancelRequested(experiment_id=1))
+    world.tell(exited(lost=True))
+    before = world.machine.state.model_dump_json(exclude={"seq"})
+    assert world.tell(news) == []
+    assert world.machine.state.model_dump_json(exclude={"seq"}) == before

@@ -1,0 +1,59 @@
+"""What others see of the machine's state: how far an experiment is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.master.machine.core.events import CancelRequested
+from det_jupyter.master.views.experiments import experiment_view
+from det_jupyter.wire import State
+from tests.unit.master.machine_world import (
+    World,
+    exited,
+    reached,
+    reasons_of,
+    registered,
+    running,
+    submitted,
+)
+
+LENGTH = {"metric": "error", "max_length": {"batches": 100}}
+RANDOM = {"name": "random", "max_trials": 4, **LENGTH}
+
+
+def progress_of(world: World, fractions: dict[int, float]) -> float:
+    view = experiment_view(
+        world.machine.state,
+        {trial_id: (1, fraction) for trial_id, fraction in fractions.items()},
+        world.experiment(),
+        living=world.machine.roster.living(1),
+        reasons=reasons_of(world.machine),
+    )
+    return view.progress
+
+
+@pytest.mark.parametrize(
+    ("searcher", "share"), [({"name": "single", **LENGTH}, 1), (RANDOM, 0.25)]
+)
+def test_a_trial_that_ends_counts_as_far_as_it_came_until_it_is_over(
+    searcher: dict[str, Any], share: float
+) -> None:
+    world = World()
+    world.tell(registered(slots=1), submitted(slots=1, searcher=searcher))
+    world.tell(*running("1.1.1", ranks=1))
+    assert progress_of(world, {1: 0.5}) == 0.5 * share
+    world.tell(reached(100))  # its ranks are still there
+    assert progress_of(world, {1: 1.0}) == share
+    world.tell(exited(codes={0: 0}))
+    assert progress_of(world, {1: 1.0}) == share
+
+
+def test_a_canceled_trial_stays_as_far_as_it_came_while_it_leaves_and_after() -> None:
+    world = World()
+    world.tell(registered(), submitted(), *running(), CancelRequested(experiment_id=1))
+    assert progress_of(world, {1: 0.5}) == 0.5
+    world.tell(exited())
+    assert world.experiment().state is State.CANCELED
+    assert progress_of(world, {1: 0.5}) == 0.5

@@ -1,0 +1,249 @@
+"""What the end of a gang means for its trial, and which failure is told."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from det_jupyter.master.machine.core.state import Allocation, Trial
+from det_jupyter.master.machine.rules.verdict import (
+    Verdict,
+    find_failure,
+    in_the_same_way,
+    is_hopeless,
+    judge,
+)
+from det_jupyter.records import RankFailure, RunEnded
+from det_jupyter.wire import FailureView, GangExited, LastWords, State
+
+Reason = Literal["completed", "preempted", "stopped", "invalid_hp"]
+
+
+def make_trial(state: State = State.ACTIVE) -> Trial:
+    return Trial(
+        id=1, experiment_id=1, hparams={}, seed=0, state=state, is_resting=False, created_at=0.0
+    )
+
+
+def make_allocation(reason: Reason | None = None, *failures: RankFailure) -> Allocation:
+    run_end = None
+    if reason is not None:
+        run_end = RunEnded(at=5.0, reason=reason, steps_completed=10)
+    return Allocation(id="1.1.1", run=1, queued_at=0.0, run_end=run_end, failures=list(failures))
+
+
+def failure(rank: int, *, at: float = 5.0, final: bool = False) -> RankFailure:
+    return RankFailure(
+        at=at,
+        rank=rank,
+        error=f"ValueError: rank {rank}",
+        traceback=f"Traceback of {rank}",
+        where="Cell In[2], line 3",
+        final=final,
+    )
+
+
+def exited(codes: dict[int, int | None] | None = None, **facts: Any) -> GangExited:
+    return GangExited(allocation_id="1.1.1", at=9.0, exit_codes=codes or {}, **facts)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "facts", "verdict"),
+    [
+        (State.ACTIVE, "completed", {}, Verdict.COMPLETED),
+        (State.ACTIVE, "stopped", {}, Verdict.COMPLETED),
+        (State.ACTIVE, "invalid_hp", {"first_failed": 0}, Verdict.INVALID),
+        (State.ACTIVE, "preempted", {}, Verdict.PREEMPTED),
+        (State.ACTIVE, None, {"killed": True}, Verdict.PREEMPTED),
+        (State.ACTIVE, None, {"lost": True}, Verdict.LOST),
+        (State.ACTIVE, None, {"first_failed": 1}, Verdict.FAILED),
+        (State.ACTIVE, None, {}, Verdict.FAILED),
+        (State.ACTIVE, None, {"error": "no zygote"}, Verdict.FAILED),
+        # A paused trial is judged as an active one: it only does not queue again.
+        (State.PAUSED, "completed", {}, Verdict.COMPLETED),
+        (State.PAUSED, "preempted", {}, Verdict.PREEMPTED),
+        (State.PAUSED, None, {"first_failed": 1}, Verdict.FAILED),
+        # It had saved everything and said so before its agent died.
+        (State.ACTIVE, "completed", {"lost": True}, Verdict.COMPLETED),
+        (State.ACTIVE, "preempted", {"lost": True}, Verdict.PREEMPTED),
+        # On its way out nothing is an error.
+        (State.STOPPING_CANCELED, "preempted", {}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_CANCELED, None, {"first_failed": 1}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, None, {"killed": True}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, "completed", {}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_COMPLETED, "preempted", {}, Verdict.ENDED_AS_ASKED),
+    ],
+)
+def test_what_an_exit_means(
+    state: State, reason: Reason | None, facts: dict[str, Any], verdict: Verdict
+) -> None:
+    assert judge(make_trial(state), make_allocation(reason), exited(**facts)) is verdict
+
+
+def test_a_canceled_trial_whose_code_fails_before_it_has_saved_has_failed() -> None:
+    allocation = make_allocation(None, failure(0))
+    trial = make_trial(State.STOPPING_CANCELED)
+    assert judge(trial, allocation, exited({0: 1}, first_failed=0)) is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "facts"),
+    [
+        (State.STOPPING_CANCELED, "preempted", {"first_failed": 0}),  # it had said that it leaves
+        (State.STOPPING_CANCELED, None, {"killed": True}),
+        (State.STOPPING_CANCELED, None, {"lost": True}),
+        (State.STOPPING_KILLED, None, {"first_failed": 0}),
+        (State.STOPPING_COMPLETED, None, {"first_failed": 0}),
+    ],
+)
+def test_otherwise_a_failure_on_the_way_out_is_none(
+    state: State, reason: Reason | None, facts: dict[str, Any]
+) -> None:
+    allocation = make_allocation(reason, failure(0))
+    assert judge(make_trial(state), allocation, exited(**facts)) is Verdict.ENDED_AS_ASKED
+
+
+@pytest.mark.parametrize("state", [State.ACTIVE, State.PAUSED])
+def test_whoever_saved_after_being_asked_to_leave_was_preempted_even_if_a_rank_failed(
+    state: State,
+) -> None:
+    allocation = make_allocation(None, failure(1))
+    allocation.is_for_rest = True
+    verdict = judge(make_trial(state), allocation, exited({1: 1}, first_failed=1))
+    assert verdict is Verdict.PREEMPTED
+
+
+def test_the_earliest_failure_is_the_cause_whichever_rank_is_named() -> None:
+    allocation = make_allocation(None, failure(0, at=6.0), failure(1, at=5.0))
+    view, is_final = find_failure(allocation, exited({0: 1, 1: 1}, first_failed=0))
+    assert view == FailureView(
+        rank=1,
+        exit_code=1,
+        error="ValueError: rank 1",
+        where="Cell In[2], line 3",
+        traceback="Traceback of 1",
+        at=5.0,
+    )
+    assert not is_final
+
+
+def test_a_failure_that_will_come_again_is_final() -> None:
+    allocation = make_allocation(None, failure(0, final=True))
+    assert find_failure(allocation, exited({0: 1}, first_failed=0))[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (-9, "rank 1 was killed by SIGKILL (by hand, or out of memory)"),
+        (-11, "rank 1 was killed by SIGSEGV"),
+        (-77, "rank 1 was killed by signal 77"),
+        (3, "rank 1 ended with exit status 3; its output may tell why"),
+    ],
+)
+def test_a_rank_that_died_without_a_word_is_told_by_its_exit_status(code: int, error: str) -> None:
+    codes: dict[int, int | None] = {0: -9, 1: code}
+    view, is_final = find_failure(make_allocation(), exited(codes, first_failed=1))
+    assert view == FailureView(rank=1, exit_code=code, error=error, at=9.0)
+    assert not is_final
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (-11, "rank 0 was killed by SIGSEGV in batch 7: a cause"),
+        (
+            0,
+            "rank 0 ended with exit code 0 in batch 7, before the trial was over: its code, or a "
+            "library, called os._exit or became another program (exec): a cause",
+        ),
+        (3, "rank 0 ended with exit status 3 in batch 7; its output may tell why: a cause"),
+    ],
+)
+def test_the_first_rank_that_ended_is_told_with_what_it_printed(code: int, error: str) -> None:
+    echo = failure(1, at=5.0)
+    words = LastWords(error="a cause", where="Cell In[5], line 2, in f", traceback="The stack\n")
+    codes: dict[int, int | None] = {0: code, 1: 1}
+    told = exited(codes, first_ended=0, first_failed=1, batch=7, last_words=words)
+    view, is_final = find_failure(make_allocation(None, echo), told)
+    assert view == FailureView(
+        rank=0,
+        exit_code=code,
+        error=error,
+        where="Cell In[5], line 2, in f",
+        traceback="The stack\n",
+        at=9.0,
+    )
+    assert not is_final
+
+
+def crash(code: int, *, batch: int | None, where: str = "") -> FailureView:
+    words = LastWords(where=where)
+    codes: dict[int, int | None] = {0: code}
+    facts = exited(codes, first_ended=0, batch=batch, last_words=words)
+    return find_failure(make_allocation(), facts)[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "batches", "hopeless"),
+    [
+        (-11, [7], False),
+        (-11, [7, 7], True),
+        (-11, [7, 9], False),
+        (-11, [None, None], True),  # before the first batch, and no stranger does that
+        (-6, [7, 7], True),
+        (3, [7, 7], True),
+        (0, [7, 7], True),
+        (-9, [7, 7], False),  # somebody may have killed it twice
+        (-9, [7, 7, 7], True),
+        (-9, [7, 8, 8], False),
+        (-9, [None, None, None], False),
+        (-15, [7, 7, 7], True),
+    ],
+)
+def test_a_crash_that_repeats_at_the_same_batch_is_not_tried_again(
+    code: int, batches: list[int | None], hopeless: bool
+) -> None:
+    told: FailureView | None = None
+    for batch in batches:
+        told = in_the_same_way(crash(code, batch=batch), told, since_checkpoint=False)
+    assert told is not None
+    assert is_hopeless(told) is hopeless
+
+
+def test_a_crash_with_a_checkpoint_in_between_is_another_one() -> None:
+    first = crash(-11, batch=7)
+    assert in_the_same_way(crash(-11, batch=7), first, since_checkpoint=False).times == 2
+    assert in_the_same_way(crash(-11, batch=7), first, since_checkpoint=True).times == 1
+
+
+def test_a_killed_rank_comes_before_the_failures_of_the_ranks_that_lost_it() -> None:
+    allocation = make_allocation(None, failure(0, at=5.0))
+    view, _ = find_failure(allocation, exited({0: 1, 1: -9}, first_failed=1))
+    assert view.rank == 1
+    assert view.error == "rank 1 was killed by SIGKILL (by hand, or out of memory)"
+
+
+def test_a_start_that_failed_for_a_passing_reason_is_not_final() -> None:
+    facts = exited({0: None}, error="[Errno 12] Cannot allocate memory", error_is_final=False)
+    view, is_final = find_failure(make_allocation(), facts)
+    assert view.error == "[Errno 12] Cannot allocate memory"
+    assert not is_final
+
+
+def test_a_gang_that_could_not_be_started_will_not_start_the_next_time_either() -> None:
+    facts = exited({0: None, 1: None}, error="ModuleNotFoundError: No module named 'torch'")
+    view, is_final = find_failure(make_allocation(), facts)
+    assert view == FailureView(
+        rank=None, exit_code=None, error="ModuleNotFoundError: No module named 'torch'", at=9.0
+    )
+    assert is_final
+
+
+def test_ranks_that_end_well_without_a_word_have_failed_too() -> None:
+    view, is_final = find_failure(make_allocation(), exited({0: 0, 1: 0}))
+    assert view == FailureView(
+        rank=None, exit_code=None, error="the ranks ended without saying why", at=9.0
+    )
+    assert not is_final

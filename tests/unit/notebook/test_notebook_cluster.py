@@ -1,0 +1,737 @@
+"""What a person types about slots, queues and life cycles, and what is said to it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from IPython.core.error import StdinNotImplementedError, UsageError
+
+import det_jupyter
+from det_jupyter.client import Client, LiveExperiment
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.notebook.handles import handles, waiting
+from det_jupyter.notebook.handles.waiting import WaitReasons
+from det_jupyter.notebook.magics import DetMagics
+from det_jupyter.notebook.submit.overrides import read_overrides
+from det_jupyter.notebook.verbs import cluster_verbs, experiment_verbs
+from det_jupyter.verbs.arguments import line_parser, parse
+from det_jupyter.verbs.det_arguments import det_parser
+from det_jupyter.wire import (
+    AgentStatus,
+    AllocationState,
+    ChangeResources,
+    CheckpointView,
+    ClusterView,
+    ContinueExperiment,
+    CreateExperiment,
+    ExperimentView,
+    JobEntry,
+    MoveInQueue,
+    PoolStatus,
+    Reason,
+    SetPools,
+    SetRetention,
+    State,
+    SwitchSlots,
+    TaskEntry,
+)
+from tests.unit.notebook.cluster_samples import (
+    SENTENCE,
+    agent,
+    busy_agent,
+    cluster,
+    entry,
+    held,
+    job,
+    pool,
+    reason,
+    slot,
+    task,
+)
+from tests.unit.view.view_samples import allocation, checkpoint, experiment, trial
+
+
+class Master:
+    """Answers as the master does, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.view = experiment(trial(), priority=42, pool="default")
+        self.agent = busy_agent()
+        self.pool = pool(self.agent, agent(slot(0), name="right"), num_waiting=1)
+        self.night = pool(name="night", policy="fair_share")
+        self.views: dict[int, dict[str, Any]] = {}  # what is different of some experiments
+        self.noted: list[str] = []
+        self.asked: list[Any] = []
+        self.session = SimpleNamespace(info=SimpleNamespace(data_dir="data"))
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        if experiment_id >= 90:
+            raise NotFound(f"there is no experiment {experiment_id}")
+        changes = self.views.get(experiment_id, {})
+        return self.view.model_copy(update={"id": experiment_id, **changes})
+
+    def experiments(self) -> list[ExperimentView]:
+        return [self.view]
+
+    def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
+        return [checkpoint(10, 0.5), checkpoint(20, 0.4, state="DELETED")]
+
+    def order(self, experiment_id: int, verb: str) -> ExperimentView:
+        self.asked.append((experiment_id, verb))
+        return self.view
+
+    def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
+        self.asked.append((experiment_id, change.model_dump(exclude_none=True)))
+        if change.priority == 100:
+            raise ConfigError(["priority: got 100, expected a number from 1 to 99"])
+        return self.view.model_copy(update={"id": experiment_id})
+
+    def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
+        if request.ahead_of == 80:
+            raise Conflict("experiment 80 is over (COMPLETED)")
+        self.asked.append((experiment_id, request.model_dump(exclude_none=True)))
+        return self.view.model_copy(update={"id": experiment_id})
+
+    def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
+        self.asked.append((experiment_id, request.config))
+        return self.view
+
+    def create(self, request: CreateExperiment) -> ExperimentView:
+        self.asked.append((request.parent_id, request.config["searcher"]))
+        self.queues_anyway = request.queue_anyway
+        return self.view.model_copy(update={"id": 8})
+
+    def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
+        self.asked.append(request)
+        return [checkpoint(i, 0.5) for i in range(25)]
+
+    def cluster(self, *, limit: int | None = None) -> ClusterView:
+        return cluster(self.pool, queue=(entry(),))
+
+    def jobs(self) -> list[JobEntry]:
+        return [job()]
+
+    def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
+        return [task()]
+
+    def pools(self) -> list[PoolStatus]:
+        return [self.pool, self.night]
+
+    def problems(self) -> list[str]:
+        return self.noted
+
+    def set_pools(self, request: SetPools) -> list[PoolStatus]:
+        self.asked.append(request.pools)
+        return [self.pool]
+
+    def switch_slots(self, agent_id: str, request: SwitchSlots) -> AgentStatus:
+        self.asked.append((agent_id, request.slots, request.enabled, request.drain))
+        return self.agent
+
+    def reason(self, trial_id: int) -> Reason:
+        if trial_id == 99:
+            raise NotFound("there is no trial 99")
+        return reason(trial_id=trial_id)
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> Master:
+    found = Master()
+    monkeypatch.setattr(handles, "client", lambda: cast("Client", found))
+    return found
+
+
+def det(line: str, cell: str | None = None) -> None:
+    cluster_verbs.run(parse(det_parser(), line), cell)
+
+
+def det_experiment(line: str, cell: str | None = None) -> Any:
+    return experiment_verbs.run(parse(line_parser(), line), cell)
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("slot enable left 0 1", ("left", [0, 1], True, False)),
+        ("slot disable left 3 --drain", ("left", [3], False, True)),
+        ("s disable left", ("left", None, False, False)),
+        ("agent disable left --drain", ("left", None, False, True)),
+        ("a enable left", ("left", None, True, False)),
+        ("job move 5 --ahead-of 3", (5, {"ahead_of": 3})),
+        ("j move 5 --behind 3", (5, {"behind": 3})),
+        ("job update 5 --behind-of 3", (5, {"behind": 3})),
+        ("job update 5 --priority 10", (5, {"priority": 10})),
+        ("job update 5 --weight 2.5", (5, {"weight": 2.5})),
+        ("job update 5 --resource-pool night", (5, {"resource_pool": "night"})),
+    ],
+)
+def test_a_line_is_one_request(master: Master, line: str, asked: Any) -> None:
+    det(line)
+    assert master.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("set 5 --priority 10", (5, {"priority": 10})),
+        ("set 5 --max-slots 8", (5, {"max_slots": 8})),
+        ("set 5 --max-slots none", (5, {"max_slots": "none"})),
+        ("set 5 --weight 2 --pool night", (5, {"weight": 2.0, "resource_pool": "night"})),
+        ("archive 5", (5, "archive")),
+        ("unarchive 5", (5, "unarchive")),
+        ("delete 5 --yes", (5, "delete")),
+    ],
+)
+def test_an_experiment_is_steered_by_one_request(master: Master, line: str, asked: Any) -> None:
+    det_experiment(line)
+    assert master.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [
+        ("slots", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("slot", "Agent left  ██▓▞x···  8 slots: 2 used"),
+        ("agent", "Agent ID  Hostname"),
+        ("task ls", "Task ID  Allocation ID"),
+        ("job", "#  ID  Type"),
+        ("j list -p default", "#  ID  Type"),
+        ("rp", "Name     Scheduler"),
+        ("queue", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("why 9", f"Trial 9: {SENTENCE}"),
+        ("why --experiment 5", f"Trial 1: {SENTENCE}"),
+        ("task list --csv", "Task ID,Allocation ID,Name"),
+        ("slot --json", '[\n  {\n    "Agent ID": "left"'),
+    ],
+)
+def test_what_there_is_is_listed(
+    master: Master, capsys: pytest.CaptureFixture[str], line: str, start: str
+) -> None:
+    det(line)
+    assert capsys.readouterr().out.startswith(start)
+    assert not master.asked
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("slt", "invalid choice: 'slt'; did you mean slot?"),
+        ("job moev 5", "invalid choice: 'moev'; did you mean move?"),
+        ("job move x --ahead-of 3", "got 'x', expected the number of an experiment"),
+        ("job move 5", "one of the arguments --ahead-of --behind/--behind-of is required"),
+        ("job update 5", "%det job update: nothing to change; give --priority"),
+        ("why seven", "got 'seven', expected the number of a trial, or --experiment ID"),
+        ("why {t.id}", "or --experiment ID; t.id is not defined here"),
+        ("job update w --priority 1", "expected the number of an experiment; write {w.id}"),
+        ("agent disable", "%det agent disable: give the name of an agent, or --all"),
+        ("agent enable left --all", "give the name of an agent, or --all"),
+        ("pool set", "give either a file, or %%det pool set above YAML"),
+    ],
+)
+def test_a_wrong_line_is_told_in_one(master: Master, line: str, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        det(line)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not master.asked
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("set 5", "%det_experiment set: nothing to change; give --priority"),
+        ("set 5 --max-slots some", "got 'some', expected a whole number, or none"),
+        ("pause w.id", "got 'w.id', expected the number of an experiment; write {w.id}"),
+        (
+            "pause {w.id}",
+            "got '{w.id}', expected the number of an experiment; w.id is not defined here",
+        ),
+        ("arhive 5", "invalid choice: 'arhive'; did you mean archive?"),
+    ],
+)
+def test_a_wrong_line_about_an_experiment_is_told_in_one(
+    master: Master, line: str, problem: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        det_experiment(line)
+    assert problem in str(caught.value)
+
+
+def test_an_unknown_pool_or_trial_is_told_with_those_that_there_are(master: Master) -> None:
+    with pytest.raises(NotFound, match="there is no pool 'nigth'; there are: default, night"):
+        det("job list -p nigth")
+    with pytest.raises(NotFound, match="there is no trial 99"):
+        det("why 99")
+
+
+def test_lists_for_programs_are_one_document_whatever_there_is(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(master, "jobs", lambda: [job(), job(5, pool="night")])
+    master.noted = ["pools.yaml: polls: unknown key"]
+    for noun in ("slot", "agent", "task", "job", "pool"):
+        det(f"{noun} list --json")
+        rows = json.loads(capsys.readouterr().out)
+        assert rows
+        det(f"{noun} list --csv")
+        assert len(list(csv.reader(capsys.readouterr().out.splitlines()))) == len(rows) + 1
+    det("job list --json -p night")
+    assert [row["ID"] for row in json.loads(capsys.readouterr().out)] == [5]
+    monkeypatch.setattr(master, "tasks", lambda limit: [])
+    monkeypatch.setattr(master, "jobs", list)
+    for noun in ("task", "job"):
+        det(f"{noun} list --json")
+        captured = capsys.readouterr()
+        assert captured.out == "[]\n"
+    det("task list --json")
+    assert capsys.readouterr().err == "… and 1 more\n"
+
+
+def test_what_is_wrong_with_the_file_of_the_pools_is_told(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.noted = ["pools.yaml: polls: unknown key"]
+    for line in ("slots", "pool list"):
+        det(line)
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last == "Note: not followed: pools.yaml: polls: unknown key"
+    assert "polls: unknown key" in det_jupyter.slots()._repr_html_()
+
+
+def test_how_many_more_trials_wait_is_told(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queued = allocation(AllocationState.QUEUED)
+    master.view = experiment(trial(), *(trial(id=i, allocation=queued) for i in (2, 3, 4)))
+    det_experiment("why 5")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Trial 2: {SENTENCE}"
+    assert lines[-1] == "2 more trials of experiment 5 wait; %det queue lists all that do."
+
+
+def test_a_number_that_is_none_is_told_with_those_that_there_are(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(experiment_id: int) -> ExperimentView:
+        raise NotFound(f"there is no experiment {experiment_id}; `list` shows those that are")
+
+    monkeypatch.setattr(master, "experiment", refuse)
+    magics: Any = DetMagics(shell=None)
+    with pytest.raises(NotFound, match=r"^there is no experiment 99; there are: 7$"):
+        magics.det_experiment("why 99")
+    views = [master.view.model_copy(update={"id": i}) for i in range(1, 9)]
+    monkeypatch.setattr(master, "experiments", lambda: views)
+    with pytest.raises(NotFound, match="there is no experiment 99; the newest are: 4, 5, 6, 7, 8"):
+        magics.det_experiment("why 99")
+    monkeypatch.setattr(master, "experiments", list)
+    with pytest.raises(NotFound, match="there is no experiment 99; there are none yet"):
+        magics.det("why --experiment 99")
+    with pytest.raises(NotFound, match="there is no trial 99; %det task list shows"):
+        magics.det("why 99")
+
+
+def test_all_agents_are_switched_one_by_one(master: Master) -> None:
+    det("agent disable --all")
+    assert [name for name, *_ in master.asked] == ["left", "right"]
+
+
+def test_what_becomes_of_the_trials_on_a_slot_is_told(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.agent = agent(held(0, 0, "leaving"), slot(1, "disabled"))
+    det("slot disable left 0 1")
+    told = "Agent left: 2 slots: 1 leaving, 1 disabled."
+    leaves = "Trial 7 is asked to save its state and leave."
+    assert capsys.readouterr().out == f"{told} {leaves}\n"
+    det("slot disable left 0 1 --drain")  # that it may finish would be a lie
+    assert capsys.readouterr().out == f"{told} {leaves}\n"
+    det("slot enable left")
+    assert capsys.readouterr().out == f"{told}\n"
+    running = [held(i, 0, trial_id=i, is_draining=True) for i in range(2, 9)]
+    master.agent = agent(held(0, 0, "leaving"), held(1, 0, "leaving", trial_id=8), *running)
+    det("agent disable left --drain")
+    assert capsys.readouterr().out == (
+        "Agent left: 9 slots: 7 used, 2 leaving. Trials 7 and 8 are asked to save their state and "
+        "leave. Trials 2, 3, 4, 5 and 6 may finish first.\n"
+    )
+    master.agent = agent(*(held(i, 0, trial_id=i, is_draining=True) for i in range(9)))
+    det("agent disable left --drain")
+    assert "Trials 0, 1, 2, 3, 4 and 4 more may finish first." in capsys.readouterr().out
+
+
+def test_several_jobs_are_changed_in_one_line(master: Master) -> None:
+    det("job update-batch 3.priority=10 5.ahead-of=3 6.weight=1.5 7.resource-pool=night")
+    assert master.asked == [
+        (3, {"priority": 10}), (5, {"ahead_of": 3}), (6, {"weight": 1.5}),
+        (7, {"resource_pool": "night"}),
+    ]  # fmt: skip
+
+
+def test_what_fails_though_it_was_right_is_told_at_the_end(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        det("job update-batch 3.ahead-of=80 5.priority=7")
+    assert caught.value.problems == ["3.ahead-of: experiment 80 is over (COMPLETED)"]
+    assert master.asked == [(5, {"priority": 7})]
+    capsys.readouterr()
+    with pytest.raises(Conflict, match="experiment 80 is over"):
+        det("job update 5 --weight 2 --ahead-of 80")
+    assert capsys.readouterr().out.startswith("Changed before that: Experiment 5 “digits”: ")
+
+
+def problems_of(line: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        det(line)
+    return caught.value.problems
+
+
+def test_a_line_with_any_mistake_changes_nothing_and_tells_all(master: Master) -> None:
+    master.views = {4: {"state": State.COMPLETED}, 6: {"pool": "night"}, 8: {"priority": 10}}
+    operations = (
+        "3.priority=10 5.prio=3 x 6.weight= 2.ahead-of=x 2.priority=[1,2] 2.weight=nan "
+        "3.weight=[1 3.weight=true 3.priority=100 3.weight=-1 2.ahead-of=4 4.priority=5 "
+        "99.weight=2 3.resource-pool=nigth 3.behind-of=3 3.ahead-of=6 6.ahead-of=7"
+    )
+    known = "priority, weight, resource-pool, ahead-of, behind-of"
+    # A pool that shares its slots has no order: 7 goes there before 6 is to go ahead of it.
+    assert problems_of(f"job update-batch 7.resource-pool=night {operations}") == [
+        f"got '5.prio=3', expected ID.OPERATION=VALUE with one of {known}",
+        f"got 'x', expected ID.OPERATION=VALUE with one of {known}",
+        "6.weight=: expected a value after the =",
+        "2.ahead-of: got 'x', expected an experiment, or its number",
+        "2.priority: got [1, 2], expected a whole number from 1 to 99",
+        "2.weight: got 'nan', expected a number above 0",
+        "3.weight: got '[1', expected a number above 0",
+        "3.weight: got 'true', expected a number above 0",
+        "3.priority: got 100, expected a number from 1 to 99",
+        "3.weight: got -1, expected a number above 0",
+        "2.ahead-of: experiment 4 is over (COMPLETED)",
+        "99.weight: there is no experiment 99; %det job list shows those that are not over",
+        "3.resource-pool: got 'nigth'; there is no such pool, there are: default, night",
+        "3.behind-of: experiment 3 cannot be moved relative to itself",
+        "3.ahead-of: experiment 3 queues in pool default, experiment 6 in pool night; only within "
+        "a pool is there an order",
+        "6.ahead-of: pool night shares its slots by fair_share: there is no order to change; "
+        "change the experiment's weight",
+        "Nothing is changed.",
+    ]
+    assert not master.asked
+
+
+def test_an_update_is_checked_before_any_of_it_is_made(master: Master) -> None:
+    master.views = {8: {"priority": 10}}
+    assert problems_of("job update 5 --priority 100 --ahead-of 99") == [
+        "--priority: got 100, expected a number from 1 to 99",
+        "--ahead-of: there is no experiment 99; %det job list shows those that are not over",
+        "Nothing is changed.",
+    ]
+    assert problems_of("job update 5 --priority 5 --behind-of 8") == [
+        "--behind-of: experiment 5 would take priority 10 of experiment 8, and --priority wants "
+        "5; give one of the two",
+        "Nothing is changed.",
+    ]
+    assert problems_of("job update 99 --priority 7 --weight 2") == [
+        "--priority: there is no experiment 99; %det job list shows those that are not over",
+        "Nothing is changed.",
+    ]
+    assert problems_of("job update 5 --priority 0") == [
+        "--priority: got 0, expected a number from 1 to 99"
+    ]
+    assert not master.asked
+    det("job update 5 --priority 10 --weight 2 --behind-of 8")
+    assert master.asked == [(5, {"priority": 10, "weight": 2.0}), (5, {"behind": 8})]
+
+
+POOLS = """pools:
+  - pool_name: default
+  - pool_name: night
+    agents: ["gpu-*"]
+    scheduler: {type: fair_share}
+"""
+
+
+def test_pools_are_set_from_a_cell_or_a_file(
+    master: Master, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    det("pool set", POOLS)
+    file = tmp_path / "pools.yaml"
+    file.write_text(f"{POOLS}agents: [{{id: left, slots: 'cpu:8'}}]\n")
+    det(f"pool set {file}")
+    night = {"pool_name": "night", "agents": ["gpu-*"], "scheduler": {"type": "fair_share"}}
+    assert master.asked == [[{"pool_name": "default"}, night]] * 2
+    assert capsys.readouterr().out.count("Pool default (priority, preemption): 9 slots") == 2
+
+
+def test_what_is_wrong_with_pools_is_told_with_its_line(master: Master, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        det("pool set", POOLS.replace("fair_share", "fare_share").replace("agents", "agnets"))
+    first, second = caught.value.problems
+    assert first.startswith("line 5: pools[1].agnets: unknown key")
+    assert second.startswith("line 6: pools[1].scheduler.type: got 'fare_share'")
+    file = tmp_path / "pools.yaml"
+    file.write_text("polls: []\n")
+    with pytest.raises(ConfigError, match=r"pools.yaml: expected the key pools with a list"):
+        det(f"pool set {file}")
+    assert not master.asked
+
+
+def test_only_pools_are_set_from_a_cell(master: Master) -> None:
+    with pytest.raises(UsageError, match="%%det slots: takes no cell; write %det"):
+        det("slots", "x")
+
+
+def test_archived_experiments_are_listed_on_demand(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.view.config["resources"] = {"slots_per_trial": 1}
+    det_experiment("")
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["7", "digits", "ACTIVE"]
+    master.view = master.view.model_copy(update={"is_archived": True})
+    det_experiment("list")
+    assert capsys.readouterr().out == (
+        "Not listed: 1 archived; %det_experiment list -a lists all.\n"
+    )
+    det_experiment("-a")
+    assert "ACTIVE (archived)" in capsys.readouterr().out
+
+
+def test_of_many_experiments_the_newest_are_listed(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.view.config["resources"] = {"slots_per_trial": 1}
+    views = [master.view.model_copy(update={"id": i}) for i in range(1, 1001)]
+    monkeypatch.setattr(master, "experiments", lambda: views)
+    det_experiment("list")
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[1].split()[0], lines[-2].split()[0], len(lines)) == ("951", "1000", 52)
+    assert lines[-1] == "Not listed: 950 older; %det_experiment list -a lists all."
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("y", [(5, "delete")]), ("", []), ("no", [])])
+def test_deleting_asks_first_and_says_what_is_lost(
+    master: Master,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    asked: list[Any],
+) -> None:
+    questions: list[str] = []
+
+    def reply(question: str) -> str:
+        questions.append(question)
+        return answer
+
+    monkeypatch.setattr("builtins.input", reply)
+    det_experiment("delete 5")
+    assert master.asked == asked
+    what = "experiment 5 “digits” with 1 trial, 1 checkpoint (620 kB), all metrics and logs"
+    assert questions == [f"Delete {what}? It cannot be undone. [y/N] "]
+    out = capsys.readouterr().out
+    kept = "Nothing is deleted; Experiment 5 “digits” stays.\n"
+    assert out == (f"Deleting {what}.\n" if asked else kept)
+
+
+RETENTION = "retention 5 --save-experiment-best 1 --save-trial-best 0 --save-trial-latest 0"
+
+
+def test_checkpoints_are_deleted_after_they_were_shown(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions: list[str] = []
+
+    def reply(question: str) -> str:
+        questions.append(question)
+        return "n"
+
+    monkeypatch.setattr("builtins.input", reply)
+    det_experiment(RETENTION)
+    question = "Delete 25 checkpoints (16 MB) of experiment 5? It cannot be undone. [y/N] "
+    assert questions == [question]
+    assert [request.dry_run for request in master.asked] == [True]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "  Checkpoint uuid-0 of trial 1: batch 0, metric 0.5, 620 kB"
+    assert lines[-2:] == ["  … and 5 more", "Nothing is deleted, and the policy stays as it is."]
+    det_experiment(f"{RETENTION} --yes")
+    assert [request.dry_run for request in master.asked] == [True, True, False]
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Deleted 25 checkpoints (16 MB) of experiment 5."
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "gone", "told"),
+    [
+        ("0 0 0", [], "Nothing of experiment 5 was to be deleted; those that would go are in use "
+         "and stay for now."),
+        ("0 0 0", [10], "Deleted 1 checkpoint (620 kB) of experiment 5; others that would go are "
+         "in use and stay for now."),
+        ("0 0 1", [10], "Deleted 1 checkpoint (620 kB) of experiment 5."),
+        ("1 0 1", [], "Nothing of experiment 5 was to be deleted; the policy keeps 2 "
+         "checkpoints."),
+    ],
+)  # fmt: skip
+def test_checkpoints_in_use_stay_and_that_is_told(
+    master: Master,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    policy: str,
+    gone: list[int],
+    told: str,
+) -> None:
+    here = [checkpoint(i, 0.5, path=str(tmp_path)) for i in (10, 20)]
+    others = [checkpoint(30, 0.5, state="DELETED"), checkpoint(40, 0.5, path=str(tmp_path / "x"))]
+    monkeypatch.setattr(master, "checkpoints", lambda experiment_id: [*here, *others])
+    doomed = [one for one in here if one.steps_completed in gone]
+    monkeypatch.setattr(master, "set_retention", lambda experiment_id, request: doomed)
+    best, trial_best, latest = policy.split()
+    det_experiment(
+        f"retention 5 --yes --save-experiment-best {best} --save-trial-best {trial_best} "
+        f"--save-trial-latest {latest}"
+    )
+    assert capsys.readouterr().out.splitlines()[-1] == told
+
+
+def test_where_nobody_can_be_asked_nothing_is_deleted(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(question: str) -> str:
+        raise StdinNotImplementedError("no stdin")
+
+    monkeypatch.setattr("builtins.input", refuse)
+    with pytest.raises(UsageError, match="nobody to ask here; add --yes"):
+        det_experiment("delete 5")
+    assert not master.asked
+
+
+def test_a_cells_yaml_and_the_lines_changes_go_to_a_fork(
+    master: Master, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = "searcher: {metric: error}\n"
+    child = det_experiment("fork 7 --config searcher.max_length.epochs=3 --trial 2", cell)
+    assert child.id == 8
+    searcher = {"name": "single", "metric": "error", "smaller_is_better": False,
+                "max_length": {"epochs": 3}, "source_trial_id": 2}  # fmt: skip
+    assert master.asked == [(7, searcher)]
+    assert capsys.readouterr().out == "Experiment 8 is a fork of experiment 7.\n"
+
+
+def test_a_fork_can_queue_though_nothing_can_run_it(master: Master) -> None:
+    det_experiment("fork 7")
+    assert not master.queues_anyway
+    det_experiment("fork 7 --queue-anyway")
+    assert master.queues_anyway
+
+
+def test_a_cells_yaml_goes_to_what_is_continued(master: Master) -> None:
+    assert det_experiment("continue 7", "max_restarts: 2\n").id == 7
+    assert master.asked == [(7, {"max_restarts": 2})]
+
+
+def test_the_cell_magic_knows_fork_and_continue(master: Master) -> None:
+    magics: Any = DetMagics(shell=None)
+    child = magics.det_experiment("fork 7", "max_restarts: 2\n")
+    assert child.id == 8
+    magics.det_experiment("continue 7", "")
+    assert master.asked[1] == (7, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a.b=1", {"a": {"b": 1}}),
+        ("a=x=y", {"a": "x=y"}),
+        ("a=1,2", {"a": [1, 2]}),
+        ("a=[1, {b: 2}]", {"a": [1, {"b": 2}]}),
+        ("a={b: 1, c: 2}", {"a": {"b": 1, "c": 2}}),
+        ("a='x,y'", {"a": "x,y"}),
+    ],
+)
+def test_changes_are_read_from_a_line(text: str, value: dict[str, Any]) -> None:
+    assert read_overrides([text], None) == value
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("searcher.max_length.batches=10", "searcher.max_length.epochs=2"),
+        ("data.a=1", "data.a=2"),
+        ("data.a=1", "data.a.b=2"),
+        ("data.a.b=2", "data.a=1"),
+        ("data.a={b: 1}", "data.a.b=2"),
+        ("data.a=1", "data.a=null"),
+    ],
+)
+def test_changes_that_undo_one_another_are_refused(first: str, second: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_overrides([first, "data.c=3", second], "data: {a: 5}\n")
+    assert caught.value.problems == [
+        f"--config: got {first} and {second}, expected only one of them"
+    ]
+
+
+def test_changes_of_the_same_section_go_together() -> None:
+    cell = "data: {b: 0, c: 1}\nlabels: [x]\n"
+    assert read_overrides(["data.b=2", "data={d: 3}", "data.b=2", "labels=y", "name=n"], cell) == {
+        "data": {"b": 2, "c": 1, "d": 3}, "labels": "y", "name": "n",
+    }  # fmt: skip
+
+
+def test_changes_that_cannot_be_read_are_told_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_overrides(["a", "b.=1", "c=[1"], None)
+    assert caught.value.problems == [
+        "--config: got 'a', expected KEY=VALUE, such as searcher.max_length.epochs=12",
+        "--config: got 'b.=1', expected KEY=VALUE, such as searcher.max_length.epochs=12",
+        "--config: got 'c=[1', expected YAML after the =",
+    ]
+
+
+def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
+    slots, queue, jobs = det_jupyter.slots(), det_jupyter.queue(), det_jupyter.jobs()
+    assert repr(slots).startswith("Pool default (priority, preemption)")
+    assert slots.view.pools[0].num_free == 4
+    assert SENTENCE in repr(queue)
+    assert queue.view.queue[0].trial_id == 9
+    assert repr(jobs).splitlines()[1].split()[1] == "3"
+    assert jobs.view[0].name == "resnet"
+    for shown in (slots, queue, jobs):
+        assert shown._repr_html_().startswith("<div>")
+
+
+def waits(reasons: dict[int, Reason], *states: AllocationState) -> LiveExperiment:
+    trials = [trial(id=i, allocation=allocation(state)) for i, state in enumerate(states, 1)]
+    live = LiveExperiment(experiment(*trials), [], [], 1)
+    live.reasons = reasons
+    return live
+
+
+def test_waiting_says_why_once_for_each_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_AFTER_S", 0.0)
+    says = WaitReasons()
+    says.tick(waits({1: reason()}, AllocationState.QUEUED, AllocationState.RUNNING))
+    assert capsys.readouterr().out == ""  # something runs
+    queued = waits({1: reason()}, AllocationState.QUEUED)
+    says.tick(queued)
+    says.tick(queued)
+    assert capsys.readouterr().out.count(SENTENCE) == 1
+    later = reason(cause="turn", sentence="waits for its turn", ahead=[4])
+    says.tick(waits({1: later}, AllocationState.QUEUED))
+    assert "Trial 9: waits for its turn" in capsys.readouterr().out
+    says.tick(waits({}, AllocationState.QUEUED))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_trial_that_has_just_been_queued_is_not_talked_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    WaitReasons().tick(waits({1: reason()}, AllocationState.QUEUED))
+    assert capsys.readouterr().out == ""

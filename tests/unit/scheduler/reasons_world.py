@@ -1,0 +1,276 @@
+"""Pools and facts to ask for reasons, and what doing as a remedy says means there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, tzinfo
+
+from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.model import (
+    AgentSlots,
+    Group,
+    Part,
+    Policy,
+    PoolRules,
+    Request,
+    Running,
+)
+from det_jupyter.scheduler.reasons import Title, Withheld
+from det_jupyter.wire import Estimate, Remedy
+
+NOON = 20_000 * 86_400.0 + 12 * 3600.0
+
+
+@dataclass
+class World:
+    """Facts that are written down; all of it is in the pool, or can be put there.
+
+    Requests are named `<trial>`: request "7" is of trial 7.
+    """
+
+    agents: Sequence[AgentSlots] = ()
+    groups: Sequence[Group] = ()
+    running: Sequence[Running] = ()
+    queue: Sequence[Request] = ()
+    rules: PoolRules = field(default_factory=PoolRules)
+    titles: Mapping[int, Title] = field(default_factory=dict)
+    ends: Mapping[str, Estimate] = field(default_factory=dict)
+    away: Mapping[str, Withheld] = field(default_factory=dict)
+    absent: Sequence[AgentSlots] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    others: Mapping[str, Pool] = field(default_factory=dict)
+    searching: Collection[int] = ()  # experiments whose searches are not over
+    returning: Collection[str] = ()  # of those that leave: who queues again
+    own_user: str = ""
+    pool_name: str = "default"
+    now: float = NOON
+    zone: tzinfo | None = UTC
+
+    def trial_of(self, request_id: str) -> int:
+        return int(request_id)
+
+    def title_of(self, experiment_id: int) -> Title:
+        return self.titles.get(experiment_id, Title(f"name{experiment_id}"))
+
+    def end_of(self, request_id: str) -> Estimate | None:
+        return self.ends.get(request_id)
+
+    def leaves_by(self, request_id: str) -> float | None:
+        return self.limits.get(request_id)
+
+    def may_ask_again(self, experiment_id: int) -> bool:
+        return experiment_id in self.searching
+
+    def queues_again(self, request_id: str) -> bool:
+        return request_id in self.returning
+
+    def other_pools(self) -> Mapping[str, Pool]:
+        return self.others
+
+    def withheld(self) -> Mapping[str, Withheld]:
+        return self.away
+
+    def gone(self) -> Sequence[AgentSlots]:
+        return self.absent
+
+    def pool(self) -> Pool:
+        """Return a pool with these facts, as it is before its next pass."""
+        pool = Pool(self.rules)
+        for agent in self.agents:
+            pool.set_agent(agent)
+        for group in self.groups:
+            pool.set_group(group)
+        for gang in self.running:
+            pool.hold(gang)
+        for request in self.queue:
+            pool.add(request)
+        return pool
+
+
+def agent(name: str, slots: int, kind: str = "cuda") -> AgentSlots:
+    return AgentSlots(id=name, kind=kind, slots=tuple(range(slots)))
+
+
+def ask(trial: int, group: int, slots: int, **more: object) -> Request:
+    return Request(id=str(trial), group=group, slots=slots, number=trial, **more)  # type: ignore[arg-type]
+
+
+def gang(
+    trial: int, group: int, where: Mapping[str, Sequence[int]], *, since: float = 7200.0,
+    is_leaving: bool = False,
+) -> Running:  # fmt: skip
+    """`since`: so many seconds before noon."""
+    parts = tuple(Part(name, tuple(slots)) for name, slots in where.items())
+    return Running(
+        request=ask(trial, group, sum(len(part.slot_ids) for part in parts)),
+        parts=parts,
+        since=NOON - since,
+        is_leaving=is_leaving,
+    )
+
+
+def end(minutes: float, first: float, last: float | None) -> Estimate:
+    return Estimate(
+        at=NOON + 60 * minutes,
+        earliest=NOON + 60 * first,
+        latest=None if last is None else NOON + 60 * last,
+        basis="by its progress",
+    )
+
+
+def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
+    """Do as a remedy says, one thing after the other; return the request's id from then on."""
+    match remedy.kind:
+        case "wait":
+            _wait(remedy, pool, world, waiting)
+        case "pause":
+            for line in remedy.command.splitlines():
+                group_id = int(line.removeprefix("%det_experiment pause "))
+                assert group_id != waiting.group
+                _remove_experiment(pool, group_id)
+                pool.decide(world.now)
+        case "kill_trial":
+            assert remedy.experiment_id is not None
+            _remove_experiment(pool, remedy.experiment_id)
+        case "set_max_slots":
+            pool.set_group(replace(pool.groups[waiting.group], max_slots=remedy.value))
+        case "set_priority":
+            assert remedy.value is not None
+            mine = pool.groups[waiting.group]
+            pool.set_group(replace(mine, priority=remedy.value, position=float(mine.id)))
+        case "move_ahead":
+            assert remedy.experiment_id is not None
+            _move(pool, waiting.group, remedy.experiment_id)
+        case "ask_slots":
+            return _submit_anew(remedy, pool, world, waiting)
+        case "enable_slots" | "free_device":
+            assert remedy.agent_id is not None
+            _give_out(pool, world, remedy)
+        case "add_agent":
+            for absent in world.absent:
+                if remedy.agent_id in (None, absent.id):
+                    pool.set_agent(absent)
+        case "continue":
+            assert "continue" in remedy.command
+            pool.remove(waiting.id)
+            pool.add(replace(waiting, blocked=frozenset()))
+        case _:
+            raise AssertionError(remedy.kind)
+    return waiting.id
+
+
+def _wait(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> None:
+    """Let those end that it names; where it names a number, the smallest of them."""
+    if match := re.search(r"experiments? ([0-9, and]+) (has|have) left", remedy.sentence):
+        groups = {int(number) for number in re.findall(r"[0-9]+", match[1])}
+        for running in list(pool.running.values()):
+            if running.is_leaving and running.request.group in groups:
+                pool.remove(running.request.id)
+        pool.decide(world.now)
+    if remedy.trial_id is not None:
+        if str(remedy.trial_id) in pool.running:
+            pool.remove(str(remedy.trial_id))
+    elif match := re.search(r"trials ([0-9, and]+) have ended", remedy.sentence):
+        for number in re.findall(r"[0-9]+", match[1]):
+            pool.remove(number)
+            pool.decide(world.now)
+    elif remedy.agent_id is not None:
+        assert remedy.value is not None
+        _end_some(pool, world, remedy, waiting, remedy.value)
+    elif remedy.experiment_id is not None and "ends" in remedy.sentence:
+        assert remedy.experiment_id != waiting.group
+        _remove_experiment(pool, remedy.experiment_id)
+
+
+def _end_some(pool: Pool, world: World, remedy: Remedy, waiting: Request, enough: int) -> None:
+    assert remedy.agent_id is not None
+    usable = set(pool.agents[remedy.agent_id].slots)
+    given = {
+        running.request.id: len(usable & {s for p in running.parts for s in p.slot_ids
+                                          if p.agent_id == remedy.agent_id})
+        for running in pool.on_agent(remedy.agent_id)
+        if not running.is_leaving
+        and remedy.experiment_id in (None, running.request.group)
+        and not _is_asked(pool, running, waiting)
+    }  # fmt: skip
+    for request_id in sorted(given, key=lambda name: (given[name], name)):
+        if enough > 0 and given[request_id]:
+            enough -= 1 if remedy.experiment_id is not None else given[request_id]
+            pool.remove(request_id)
+            pool.decide(world.now)
+
+
+def _is_asked(pool: Pool, running: Running, waiting: Request) -> bool:
+    """Whether the pool itself asks this one to leave as soon as that helps."""
+    theirs, mine = pool.groups[running.request.group], pool.groups[waiting.group]
+    has_order = pool.rules.policy is Policy.PRIORITY and pool.rules.preemption
+    return has_order and theirs.priority > mine.priority
+
+
+def _submit_anew(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
+    """Kill the experiment and submit it again."""
+    assert remedy.value is not None
+    mine = pool.groups[waiting.group]
+    _remove_experiment(pool, mine.id)
+    pool.decide(world.now)
+    new = max(pool.groups) + 1
+    pool.set_group(replace(mine, id=new, position=float(new)))
+    pool.add(Request(
+        id="1000000", group=new, slots=remedy.value, number=1000000,
+        is_single_agent=waiting.is_single_agent,
+    ))  # fmt: skip
+    return "1000000"
+
+
+def _remove_experiment(pool: Pool, group_id: int) -> None:
+    held = [gang.request.id for gang in pool.running.values() if gang.request.group == group_id]
+    wanted = [request.id for request in pool.waiting() if request.group == group_id]
+    for request_id in held + wanted:
+        pool.remove(request_id)
+
+
+def _move(pool: Pool, own: int, anchor_id: int) -> None:
+    """Adopt the anchor's priority, between it and whoever is ahead of it."""
+    anchor = pool.groups[anchor_id]
+    before = [
+        group.position
+        for group in pool.groups.values()
+        if group.id != own
+        and group.priority == anchor.priority
+        and group.position < anchor.position
+    ]
+    position = (max(before) + anchor.position) / 2 if before else anchor.position - 1
+    pool.set_group(replace(pool.groups[own], priority=anchor.priority, position=position))
+
+
+def _give_out(pool: Pool, world: World, remedy: Remedy) -> None:
+    assert remedy.agent_id is not None
+    old = pool.agents[remedy.agent_id]
+    withheld = world.away[remedy.agent_id]
+    if remedy.kind == "enable_slots":
+        assert set(remedy.slot_ids) <= set(withheld.disabled)
+        more = set(remedy.slot_ids) - set(withheld.occupied)
+        pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more})), is_open=True))
+        return
+    named = {p.pid for s in remedy.slot_ids for p in withheld.occupied[s]}
+    freed = {slot for slot, users in withheld.occupied.items() if {p.pid for p in users} <= named}
+    more = freed - set(withheld.disabled)
+    pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more}))))
+
+
+def starts(pool: Pool, request_id: str, now: float, *, is_preempting: bool = False) -> bool:
+    """Whether the request has started after the next pass, or once those asked have left."""
+    pool.decide(now)
+    for _ in range(3 if is_preempting else 0):
+        for running in [gang for gang in pool.running.values() if gang.is_leaving]:
+            if running.request.id != request_id:
+                pool.remove(running.request.id)
+        pool.decide(now)
+    return request_id in pool.running
+
+
+__all__ = [
+    "NOON", "Policy", "World", "agent", "apply", "ask", "end", "gang", "starts",
+]  # fmt: skip

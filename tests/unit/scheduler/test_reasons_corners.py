@@ -1,0 +1,244 @@
+"""Reasons in corners of a pool: closed agents, agents to avoid, mixed fits, several strangers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
+from det_jupyter.scheduler.reasons import Withheld, why_waiting
+from det_jupyter.wire import DeviceProcess, Reason
+from tests.unit.scheduler.reasons_world import NOON, World, agent, ask, gang
+
+MINE = [Group(id=3, position=3.0), Group(id=5, position=5.0)]
+
+
+def reason(world: World, request_id: str = "9") -> Reason:
+    pool = world.pool()
+    for _ in range(3):
+        pool.decide(world.now)
+    return why_waiting(pool, request_id, world)
+
+
+def test_a_trial_without_slots_starts_when_its_agent_is_enabled() -> None:
+    closed = AgentSlots(id="my box", slots=(), is_open=False)
+    found = reason(
+        World(
+            agents=[closed],
+            groups=MINE,
+            queue=[ask(9, 5, 0)],
+            away={"my box": Withheld(disabled=(0, 1))},
+        )
+    )
+    assert found.sentence == (
+        "needs a place for a trial without slots; none of 2 slots may be given out; slots 0, 1 of "
+        "agent my box are disabled; can run when enough of them are enabled"
+    )
+    assert [remedy.command for remedy in found.remedies] == ["%det slot enable 'my box' 0 1"]
+
+
+def test_a_trial_without_slots_cannot_run_where_none_are_taken() -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 4)],
+            groups=MINE,
+            rules=PoolRules(max_aux_per_agent=0),
+            queue=[ask(9, 5, 0)],
+        )
+    )
+    assert found.sentence == (
+        "needs a place for a trial without slots; no agent of pool default takes trials without "
+        "slots; ask for 1"
+    )
+    assert [remedy.value for remedy in found.remedies] == [1]
+
+
+def test_places_without_slots_are_given_back_one_at_a_time() -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 4)],
+            groups=MINE,
+            rules=PoolRules(max_aux_per_agent=1),
+            running=[gang(7, 3, {"a": []})],
+            queue=[ask(8, 5, 0), ask(9, 5, 0)],
+        )
+    )
+    assert found.sentence == (
+        "needs a place for a trial without slots; agents carry at most 1 each, and all are full; "
+        "1 trial of its own experiment is ahead of it; experiment 3 holds the rest; starts after "
+        "that one"
+    )
+
+
+def test_whoever_must_avoid_all_agents_cannot_run() -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 4)],
+            groups=MINE,
+            queue=[ask(9, 5, 1, blocked=frozenset("a"))],
+        )
+    )
+    assert found.cause == "impossible"
+    assert found.sentence == (
+        "needs 1 slot; it avoids agent a because of a log policy; pool default has no other "
+        "agent; can run there again after a kill and a continue"
+    )
+    assert [(r.sentence, r.command) for r in found.remedies] == [
+        (
+            "kill its experiment and continue it: it may run there again; then it waits for its "
+            "turn",
+            "%det_experiment kill 5\n%det_experiment continue 5",
+        )
+    ]
+
+
+def test_an_agent_that_the_pool_does_not_have_gives_nothing() -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 2)],
+            groups=MINE,
+            queue=[ask(9, 5, 4)],
+            away={"elsewhere": Withheld(disabled=(0, 1, 2, 3))},
+        )
+    )
+    assert (found.cause, [remedy.value for remedy in found.remedies]) == ("impossible", [2])
+
+
+def test_several_agents_that_are_gone_are_named_together() -> None:
+    found = reason(
+        World(absent=[agent("left", 4), agent("right", 4)], groups=MINE, queue=[ask(9, 5, 8)])
+    )
+    assert found.sentence == (
+        "needs 8 slots; agents left with 4 slots and right with 4 slots are not connected; can "
+        "run when they are back"
+    )
+    assert [remedy.sentence for remedy in found.remedies] == ["reconnect agents left and right"]
+
+
+def test_nobody_is_asked_to_leave_for_a_mixed_fit() -> None:
+    world = World(
+        agents=[agent("a", 4), agent("b", 2)],
+        groups=MINE,
+        rules=PoolRules(preemption=True, allow_heterogeneous_fits=True),
+        running=[gang(7, 3, {"a": [0]})],
+        queue=[ask(9, 5, 6)],
+    )
+    found = reason(world)
+    assert found.sentence == (
+        "needs 6 slots of whole agents; 1 of these is idle; experiment 3 “name3” (trial 7, "
+        "priority 42, since 10:00) holds 1; starts when it ends or is paused"
+    )
+    assert [remedy.kind for remedy in found.remedies] == ["wait", "pause", "ask_slots"]
+
+
+def test_whole_agents_that_several_hold_are_counted() -> None:
+    found = reason(
+        World(
+            agents=[agent("a", 4), agent("b", 4)],
+            groups=[*MINE, Group(id=4, position=4.0)],
+            running=[gang(7, 3, {"a": [0]}), gang(8, 4, {"b": [0]})],
+            queue=[ask(9, 5, 8)],
+        )
+    )
+    assert found.sentence == (
+        "needs 8 slots, 2 whole agents of 4; none of these is idle; experiment 3 “name3” holds 1 "
+        "and experiment 4 “name4” 1; starts when 2 more agents are idle"
+    )
+
+
+def test_whoever_ends_gives_back_all_that_it_uses() -> None:
+    """8 slots are two whole agents of 4; agent a would have 5 without process 1."""
+    one = DeviceProcess(pid=1, command="python")
+    world = World(
+        agents=[AgentSlots(id="a", kind="cuda", slots=(0, 1, 2)), agent("b", 4)],
+        groups=MINE,
+        queue=[ask(9, 5, 8)],
+        away={"a": Withheld(occupied={3: [one], 4: [one]})},
+    )
+    assert reason(world).remedies[0].kind == "ask_slots"
+    world.away = {"a": Withheld(occupied={3: [one]})}
+    assert [(r.kind, r.pid, r.slot_ids) for r in reason(world).remedies] == [
+        ("free_device", 1, [3])
+    ]
+
+
+def test_several_processes_are_ended_together() -> None:
+    idle = NOON - 120
+    users = [DeviceProcess(pid=p, command=f"python {p}", idle_since=idle) for p in (1, 2)]
+    found = reason(
+        World(
+            agents=[AgentSlots(id="a", slots=(0,))],
+            groups=MINE,
+            queue=[ask(9, 5, 3)],
+            away={"a": Withheld(occupied={1: users[:1], 2: users[1:]})},
+        )
+    )
+    assert [(r.sentence, r.command, r.pid) for r in found.remedies] == [
+        (
+            "end python 1 (pid 1, idle for 2 min) and python 2 (pid 2, idle for 2 min) on agent a",
+            "!kill 1 2",
+            None,
+        )
+    ]
+
+
+def test_max_slots_of_those_ahead_leaves_room() -> None:
+    """Experiment 3 may hold 2: only one of its two trials goes first."""
+    world = World(
+        agents=[agent("a", 4)],
+        groups=[Group(id=3, max_slots=2, position=3.0), *MINE[1:]],
+        running=[gang(7, 5, {"a": range(4)})],
+        queue=[ask(8, 3, 2), ask(10, 3, 2), ask(11, 5, 2)],
+    )
+    found = reason(world, "11")
+    assert (found.position, found.ahead) == (2, [3])
+    assert found.sentence == (
+        "needs 2 slots; none of 4 is free; experiment 3 “name3” (trial 8, needs 2) is ahead of "
+        "it; its own holds the rest; starts when trial 7 ends"
+    )
+
+
+def test_of_more_agents_than_those_ahead_one_is_left() -> None:
+    world = World(
+        agents=[agent("a", 4), agent("b", 4)],
+        groups=[*MINE, Group(id=4, position=4.0)],
+        running=[gang(7, 3, {"a": range(4), "b": range(4)})],
+        queue=[ask(8, 4, 4), ask(9, 5, 2)],
+    )
+    assert [(r.kind, r.trial_id) for r in reason(world).remedies][:1] == [("wait", 7)]
+    larger = replace(world, queue=[ask(8, 4, 8), ask(9, 5, 2)])
+    assert [(r.sentence, r.command) for r in reason(larger).remedies] == [
+        (
+            "pause experiments 3 and 4, of which experiment 3 holds 8 slots and experiment 4 is "
+            "ahead of it",
+            "%det_experiment pause 3\n%det_experiment pause 4",
+        )
+    ]
+
+
+def test_a_process_that_uses_several_devices_gives_all_of_them_back() -> None:
+    """Slot 3 would be enough, and a whole agent of 4 is wanted: but process 1 uses 4 as well."""
+    one, two = (DeviceProcess(pid=pid, command="python", idle_since=0.0) for pid in (1, 2))
+    found = reason(
+        World(
+            agents=[AgentSlots(id="a", kind="cuda", slots=(0, 1, 2)), agent("b", 4)],
+            groups=MINE,
+            rules=PoolRules(),
+            queue=[ask(9, 5, 8)],
+            away={"a": Withheld(occupied={3: [one], 4: [one], 5: [two]})},
+        )
+    )
+    assert "free_device" not in [remedy.kind for remedy in found.remedies]
+
+
+def test_enabling_slots_helps_no_trial_without_slots_on_an_open_agent() -> None:
+    found = reason(
+        World(
+            agents=[AgentSlots(id="a", slots=(0,))],
+            groups=MINE,
+            rules=PoolRules(max_aux_per_agent=1),
+            running=[gang(7, 3, {"a": []})],
+            queue=[ask(9, 5, 0)],
+            away={"a": Withheld(disabled=(1,))},
+        )
+    )
+    assert [remedy.kind for remedy in found.remedies] == ["wait", "pause"]

@@ -1,0 +1,103 @@
+"""From stored curves to drawn charts: sampling, grouping, order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.view.build.charts import MAX_CHARTS, MAX_POINTS, build_charts, downsample
+from tests.unit.view.view_samples import curve
+
+values = st.lists(
+    st.none() | st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=600
+)
+
+
+def test_short_curve_is_kept_as_it_is() -> None:
+    assert downsample([3, 5], [1.0, None], 400) == ([3, 5], [1.0, None])
+
+
+def test_spike_and_gap_survive_sampling() -> None:
+    long: list[float | None] = [1.0] * 10_000
+    long[4321], long[777] = 99.0, None
+    steps, sampled = downsample(range(10_000), long, 100)
+    assert sampled[steps.index(4321)] == 99.0
+    assert sampled[steps.index(777)] is None
+
+
+@given(values=values, limit=st.integers(min_value=5, max_value=300))
+def test_sample_has_the_ends_and_the_extremes_of_the_curve(
+    values: list[float | None], limit: int
+) -> None:
+    steps = [10 * i for i in range(len(values))]
+    some_steps, some_values = downsample(steps, values, limit)
+    assert len(some_steps) == len(some_values) <= max(limit, 0)
+    assert some_steps == sorted(set(some_steps))
+    assert (some_steps[0], some_steps[-1]) == (steps[0], steps[-1])
+    assert all(values[step // 10] == v for step, v in zip(some_steps, some_values, strict=True))
+    finite = [value for value in values if value is not None]
+    kept = [value for value in some_values if value is not None]
+    assert (min(finite, default=None), max(finite, default=None)) == (
+        min(kept, default=None),
+        max(kept, default=None),
+    )
+    assert (None in values) is (None in some_values)
+
+
+def test_validation_metric_joins_the_training_metric_it_is_read_against() -> None:
+    curves = [
+        curve("batches", "loss", [3.0, 2.0]),
+        curve("validation", "validation_loss", [2.5], stride=2),
+        curve("validation", "accuracy", [0.5], stride=2),
+    ]
+    charts, more = build_charts(curves, "accuracy")
+    assert [(c["title"], [s["label"] for s in c["series"]]) for c in charts] == [
+        ("loss", ["training", "validation"]),
+        ("accuracy", ["validation"]),
+    ]
+    assert [s["kind"] for s in charts[0]["series"]] == ["line", "points"]
+    assert more == []
+
+
+def test_group_keeps_its_look_from_chart_to_chart() -> None:
+    curves = [
+        curve("validation", "accuracy", [0.5]),
+        curve("batches", "loss", [3.0]),
+        curve("mine", "perplexity", [9.0]),
+    ]
+    charts, _ = build_charts(curves, "accuracy")
+    looks = {c["title"]: c["series"][0]["look"] for c in charts}
+    assert looks == {"loss": 0, "accuracy": 1, "perplexity": 2}
+
+
+def test_metric_of_every_batch_takes_the_place_of_its_average() -> None:
+    curves = [
+        curve("training", "loss", [2.5], stride=2),
+        curve("batches", "loss", [3.0, 2.0]),
+        curve("training", "lr", [0.1]),
+    ]
+    charts, _ = build_charts(curves, "")
+    assert [(c["title"], c["series"][0]["steps"]) for c in charts] == [
+        ("loss", [1, 2]),
+        ("lr", [1]),
+    ]
+
+
+def test_metrics_beyond_the_room_are_named_and_the_searchers_is_not_among_them() -> None:
+    curves = [curve("validation", f"m{i}", [1.0]) for i in range(9)]
+    charts, more = build_charts([curve("batches", "loss", [1.0]), *curves], "m8")
+    assert len(charts) == MAX_CHARTS
+    assert [c["title"] for c in charts[:3]] == ["loss", "m8", "m0"]
+    assert more == ["m4", "m5", "m6", "m7"]
+
+
+def test_numbers_under_a_chart_are_of_the_whole_curve() -> None:
+    long = [float(i % 977) for i in range(5000)]
+    [chart], _ = build_charts([curve("batches", "loss", [*long, None])], "")
+    [series] = chart["series"]
+    assert len(series["steps"]) <= MAX_POINTS
+    assert (series["last"], series["lowest"], series["highest"]) == (None, 0.0, 976.0)
+
+
+def test_curve_without_points_is_not_drawn() -> None:
+    assert build_charts([curve("batches", "loss", [])], "loss") == ([], [])

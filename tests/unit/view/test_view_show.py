@@ -1,0 +1,203 @@
+"""The live widget's side of its conversation, and the forms a view is displayed in."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from det_jupyter.errors import Conflict
+from det_jupyter.notebook.handles import show
+from det_jupyter.notebook.handles.show import bundle, live_widget, metadata
+from det_jupyter.view import (
+    Verb,
+    ViewState,
+    build_view_state,
+    render_html,
+    render_plain,
+)
+from det_jupyter.view.model.experiment import Row
+from tests.unit.view.view_cluster_samples import waiting
+from tests.unit.view.view_samples import CREATED_AT, experiment, search_experiment, trial
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture
+def state() -> ViewState:
+    return build_view_state(experiment(trial()), [], [], CREATED_AT)
+
+
+@pytest.fixture
+def _built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "widget.js").write_text("export default { render() {} }")
+    (tmp_path / "widget.css").write_text(".det-view {}")
+    monkeypatch.setattr(show, "STATIC_DIR", tmp_path)
+
+
+class Front:
+    """A browser's end of a widget."""
+
+    def __init__(self, state: ViewState, on_command: Any) -> None:
+        self.widget = cast("Any", live_widget(state, on_command))
+        self.answers: list[dict[str, Any]] = []
+        self.widget.send = self.answers.append
+
+    def say(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        self.widget._handle_custom_msg(message, [])
+        return self.answers
+
+
+@pytest.mark.usefixtures("_built")
+def test_button_reaches_the_callback_and_is_answered(state: ViewState) -> None:
+    asked: list[Verb] = []
+    front = Front(state, asked.append)
+    answers = front.say({"type": "command", "verb": "pause"})
+    assert asked == ["pause"]
+    assert answers == [{"type": "outcome", "verb": "pause", "error": ""}]
+
+
+@pytest.mark.usefixtures("_built")
+def test_refusal_is_answered_with_its_reason(state: ViewState) -> None:
+    def refuse(verb: Verb) -> None:
+        raise Conflict("experiment 7 is over: it cannot be paused")
+
+    answers = Front(state, refuse).say({"type": "command", "verb": "pause"})
+    assert [answer["error"] for answer in answers] == ["experiment 7 is over: it cannot be paused"]
+
+
+@pytest.mark.usefixtures("_built")
+def test_unexpected_error_is_answered_and_logged(
+    state: ViewState, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_down(verb: Verb) -> None:
+        raise RuntimeError("boom")
+
+    with caplog.at_level(logging.ERROR):
+        answers = Front(state, break_down).say({"type": "command", "verb": "kill"})
+    assert [answer["error"] for answer in answers] == ["RuntimeError: boom"]
+    assert "command kill" in caplog.text
+
+
+@pytest.mark.usefixtures("_built")
+@pytest.mark.parametrize(
+    "message", [{}, {"type": "command", "verb": "rm"}, {"type": "other", "verb": "kill"}]
+)
+def test_message_that_is_no_command_is_ignored(state: ViewState, message: dict[str, Any]) -> None:
+    asked: list[Verb] = []
+    assert Front(state, asked.append).say(message) == []
+    assert asked == []
+
+
+def search_state(num_results: int) -> ViewState:
+    view, curves, checkpoints, now = search_experiment(200, num_results)
+    return build_view_state(view, curves, checkpoints, now)
+
+
+def rows_of(state: ViewState) -> list[Row]:
+    assert state["search"] is not None
+    return state["search"]["rows"]
+
+
+def merged(widget: Any) -> list[Row]:
+    """Return the rows as the front end puts them together."""
+    rows = {row["id"]: row for row in [*widget.rows, *widget.changed_rows]}
+    return list(rows.values())
+
+
+@pytest.mark.usefixtures("_built")
+def test_only_rows_that_changed_are_sent_again() -> None:
+    first, second = search_state(100), search_state(104)
+    widget = Front(first, lambda verb: None).widget
+    assert widget.rows == rows_of(first)
+    assert widget.shown["search"]["rows"] == []
+    sent: set[str] = set()  # a trait that changes is one that is sent
+    widget.observe(lambda change: sent.add(change["name"]))
+    widget.state = second
+    assert sent == {"shown", "changed_rows"}
+    assert 0 < len(widget.changed_rows) <= 16
+    assert merged(widget) == rows_of(second)
+    assert widget.state == second
+
+
+@pytest.mark.usefixtures("_built")
+def test_slots_are_sent_again_only_when_they_have_changed() -> None:
+    view, known = waiting()
+    before = build_view_state(view, [], [], CREATED_AT, cluster=known)
+    widget = Front(before, lambda verb: None).widget
+    assert widget.shown["cluster"] is None
+    assert widget.cluster == before["cluster"]
+    sent: set[str] = set()
+    widget.observe(lambda change: sent.add(change["name"]))
+    widget.state = build_view_state(view, [], [], CREATED_AT + 1, cluster=known)
+    assert sent == {"shown"}
+    widget.state = build_view_state(view, [], [], CREATED_AT + 1)
+    assert sent == {"shown", "cluster"}
+    assert widget.cluster is None
+
+
+@pytest.mark.usefixtures("_built")
+def test_all_rows_are_sent_once_many_have_changed() -> None:
+    widget = Front(search_state(10), lambda verb: None).widget
+    for num_results in (30, 60, 90, 150):
+        state = search_state(num_results)
+        widget.state = state
+        assert merged(widget) == rows_of(state)
+        assert len(widget.changed_rows) <= 32
+    assert len(widget.rows) > 100
+
+
+@pytest.mark.usefixtures("_built")
+def test_chosen_trial_is_told() -> None:
+    chosen: list[int | None] = []
+    widget = cast("Any", live_widget(search_state(10), lambda verb: None, chosen.append))
+    widget.set_state({"chosen": 5})
+    widget.set_state({"chosen": None})
+    assert chosen == [5, None]
+
+
+@pytest.mark.usefixtures("_built")
+def test_choice_that_cannot_be_shown_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def break_down(trial_id: int | None) -> None:
+        raise RuntimeError("boom")
+
+    widget = cast("Any", live_widget(search_state(10), lambda verb: None, break_down))
+    with caplog.at_level(logging.ERROR):
+        widget.set_state({"chosen": 5})
+    assert "choosing trial 5" in caplog.text
+
+
+@pytest.mark.usefixtures("_built")
+def test_bundle_has_the_widget_and_what_stands_in_for_it(state: ViewState) -> None:
+    widget = live_widget(state, lambda verb: None)
+    assert widget is not None
+    forms = bundle(state, widget)
+    assert set(forms) == {VIEW, "text/html", "text/plain"}
+    assert forms["text/plain"] == render_plain(state)
+    assert forms["text/html"] == render_html(state)
+    assert isinstance(metadata(widget), dict)
+
+
+def test_bundle_without_a_widget_is_static(state: ViewState) -> None:
+    assert set(bundle(state)) == {"text/html", "text/plain"}
+    assert metadata(None) == {}
+
+
+def test_there_is_no_widget_while_the_front_end_is_not_built(
+    state: ViewState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "STATIC_DIR", tmp_path)
+    assert live_widget(state, lambda verb: None) is None
+
+
+def test_importing_the_view_imports_no_widgets() -> None:
+    code = (
+        "import sys, det_jupyter.view; "
+        "print([m for m in ('anywidget', 'ipywidgets', 'IPython', 'torch') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

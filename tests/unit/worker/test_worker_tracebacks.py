@@ -1,0 +1,211 @@
+"""Errors and stacks as a person reads them: cells by their names, our own frames left out."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from det_jupyter import core
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch import DataLoader
+from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.parallel.sharding import explain_parts
+from det_jupyter.pytorch.ranks.lost_peer import is_lost_peer, is_lost_worker
+from det_jupyter.worker.tracebacks import CodeNames, Explanation
+
+CELL = """
+def inner(x):
+    return 1 / x
+
+def outer(x):
+    try:
+        return inner(x)
+    except ZeroDivisionError as error:
+        raise ValueError("no such x") from error
+
+def through_us(context):
+    context.train.report_progress(7)
+"""
+
+
+@pytest.fixture
+def cell() -> dict[str, Any]:
+    linecache.cache["<cell>"] = (len(CELL), None, CELL.splitlines(keepends=True), "<cell>")
+    namespace: dict[str, Any] = {}
+    exec(compile(CELL, "<cell>", "exec"), namespace)
+    return namespace
+
+
+def names() -> CodeNames:
+    return CodeNames({"<cell>": "Cell In[3]"}, [Path("/home/user/notebooks")])
+
+
+def explain(function: Any, *arguments: Any) -> Explanation:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever it is
+        function(*arguments)
+    return names().explain(caught.value)
+
+
+def test_an_error_is_told_with_its_cause_and_the_cells_lines(cell: dict[str, Any]) -> None:
+    explanation = explain(cell["outer"], 0)
+    assert explanation.error == "ValueError: no such x"
+    assert explanation.where == "Cell In[3], line 9, in outer"
+    lines = explanation.traceback
+    assert "  Cell In[3], line 3, in inner\n    return 1 / x\n" in lines
+    assert "The above exception was the direct cause" in lines
+    assert "<cell>" not in lines
+
+
+def test_our_frames_are_left_out_and_the_users_is_the_place(
+    cell: dict[str, Any], tmp_path: Path
+) -> None:
+    explanation = explain(cell["through_us"], core.init(checkpoint_storage=tmp_path))
+    assert explanation.where == "Cell In[3], line 12, in through_us"
+    assert "core/train.py" not in explanation.traceback
+    assert explanation.error.startswith("ValueError: report_progress: got 7")
+
+
+def test_an_error_without_any_code_of_the_users_keeps_ours() -> None:
+    explanation = explain(core.DistributedContext, *[1])
+    assert explanation.where == ""
+    assert "TypeError" in explanation.traceback
+
+
+def test_our_own_refusals_are_their_message() -> None:
+    problem = ConfigError(["searcher.metric: got 'a'", "entrypoint: missing"])
+    explanation = names().explain(problem)
+    assert explanation.error == "searcher.metric: got 'a'; entrypoint: missing"
+    assert explanation.traceback == "searcher.metric: got 'a'\nentrypoint: missing\n"
+
+
+def test_a_configuration_error_in_a_users_frame_is_its_message_too(cell: dict[str, Any]) -> None:
+    cell["inner"] = lambda x: _raise(ConfigError(["context: got 1"]))
+    explanation = explain(cell["outer"], 0)
+    assert (explanation.error, explanation.traceback) == ("context: got 1", "")
+    assert explanation.printed == "context: got 1\n"
+    assert explanation.where == "Cell In[3], line 7, in outer"
+
+
+def test_a_method_is_named_whose_frame_is_gone(cell: dict[str, Any]) -> None:
+    error = TrialMistake("inner", "inner returned None")
+    code = error.code_in(type("Trial", (), cell)())
+    explanation = names().explain(error, code)
+    assert explanation.where == "Cell In[3], line 2, in inner"
+    assert (explanation.error, explanation.traceback) == ("inner returned None", "")
+    assert TrialMistake("absent", "").code_in(object()) is None
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no words")
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_an_error_that_cannot_be_printed_is_told_by_its_name() -> None:
+    explanation = explain(_raise, Unspeakable())
+    assert explanation.error == "Unspeakable: <its __str__ raised KeyError>"
+    assert "in _raise" in explanation.traceback
+
+
+def test_endless_messages_are_cut() -> None:
+    explanation = explain(_raise, ValueError("x" * 200_000 + "end"))
+    assert len(explanation.error) == 500
+    assert explanation.error.startswith("ValueError: xxx")
+    assert 49_000 < len(explanation.traceback) < 51_000
+    assert explanation.traceback.endswith("xend\n")
+
+
+class Killed(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def test_a_killed_loader_worker_is_no_mistake_of_the_trials() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        next(iter(torch.utils.data.DataLoader(Killed(), num_workers=1)))
+    assert is_lost_worker(caught.value)
+    assert not is_lost_worker(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_unspeakable_errors_can_be_compared_with_what_sharding_raises() -> None:
+    error = Unspeakable()
+    explain_parts(error)
+    assert not hasattr(error, "__notes__")
+
+
+class Broken(torch.utils.data.Dataset[int]):
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.function(0))
+
+
+def test_an_error_in_a_loaders_worker_is_told_as_if_it_were_raised_here(
+    cell: dict[str, Any],
+) -> None:
+    loader = DataLoader(Broken(cell["outer"]), num_workers=1)
+    explanation = explain(list, loader)
+    assert explanation.error == "ValueError: no such x"
+    assert explanation.where == "Cell In[3], line 9, in outer"
+    assert "  Cell In[3], line 3, in inner\n    return 1 / x\n" in explanation.traceback
+    assert "det_jupyter/pytorch/data/" not in explanation.traceback
+
+
+def test_an_error_without_words_is_its_name() -> None:
+    assert names().explain(KeyboardInterrupt()).error == "KeyboardInterrupt"
+
+
+def test_the_main_threads_stack_can_be_read_from_another_thread() -> None:
+    entered, stacks = threading.Event(), []
+
+    def look() -> None:
+        entered.wait(10)
+        stacks.append(names().main_stack())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    entered.set()
+    thread.join()
+    assert "in test_the_main_threads_stack_can_be_read_from_another_thread" in stacks[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("[pair.cc:547] Connection closed by peer [127.0.0.1]:4"), True),
+        (RuntimeError("Read error [127.0.0.1]: Connection reset by peer"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ConnectionResetError(104, "Connection reset by peer"), False),  # the trial's own
+    ],
+)
+def test_the_echo_of_another_ranks_end_is_recognised(error: Exception, expected: bool) -> None:
+    torch_file = f"{Path(torch.__file__).parent}/distributed/distributed_c10d.py"
+    raises: dict[str, Any] = {"error": error}
+    exec(compile("def all_reduce(): raise error", torch_file, "exec"), raises)
+    with pytest.raises(type(error)) as caught:
+        raises["all_reduce"]()
+    assert is_lost_peer(caught.value) is expected
+
+
+def test_what_the_trial_itself_raises_is_no_echo() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        _raise(RuntimeError("broken pipe"))
+    assert not is_lost_peer(caught.value)
