@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -28,6 +28,10 @@ from det_jupyter.master.machine.rules import plans
 from det_jupyter.master.machine.rules.faults import experiment_of
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
+from det_jupyter.scheduler.deciding.order import Shape
+from det_jupyter.scheduler.deciding.passes import Pass
+from det_jupyter.scheduler.deciding.pool import Pool
+from det_jupyter.scheduler.model import Decisions, Request
 from det_jupyter.wire import (
     AgentReport,
     AgentReports,
@@ -480,6 +484,100 @@ def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
     assert "KeyError: 'no such thing'" in bench.service.experiment(3).message
     live(bench, B)
     check_others(bench, num_trials=3)
+
+
+def break_pass(
+    monkeypatch: pytest.MonkeyPatch, is_broken: Callable[[Pass, Request], bool]
+) -> None:
+    """Have passes of the scheduler raise where they would start such a request."""
+    start = Pass._start
+
+    def start_or_raise(taken: Pass, shape: Shape, request: Request) -> bool:
+        if is_broken(taken, request):
+            raise ZeroDivisionError("no such place")
+        return start(taken, shape, request)
+
+    monkeypatch.setattr(Pass, "_start", start_or_raise)
+
+
+def submit(bench: Bench) -> None:
+    asyncio.run(bench.service.submit(make_request(resources={"slots_per_trial": 1})))
+
+
+def test_a_pass_that_fails_in_a_spoiled_pool_is_made_again_in_a_new_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    submit(bench)
+    spoiled = {id(bench.service.machine.pools["default"])}
+    decide = Pool.decide
+
+    def decide_or_raise(pool: Pool, now: float) -> Decisions:
+        if id(pool) in spoiled:
+            raise ZeroDivisionError("it is not what the state says")
+        return decide(pool, now)
+
+    monkeypatch.setattr(Pool, "decide", decide_or_raise)
+    live(bench, A)
+    assert [record.exc_info is not None for record in caplog.records if "pass" in record.message]
+    assert bench.service.machine.state.trials[3].holds_slots
+    assert bench.service.problems == []
+    assert bench.store.quarantine.rows() == []
+    live(bench, B)
+    check_others(bench, num_trials=3)
+
+
+def test_an_experiment_that_no_pass_can_look_at_is_given_up_and_the_others_go_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        submit(bench)
+    break_pass(monkeypatch, lambda _, request: request.group == 3)
+    live(bench, A)
+    assert state_of(bench, A) is State.COMPLETED
+    assert state_of(bench, 3) is State.ERROR
+    assert "ZeroDivisionError: no such place" in bench.service.experiment(3).message
+    assert bench.service.machine.state.trials[4].holds_slots
+    assert bench.service.problems == []
+    live(bench, B)
+    check_others(bench, num_trials=4)
+
+
+def test_a_submission_that_no_pass_can_look_at_ends_at_once_and_says_why(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_pass(monkeypatch, lambda _, request: request.group == 3)
+    submit(bench)
+    assert state_of(bench, 3) is State.ERROR
+    assert bench.service.experiment(3).message == (
+        "the master failed at a pass of the scheduler (ZeroDivisionError: no such place); "
+        "master.log has the traceback"
+    )
+    for experiment_id in (A, B):
+        live(bench, experiment_id)
+    check_others(bench, num_trials=3)
+
+
+def test_where_no_pass_works_nothing_starts_and_what_runs_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        submit(bench)
+    with monkeypatch.context() as broken:
+        break_pass(broken, lambda *_: True)
+        live(bench, A)
+        assert state_of(bench, A) is State.COMPLETED
+        (problem,) = bench.service.problems
+        assert problem.startswith(
+            "pool default: no waiting trial starts, because the scheduler fails "
+            "(ZeroDivisionError: no such place); "
+        )
+        assert any("pass" in record.message and record.exc_info for record in caplog.records)
+        assert bench.store.quarantine.rows() == []
+        assert not bench.service.machine.state.trials[3].holds_slots
+    live(bench, B)
+    assert bench.service.problems == []
+    assert bench.service.machine.state.trials[3].holds_slots
+    check_others(bench, num_trials=4)
 
 
 def test_an_agent_is_taken_on_though_one_of_its_runs_cannot_be_settled(

@@ -27,7 +27,7 @@ Rules
  3. Every command is safe to repeat. When an agent registers, whatever it may have missed is
     commanded again.
  4. A trial has one allocation at a time. News of another one is old news and changes nothing.
- 5. After each event, nobody waits who may start (placing.py); why.py can say of everyone who
+ 5. After each event, nobody waits who may start (deciding.py); why.py can say of everyone who
     waits why.
  6. What an event costs does not grow with the number of trials: who waits and runs is in the live
     pools (pools.py), who lives in the roster, and searches stay alive (searches.py).
@@ -87,8 +87,8 @@ from det_jupyter.master.machine.on.users import (
     on_pause_requested,
     on_submitted,
 )
+from det_jupyter.master.machine.rules.deciding import place_waiting
 from det_jupyter.master.machine.rules.faults import on_news_set_aside
-from det_jupyter.master.machine.rules.placing import place_waiting
 from det_jupyter.master.machine.rules.searching import ask
 from det_jupyter.wire import GangExited, GangStarted, State
 from det_jupyter.words import error_line
@@ -107,6 +107,7 @@ class Machine:
         self.pools = Pools(self.state)
         self.searches = Searches()
         self._changes = Changes()
+        self._failures: list[Exception] = []
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Bring the state forward by one event and return what has to be done.
@@ -119,7 +120,7 @@ class Machine:
         """
         self.state.seq += 1
         turn = Turn(self.state, self.roster, self.pools, self.searches, now)
-        self._changes = turn.changes
+        self._changes, self._failures = turn.changes, turn.failures
         try:
             _dispatch(turn, event)
             place_waiting(turn)
@@ -136,11 +137,15 @@ class Machine:
         """Know what another machine knows, which is not to be used any more, and nothing else."""
         self.state, self.roster = other.state, other.roster
         self.pools, self.searches = other.pools, other.searches
-        self._changes = Changes()
+        self._changes, self._failures = Changes(), []
 
     def changes(self) -> Changes:
         """Return what the last event touched."""
         return self._changes
+
+    def failures(self) -> list[Exception]:
+        """Return what passes of the scheduler raised in the last event; see deciding.py."""
+        return self._failures
 
     def check(self) -> None:
         """Assert every invariant of the state."""

@@ -367,7 +367,9 @@ class Service:
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
         strangers = self._refusals.keys() - self.machine.state.agents.keys()
         refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
-        return [*self.file_problems, *dict.fromkeys(of_agents), *refused]
+        stuck = self.machine.pools.stuck
+        undecided = [_cannot_decide(name, stuck[name]) for name in stuck]
+        return [*self.file_problems, *dict.fromkeys(of_agents), *refused, *undecided]
 
     def agents(self) -> list[AgentView]:
         """Return the agents and what their slots do."""
@@ -419,6 +421,13 @@ class Service:
         except Exception:  # the events are there
             logger.exception("the state could not be written down")
         self.store.close()
+
+
+def _cannot_decide(pool: str, error: str) -> str:
+    return (
+        f"pool {pool}: no waiting trial starts, because the scheduler fails ({error}); what runs "
+        "goes on, and each change of the pool is another try; master.log has the traceback"
+    )
 
 
 async def check_sampler(config: dict[str, Any]) -> None:

@@ -233,6 +233,8 @@ class Work:
             raise
         seq = state.seq
         logger.info("event %d: %s", seq, _in_brief(event))
+        for error in self.machine.failures():
+            logger.error("event %d: a pass of the scheduler failed", seq, exc_info=error)
         self.store.add_event(seq, self.now, event.model_dump_json())
         if numbers != (state.last_experiment_id, state.last_trial_id):
             self.store.add_numbers(seq, state.last_experiment_id, state.last_trial_id)

@@ -52,6 +52,7 @@ class Pass:
     ) -> None:
         self.kept = Kept(ledger, rules)
         self.promises = Promises(rules, groups, ledger, queue, self.kept)
+        self.looking_at = ""  # whose turn it is: to blame, should the pass raise
         self._rules = rules
         self._groups = groups
         self._ledger = ledger
@@ -74,6 +75,7 @@ class Pass:
         walk = Walk(self._queue)
         while (found := walk.next()) is not None:
             shape, request = found
+            self.looking_at = request.id
             self._serve_promised(walk.key)
             self.promises.reach(self.promises.rank(request))
             if request.id in self._served:
@@ -96,6 +98,7 @@ class Pass:
         The walk might not come to them: to it, one that does not fit stands for all of its shape.
         """
         while (request := self.promises.next_until(until)) is not None:
+            self.looking_at = request.id
             self.promises.reach(self.promises.rank(request))
             self._served.add(request.id)
             self._serve(request)

@@ -33,6 +33,7 @@ class Pool:
         self._ledger = Ledger(rules, self._groups)
         self._queue = Queue(rules.policy, self._groups)
         self._reservations: dict[str, tuple[str, ...]] = {}
+        self._last_pass: Pass | None = None
         self.agents: Mapping[str, AgentSlots] = MappingProxyType(self._ledger.agents)
         self.groups: Mapping[int, Group] = MappingProxyType(self._groups)
         self.running: Mapping[str, Running] = MappingProxyType(self._ledger.running)
@@ -124,7 +125,9 @@ class Pool:
         return self.rules.policy is Policy.ROUND_ROBIN or (is_fair and self.rules.preemption)
 
     def _pass(self, now: float) -> Decisions:
+        self._last_pass = None
         taken = Pass(self.rules, self._groups, self._ledger, self._queue, now)
+        self._last_pass = taken
         decisions = taken.run()
         self._reservations = taken.kept.by_request
         for start in decisions.starts:
@@ -135,6 +138,11 @@ class Pool:
             if self.is_waiting(promise.request_id):
                 self._queue.promise(promise.request_id, promise.agents)
         return decisions
+
+    @property
+    def looked_at(self) -> str:
+        """Whose request the last pass looked at last: where it raised, if it did."""
+        return self._last_pass.looking_at if self._last_pass is not None else ""
 
     @property
     def num_waiting(self) -> int:

@@ -12,7 +12,7 @@ experiment or an agent touches it afterwards (turn.py), and the pools take note.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from det_jupyter.config.pools import DEFAULT_POOL, PoolConfig, parse_pools
@@ -58,12 +58,14 @@ class Pools:
     def __init__(self, state: MachineState) -> None:
         self._state = state
         self._num_noted = 0  # changes that the present pools do not count
+        self.stuck: dict[str, str] = {}  # pools that cannot decide, and why (deciding.py)
         self._build()
 
     def redefine(self) -> None:
         """Begin anew with the pools that the state names now."""
         self._num_noted = self.version + 1
         self._build()
+        self.stuck = {name: self.stuck[name] for name in self.stuck if name in self.configs}
 
     def _build(self) -> None:
         state = self._state
@@ -211,12 +213,12 @@ class Pools:
         """Counts the changes of all pools, and of what there is to say of their agents."""
         return self._num_noted + sum(pool.version for pool in self._pools.values())
 
-    def undecided(self) -> Iterable[Pool]:
+    def undecided(self) -> Iterator[str]:
         """Yield the pools that have changed since their last pass, which is due now."""
-        for name, pool in self._pools.items():
-            if pool.version != self._decided.get(name):
-                yield pool
-                self._decided[name] = pool.version
+        for name in self.configs:
+            if self._pools[name].version != self._decided.get(name):
+                yield name
+                self._decided[name] = self._pools[name].version
 
     def facts(self) -> object:
         """Return what two equal pictures of a state agree in."""

@@ -35,6 +35,7 @@ class Turn:
     now: float
     changes: Changes = field(default_factory=Changes)
     commands: list[Command] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)  # of passes of the scheduler
 
     @property
     def has_changed(self) -> bool:

@@ -1,6 +1,6 @@
 """Slots given to trials and taken back: queue, place, start, and ask to leave.
 
-                queue            place_waiting            make_leave
+                queue            carry_out                make_leave
     (nothing) ────────► QUEUED ───────────────► STARTING … ────────► STOPPING
                            └────────────────────────────────────────► ENDED   (it held nothing)
 
@@ -19,7 +19,7 @@ from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.rules.best_metric import forget_metrics
 from det_jupyter.master.machine.rules.plans import make_plan
 from det_jupyter.scheduler.deciding.pool import Pool
-from det_jupyter.scheduler.model import Part, Placement, Preemption, Promise
+from det_jupyter.scheduler.model import Decisions, Part, Placement, Preemption, Promise
 from det_jupyter.wire import (
     AllocationState,
     ExtendGang,
@@ -44,19 +44,17 @@ def queue(turn: Turn, trial: Trial) -> None:
     turn.touch(trial, f"run {trial.runs} queued")
 
 
-def place_waiting(turn: Turn) -> None:
-    """Start whoever may start, and have those leave who are to make room."""
-    for pool in turn.pools.undecided():
-        decisions = pool.decide(turn.now)
-        for placement in decisions.starts:
-            with _of(turn, placement.request_id):
-                _start(turn, pool, placement)
-        for preemption in decisions.preemptions:
-            with _of(turn, preemption.request_id):
-                _preempt(turn, preemption)
-        for promise in decisions.promises:
-            with _of(turn, promise.request_id):
-                _promise(turn, promise)
+def carry_out(turn: Turn, pool: Pool, decisions: Decisions) -> None:
+    """Start those who may start, and have those leave who are to make room for others."""
+    for placement in decisions.starts:
+        with _of(turn, placement.request_id):
+            _start(turn, pool, placement)
+    for preemption in decisions.preemptions:
+        with _of(turn, preemption.request_id):
+            _preempt(turn, preemption)
+    for promise in decisions.promises:
+        with _of(turn, promise.request_id):
+            _promise(turn, promise)
 
 
 def _of(turn: Turn, request_id: str) -> AbstractContextManager[None]:

@@ -1,0 +1,74 @@
+"""Pools decide, or fail to: one experiment that breaks the scheduler must not stop the others.
+
+    a pass raises           the pools are made anew from the state, and there is another one
+    that raises too         the experiment that it looked at is left out: if the pass works without
+                            it, it is to blame, and is given up (faults.py)
+    and without it, too     it cannot be said which one is to blame: nothing starts in this pool
+                            until something changes there; then it is tried again
+
+A failed pass has changed nothing but the pools, so there is nothing else to undo, and the event
+that led to it is handled all the same.
+"""
+
+from __future__ import annotations
+
+from det_jupyter.master.machine.core.events import NewsSetAside
+from det_jupyter.master.machine.core.pools import Pools
+from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.faults import on_news_set_aside
+from det_jupyter.master.machine.rules.placing import carry_out
+from det_jupyter.scheduler.model import Decisions
+from det_jupyter.words import error_line, printable
+
+_LONGEST_REASON = 300  # characters
+
+
+def place_waiting(turn: Turn) -> None:
+    """Start whoever may start, and have those leave who are to make room."""
+    for name in turn.pools.undecided():
+        decisions = _decide(turn, name)
+        carry_out(turn, turn.pools[name], decisions)
+
+
+def _decide(turn: Turn, name: str) -> Decisions:
+    is_new = False
+    while True:
+        try:
+            decisions = turn.pools[name].decide(turn.now)
+        except MemoryError:
+            raise
+        except Exception as error:
+            turn.failures.append(error)
+            culprit = _find_culprit(turn, name) if is_new else None
+            turn.pools.redefine()
+            what = printable(error_line(error))[:_LONGEST_REASON]
+            if culprit is not None:
+                what = f"a pass of the scheduler ({what})"
+                news = NewsSetAside(experiment_id=culprit, what=what, is_fatal=True)
+                on_news_set_aside(turn, news)
+            elif is_new:
+                turn.pools.stuck[name] = what
+                return Decisions()
+            is_new = True
+        else:
+            turn.pools.stuck.pop(name, None)
+            return decisions
+
+
+def _find_culprit(turn: Turn, name: str) -> int | None:
+    """Return the experiment that the pass looked at, if one without it works."""
+    request_id = turn.pools[name].looked_at
+    if not request_id:
+        return None
+    experiment_id = turn.pools.trial_of(request_id).experiment_id
+    pool = Pools(turn.state)[name]
+    try:
+        for request in pool.waiting():
+            if request.group == experiment_id:
+                pool.remove(request.id)
+        pool.decide(turn.now)
+    except MemoryError:
+        raise
+    except Exception:  # the failure that led here is the one to be told
+        return None
+    return experiment_id
