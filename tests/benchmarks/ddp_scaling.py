@@ -40,7 +40,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.parallel import ParallelOptions, parallelize, set_gradient_sync
+from det_jupyter.pytorch.parallel import ParallelOptions, parallelize
 from tests.benchmarks.ddp_models import GPT2, ResNet
 
 KINDS: dict[str, ParallelOptions] = {
@@ -167,7 +167,6 @@ class Rank:
 
         def run(steps: int) -> None:
             for _ in range(steps):
-                set_gradient_sync(model, True)
                 with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
                     loss = model(batch)
                 loss.backward()

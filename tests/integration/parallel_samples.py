@@ -95,9 +95,10 @@ class Run:
         """Train that many global batches, each divided evenly among the ranks."""
         for _ in range(batches):
             is_step = (self.batches + 1) % self._window == 0
-            parallel.set_gradient_sync(self.model, is_step)
-            if self.batches % self._window == 0 and isinstance(self.model, DistributedModel):
-                self.model.take_buffers()
+            if isinstance(self.model, DistributedModel):
+                self.model.require_backward_grad_sync = is_step
+                if self.batches % self._window == 0:
+                    self.model.take_buffers()
             mine = records(self.batches, self._dtype).chunk(self.distributed.size)
             self.model(mine[self.distributed.rank]).square().mean().backward()
             if is_step:

@@ -17,7 +17,6 @@ from det_jupyter.pytorch.parallel.states import (
 from det_jupyter.pytorch.parallel.tuning import BucketTuner
 from det_jupyter.pytorch.parallel.wrapping import (
     parallelize,
-    set_gradient_sync,
     share_buffers,
     unwrap,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "parallelize",
     "rank_state",
     "rescaled_gradients",
-    "set_gradient_sync",
     "set_gradients",
     "share_buffers",
     "unwrap",

@@ -87,15 +87,6 @@ def share_buffers(models: Iterable[nn.Module]) -> None:
     )
 
 
-def set_gradient_sync(model: nn.Module, enabled: bool) -> None:
-    """Say whether the next backward pass exchanges gradients; sharded models always do.
-
-    DDP decides it in the forward pass, so it has to be told before the trial runs.
-    """
-    if isinstance(model, DistributedModel):
-        model.require_backward_grad_sync = enabled
-
-
 def broadcast(tensors: Sequence[torch.Tensor]) -> None:
     """Overwrite the tensors by the chief's. Collective, once for each kind of device."""
     for device in dict.fromkeys(tensor.device for tensor in tensors):

@@ -72,7 +72,7 @@ class Stepping:
         self._weight = 1.0  # of this rank's gradients
         self._backwards = 0
         self._is_stepping = False  # this object, not the trial
-        self._has_stepped = False  # an optimizer, in this batch
+        self._has_scaled = False  # in this batch: an optimizer has stepped by the scaler
 
     def add_model(self, model: nn.Module) -> None:
         """Take a model, as the ranks train it."""
@@ -96,16 +96,21 @@ class Stepping:
         with suppress(AttributeError):  # some that wrap another one leave out Optimizer.__init__
             optimizer.register_step_pre_hook(self._before_step)
 
-    def begin_batch(self, share: Share) -> None:
-        """Let gradients count by this rank's records; share buffers at windows' beginnings.
+    def begin_batch(self, batch_idx: int, share: Share) -> None:
+        """Go on to a batch: gradients count by this rank's records of it. Collective.
 
-        Collective, so not left to DDP's `forward`: ranks may call that unequally often.
+        DDP decides in the forward pass whether the backward pass will exchange gradients, so it
+        has to be told before the trial runs. Buffers are shared at windows' beginnings; that is
+        not left to DDP's `forward` either, which ranks may call unequally often.
         """
+        position = self._position
+        position.batch_idx = batch_idx
         if share is not self._share:  # a full batch's is always the same
             self._share = share
             self._weight = share.records * self._distributed.size / max(share.total, 1)
-        if self._replicas and len(self._position.window) == 1:
-            for replica in self._replicas:
+        for replica in self._replicas:
+            replica.require_backward_grad_sync = position.is_step
+            if len(position.window) == 1:
                 replica.take_buffers()
 
     def backward(
@@ -156,10 +161,14 @@ class Stepping:
             ConfigError: It is not wrapped, or shall keep gradients that windows sum.
         """
         position = self._position
-        self._check(optimizer, auto_zero_grads)
+        wrapped = self._wrapped.get(id(optimizer))
+        if wrapped is None:
+            raise _unwrapped(optimizer)
+        if position.aggregation_frequency > 1 and not auto_zero_grads:
+            raise _kept_gradients(position.aggregation_frequency)
         if not position.is_step:
             return
-        if position.aggregation_frequency > 1 and self._wrapped[id(optimizer)].averages:
+        if position.aggregation_frequency > 1 and wrapped.averages:
             _divide_gradients(optimizer, len(position.window))
         if clip_grads is not None:
             self._clip(optimizer, clip_grads)
@@ -167,9 +176,11 @@ class Stepping:
         try:
             if scaler is not None:
                 scaler.step(optimizer)
+            elif self.precision.scaler is None:
+                optimizer.step()
             else:
                 self.precision.step(optimizer)
-                self._has_stepped = True
+                self._has_scaled = True
         finally:
             self._is_stepping = False
         if auto_zero_grads:
@@ -177,9 +188,9 @@ class Stepping:
 
     def after_step(self) -> None:
         """Update the scaler, if an optimizer has stepped by it in this batch."""
-        if self._has_stepped:
+        if self._has_scaled:
             self.precision.update()
-            self._has_stepped = False
+            self._has_scaled = False
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -192,6 +203,8 @@ class Stepping:
         Raises:
             TrialMistake: Gradients are not those of all records.
         """
+        if self._is_stepping and self._distributed.size == 1:
+            return None
         position, wrapped = self._position, self._wrapped[id(optimizer)]
         frequency = position.aggregation_frequency
         if not self._is_stepping and (frequency > 1 or self.precision.scaler):
@@ -239,24 +252,6 @@ class Stepping:
 
         return tuple(map(changed, args)), {name: changed(value) for name, value in kwargs.items()}
 
-    def _check(self, optimizer: torch.optim.Optimizer, auto_zero_grads: bool) -> None:
-        if id(optimizer) not in self._wrapped:
-            raise ConfigError(
-                [
-                    f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
-                    "state would not be saved; pass what context.wrap_optimizer returned"
-                ]
-            )
-        frequency = self._position.aggregation_frequency
-        if frequency > 1 and not auto_zero_grads:
-            raise ConfigError(
-                [
-                    "step_optimizer: auto_zero_grads=False does not go with "
-                    f"optimizations.aggregation_frequency {frequency}; "
-                    "gradients are summed between the steps as it is"
-                ]
-            )
-
     def _clip(self, optimizer: torch.optim.Optimizer, clip_grads: Callable[[Any], Any]) -> None:
         if not callable(clip_grads):
             raise ConfigError(
@@ -273,6 +268,25 @@ class Stepping:
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return the parameters of all its groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _unwrapped(optimizer: torch.optim.Optimizer) -> ConfigError:
+    return ConfigError(
+        [
+            f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
+            "state would not be saved; pass what context.wrap_optimizer returned"
+        ]
+    )
+
+
+def _kept_gradients(frequency: int) -> ConfigError:
+    return ConfigError(
+        [
+            "step_optimizer: auto_zero_grads=False does not go with "
+            f"optimizations.aggregation_frequency {frequency}; "
+            "gradients are summed between the steps as it is"
+        ]
+    )
 
 
 def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:

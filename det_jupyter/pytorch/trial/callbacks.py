@@ -165,9 +165,6 @@ class Callbacks:
             if not self._calls[hook]:
                 setattr(self, hook, _do_nothing)  # 60 ns in place of 400, twice a batch
 
-    def __bool__(self) -> bool:
-        return bool(self.by_name)
-
     @property
     def keep_state(self) -> bool:
         """Whether any of them has a state to be saved."""

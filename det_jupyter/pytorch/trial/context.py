@@ -21,7 +21,6 @@ from det_jupyter.pytorch.parallel import (
     BucketTuner,
     ParallelOptions,
     parallelize,
-    set_gradient_sync,
 )
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import FunctionReducer, MetricReducer
@@ -346,17 +345,8 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         self._claimed_by = trial
 
     def begin_batch(self, batch_idx: int, share: Share) -> None:
-        """Go on to a batch (called by the loop).
-
-        DDP decides in the forward pass whether the backward pass will exchange gradients, so it
-        has to be told before the trial runs, not in `backward`.
-        """
-        position = self._position
-        position.batch_idx = batch_idx
-        self._stepping.begin_batch(share)
-        if position.aggregation_frequency > 1:
-            for model in self.models:
-                set_gradient_sync(model, position.is_step)
+        """Go on to a batch (called by the loop)."""
+        self._stepping.begin_batch(batch_idx, share)
 
     def after_step(self) -> None:
         """Finish a step (called by the loop): a scaler is updated once, after all optimizers."""
