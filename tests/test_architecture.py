@@ -11,8 +11,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "det_jupyter"
 # What any part may import.
 CONTRACT = {
-    "_version", "blobs", "bounds", "capsule", "control", "errors", "records", "system", "wire",
-    "words",
+    "_version", "blobs", "bounds", "capsule", "control", "direction", "errors", "records",
+    "system", "wire", "words",
 }  # fmt: skip
 
 # part: what it may import, besides itself and the contract

@@ -16,7 +16,7 @@ not the search was made anew from a snapshot in between.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 from det_jupyter.config import ExperimentConfig
@@ -30,6 +30,7 @@ from det_jupyter.config.searchers import (
     Searcher,
     SingleSearcher,
 )
+from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError
 from det_jupyter.searcher.actions import Action, AskSampler, ExitReason, Shutdown
 from det_jupyter.searcher.change import SearchChange, find_wider
@@ -65,7 +66,7 @@ class Search:
         self, config: ExperimentConfig, snapshot: Mapping[str, Any] | None = None
     ) -> None:
         self._searcher: Any = config.searcher
-        self._sign = 1.0 if config.searcher.smaller_is_better else -1.0
+        self._direction = Direction.of(smaller_is_better=config.searcher.smaller_is_better)
         self._trials = Trials(config.hyperparameters, config.reproducibility.experiment_seed)
         self._method = make_method(config.searcher, self._trials)
         self._answers: dict[int, dict[str, Any]] = {}  # of the sampler, out of turn
@@ -87,7 +88,7 @@ class Search:
         """
         if not self._is_open(index):
             return []
-        return self._concluded(self._method.on_target_reached(index, self._signed(metric)))
+        return self._concluded(self._method.on_target_reached(index, self._direction.loss(metric)))
 
     def on_report(self, index: int, time: float | None, metric: float | None) -> list[Action]:
         """A trial has validated.
@@ -100,7 +101,7 @@ class Search:
         if not self._is_open(index):
             return []
         known = time if time is not None and isfinite(time) else None
-        return self._concluded(self._method.on_report(index, known, self._signed(metric)))
+        return self._concluded(self._method.on_report(index, known, self._direction.loss(metric)))
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
         """A trial is over; called once for each, also for those that were closed."""
@@ -179,8 +180,8 @@ class Search:
 
         They are as reported; None where that was nothing, or no number.
         """
-        metrics = self._method.rung_metrics(index)
-        return [self._sign * metric if isfinite(metric) else None for metric in metrics]
+        losses = self._method.rung_metrics(index)
+        return [self._direction.sign * loss if isfinite(loss) else None for loss in losses]
 
     def was_stopped(self, index: int) -> bool:
         """Return whether the search closed the trial before its full length."""
@@ -207,11 +208,6 @@ class Search:
 
     def _is_open(self, index: int) -> bool:
         return index < self._trials.num_created and self._trials.is_open(index)
-
-    def _signed(self, metric: float | None) -> float:
-        if metric is None or not isfinite(metric):
-            return inf
-        return self._sign * metric
 
     def _concluded(self, actions: list[Action]) -> list[Action]:
         """Add the end, if it has come; note the progress."""
