@@ -30,6 +30,11 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _IS_POSIX = os.name == "posix"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_NOBODY = 65534  # whom NFS gives to what it gives away
+_SQUASHED = (
+    ": where a file system gives away what users make (NFS with all_squash does), nothing is safe "
+    "from them, so take a folder on a disk of this computer"
+)
 _seen: dict[Path, tuple[int, ...]] = {}  # folders that were found right, to know them again by
 
 
@@ -50,6 +55,7 @@ def make_private(folder: Path, remedy: str) -> None:
         if not os.path.lexists(path):
             _check(path, remedy, find_problem_above)
             path.mkdir(mode=0o700, exist_ok=True)
+            _check(path, remedy, _find_squasher)
     _check(folder, remedy, find_problem_above, _find_problem_of)
     _seen[folder] = _marks(folder)
 
@@ -70,8 +76,7 @@ def _marks(folder: Path) -> tuple[int, ...]:
 
 def find_problem_above(folder: Path) -> str:
     """Return how another user could replace the folder, made or not; "" if none can."""
-    home = Path(os.path.realpath(os.path.join("/", os.path.expanduser("~"))))
-    trusted = {0, os.geteuid(), _owner_of(home)}
+    trusted = {0, os.geteuid(), _owner_of(_home())}
     for path in [*folder.parents, folder]:
         if not os.path.lexists(path):
             continue  # it is only just being made
@@ -81,15 +86,27 @@ def find_problem_above(folder: Path) -> str:
     real = folder.resolve()
     if (owner := real.parent.stat().st_uid) not in trusted:
         return f"{real.parent} belongs to {_user(owner)}, who could replace what we put there"
-    for path in real.parents:
+    if (found := find_open(*real.parents)) is not None:
+        can_mend = os.geteuid() in (0, found.stat().st_uid)
+        mend = f" (it is not used until that is changed: chmod o-w {found})" if can_mend else ""
+        return f"every user of this computer can replace what is in {found}{mend}"
+    return ""
+
+
+def find_open(*folders: Path) -> Path | None:
+    """Return the first, up to the user's home, in which every user can replace things."""
+    home = _home()
+    for path in folders:
         if home.is_relative_to(path):
             break
-        info = path.stat()
-        if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
-            can_mend = os.geteuid() in (0, info.st_uid)
-            mend = f" (it is not used until that is changed: chmod o-w {path})" if can_mend else ""
-            return f"every user of this computer can replace what is in {path}{mend}"
-    return ""
+        mode = path.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return path
+    return None
+
+
+def _home() -> Path:
+    return Path(os.path.realpath(os.path.join("/", os.path.expanduser("~"))))
 
 
 def _find_problem_of(folder: Path) -> str:
@@ -97,13 +114,21 @@ def _find_problem_of(folder: Path) -> str:
     if not stat.S_ISDIR(info.st_mode):
         return f"{folder} is no folder"
     if info.st_uid != os.geteuid():
-        return f"{folder} belongs to {_user(info.st_uid)}, not to {_user(os.geteuid())}"
+        whose = f"{folder} belongs to {_user(info.st_uid)}, not to {_user(os.geteuid())}"
+        return f"{whose}{_SQUASHED if info.st_uid == _NOBODY else ''}"
     if not info.st_mode & _OTHERS:
         return ""
     os.chmod(folder, 0o700)
     if folder.stat().st_mode & _OTHERS:
         return f"{folder} cannot be made private: its file system keeps no permissions"
     return _find_stranger(folder) if info.st_mode & _OTHERS_WRITE else ""
+
+
+def _find_squasher(folder: Path) -> str:
+    """Return whether a folder that we have made just now is not ours, and what to do."""
+    owner = folder.stat().st_uid
+    is_ours = owner == os.geteuid()
+    return "" if is_ours else f"{folder} was made just now and is {_user(owner)}'s{_SQUASHED}"
 
 
 def _find_stranger(folder: Path) -> str:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Literal
 
 from det_jupyter.errors import DetError
 from det_jupyter.system.ownership import make_private, open_own
@@ -41,20 +42,29 @@ def _private(folder: Path) -> Path:
 
 def runtime_dir() -> Path:
     """Return the folder of the files by which our programs find each other."""
-    if home := os.environ.get(HOME_VARIABLE):
-        return _private(Path(home).expanduser() / "runtime")
-    from jupyter_core.paths import jupyter_runtime_dir
-
-    return _private(Path(jupyter_runtime_dir()) / "det_jupyter")
+    return _private(_place("runtime"))
 
 
 def data_dir() -> Path:
     """Return the folder of what has to last: database, blobs, runs, checkpoints."""
-    if home := os.environ.get(HOME_VARIABLE):
-        return _private(Path(home).expanduser() / "data")
-    from jupyter_core.paths import jupyter_data_dir
+    return _private(_place("data"))
 
-    return _private(Path(jupyter_data_dir()) / "det_jupyter")
+
+def _place(kind: Literal["data", "runtime"]) -> Path:
+    """Return where a folder is to be: below our own home, or else beside Jupyter's."""
+    try:
+        if home := os.environ.get(HOME_VARIABLE):
+            return Path(home).expanduser() / kind
+        from jupyter_core.paths import jupyter_data_dir, jupyter_runtime_dir
+
+        jupyters = jupyter_data_dir() if kind == "data" else jupyter_runtime_dir()
+    except RuntimeError:
+        raise DetError(
+            f"user {os.geteuid()} has no home folder: HOME is not set, and the system's list of "
+            f"users does not have one; set {HOME_VARIABLE} to the absolute path of a folder of "
+            "your own"
+        ) from None
+    return Path(jupyters) / "det_jupyter"
 
 
 def log_dir() -> Path:

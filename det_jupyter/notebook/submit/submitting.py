@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
@@ -20,6 +21,7 @@ from det_jupyter.config import (
     read_yaml,
     take_template,
 )
+from det_jupyter.config.storages import folder_of
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
 from det_jupyter.notebook.capture.packing import (
     capture,
@@ -30,6 +32,7 @@ from det_jupyter.notebook.handles import handles
 from det_jupyter.notebook.handles.handles import NotebookExperiment
 from det_jupyter.notebook.submit.drafts import Draft, below_magic
 from det_jupyter.notebook.submit.taking_along import find_unset, take_along
+from det_jupyter.system.ownership import find_open
 from det_jupyter.verbs.tables import counted
 from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import printable
@@ -112,9 +115,26 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
 
 
 def print_notices(draft: Draft) -> None:
-    """Say what of the configuration has no effect."""
-    for notice in notices(draft.merged()) + find_unset(draft.merged()):
+    """Say what of the configuration has no effect, and where it trusts every user."""
+    merged = draft.merged()
+    for notice in notices(merged) + find_unset(merged) + find_open_storage(merged):
         print(f"Note: {notice}")
+
+
+def find_open_storage(document: Mapping[str, Any]) -> list[str]:
+    """Return what to say of a checkpoint folder that every user can change (docs/security.md)."""
+    folder = folder_of(document.get("checkpoint_storage") or {})
+    if folder is None:
+        return []
+    real = Path(folder).expanduser().resolve()
+    place = find_open(*(path for path in (real, *real.parents) if path.is_dir()))
+    if place is None:
+        return []
+    return [
+        f"checkpoint_storage: every user of this computer can replace what is in {place}, and "
+        "who replaces a checkpoint there can run code as you; if that is not wanted: "
+        f"chmod o-w {place}"
+    ]
 
 
 def _prepare(

@@ -231,6 +231,65 @@ def test_a_file_is_written_in_place_of_a_link_and_not_through_it(tmp_path: Path)
     assert paths.read_private(tmp_path / "master.json") == "new"
 
 
+def test_a_folder_that_its_file_system_gave_away_is_refused_with_what_to_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    mkdir = Path.mkdir
+
+    def mkdir_and_squash(path: Path, mode: int = 0o777, *, exist_ok: bool = False) -> None:
+        mkdir(path, mode, exist_ok=exist_ok)
+        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)  # as if it were another one's now
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_and_squash)
+    assert_refused("was made just now and is", "NFS with all_squash", "a disk of this computer")
+
+
+@as_root
+def test_a_folder_that_was_given_away_earlier_is_refused_with_what_to_do(home: Path) -> None:
+    home.joinpath("data").mkdir(parents=True)
+    os.chown(home / "data", 65534, 65534)
+    assert_refused("belongs to user nobody, not to", "NFS with all_squash")
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "status", "serve"])
+def test_a_user_without_a_home_is_told_so_in_a_sentence(verb: str) -> None:
+    pretend = f"""
+import os, pwd, runpy, sys
+for name in ("HOME", "{paths.HOME_VARIABLE}", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR",
+             "XDG_DATA_HOME", "XDG_RUNTIME_DIR"):
+    os.environ.pop(name, None)
+pwd.getpwuid = {{}}.__getitem__  # no such user
+sys.argv = ["det_jupyter.master", {verb!r}]
+runpy.run_module("det_jupyter.master", run_name="__main__")
+"""
+    command = subprocess.run(
+        [sys.executable, "-c", pretend], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert command.returncode == 1
+    assert command.stderr == (
+        f"user {os.geteuid()} has no home folder: HOME is not set, and the system's list of users "
+        f"does not have one; set {paths.HOME_VARIABLE} to the absolute path of a folder of your "
+        "own\n"
+    )
+
+
+def test_a_folder_for_checkpoints_that_every_user_can_change_is_named(tmp_path: Path) -> None:
+    from det_jupyter.notebook.submit.submitting import find_open_storage
+
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    document = {"checkpoint_storage": {"host_path": str(lab / "mine" / "runs")}}
+    lab.chmod(0o2775)  # a group's
+    assert find_open_storage(document) == find_open_storage({}) == []
+    lab.chmod(0o1777)  # as /tmp is
+    assert find_open_storage(document) == []
+    lab.chmod(0o777)
+    (notice,) = find_open_storage(document)
+    assert notice.startswith("checkpoint_storage: every user of this computer can replace ")
+    assert notice.endswith(f"; if that is not wanted: chmod o-w {lab}")
+
+
 @as_root
 def test_a_master_does_not_start_in_a_home_that_another_user_prepared(
     home: Path, tmp_path: Path
