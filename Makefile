@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-long soak check bench test-gpu frontend clean
+.PHONY: setup demo lab test test-long soak check bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -47,6 +47,10 @@ check: setup
 	$(BIN)/mypy
 	cd labextension && PATH="$$PWD/../$(BIN):$$PATH" npm run --silent check
 
+# The API reference, from the docstrings.
+docs: setup
+	$(BIN)/python docs/api.py build/api
+
 bench: setup
 	$(BIN)/python -m tests.benchmarks.start_latency
 	$(BIN)/python -m tests.benchmarks.config_speed
@@ -55,4 +59,4 @@ bench: setup
 	$(BIN)/python -m tests.benchmarks.search_simulation --trials 100000
 
 clean:
-	rm -rf $(VENV) labextension/node_modules det_jupyter/notebook/static dist
+	rm -rf $(VENV) labextension/node_modules det_jupyter/notebook/static build dist

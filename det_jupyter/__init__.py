@@ -10,9 +10,19 @@ the package costs next to nothing.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_jupyter._version import __version__
+
+if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imported when used
+    from det_jupyter import core as core
+    from det_jupyter import pytorch as pytorch
+    from det_jupyter.core import get_cluster_info
+    from det_jupyter.errors import InvalidHP
+    from det_jupyter.notebook.handles.cluster import jobs, queue, slots
+    from det_jupyter.notebook.handles.handles import experiment, experiments
+    from det_jupyter.notebook.handles.templates import templates
+    from det_jupyter.notebook.submit.preview import preview
 
 _HOMES = {
     "InvalidHP": "det_jupyter.errors",

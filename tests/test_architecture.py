@@ -17,7 +17,7 @@ CONTRACT = {
 
 # part: what it may import, besides itself and the contract
 ARROWS: dict[str, set[str]] = {
-    "__init__": set(),
+    "__init__": {"core", "notebook", "pytorch"},  # for type checkers; imported when first used
     "config": set(),
     "searcher": {"config"},
     "scheduler": {"config"},

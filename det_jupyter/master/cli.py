@@ -58,13 +58,17 @@ def _stop(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     info = find_master()
     if info is None:
-        print("null" if options.json else "No master runs.")
+        print("null" if options.json else f"No master runs.\n{_places()}")
         return _NOT_RUNNING
     session = Session(info)
     status = session.get("/status")
     session.close()
-    print(json.dumps(status, indent=2) if options.json else _in_words(status))
+    print(json.dumps(status, indent=2) if options.json else f"{_in_words(status)}\n{_places()}")
     return 0
+
+
+def _places() -> str:
+    return f"Data: {paths.data_dir()}; logs: {paths.log_dir()}."
 
 
 def _in_words(status: dict[str, Any]) -> str:

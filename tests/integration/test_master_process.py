@@ -243,7 +243,9 @@ def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
 
 
 def test_people_can_ask_how_it_is(master: MasterProcess) -> None:
-    assert master.run("status") == (3, "No master runs.\n")
+    code, printed = master.run("status")
+    assert (code, printed.splitlines()[0]) == (3, "No master runs.")
+    assert str(master.home) in printed
     assert master.run("stop") == (0, "No master runs.\n")
     info = master.start()
     status, output = master.run("status")

@@ -1,0 +1,71 @@
+"""What the package declares: dependencies, extras, types, and an API reference that renders."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import det_jupyter
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+FOR_DEVELOPERS = {"bench", "test"}
+
+
+def distribution(requirement: str) -> str:
+    name = re.split(r"[\s\[<>=!~;]", requirement)[0]
+    return name.lower().replace("_", "-")
+
+
+def imported() -> Iterator[str]:
+    """Yield the name of each package outside the standard library that the product imports."""
+    for path in Path(det_jupyter.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            else:
+                names = []
+            yield from (name.split(".")[0] for name in names)
+
+
+def test_each_imported_package_is_declared() -> None:
+    optional = [each for name, extra in EXTRAS.items() for each in extra
+                if name not in FOR_DEVELOPERS]  # fmt: skip
+    declared = {distribution(each) for each in PROJECT["dependencies"] + optional}
+    homes = importlib.metadata.packages_distributions()
+    for name in set(imported()) - sys.stdlib_module_names - {"det_jupyter"}:
+        candidates = {each.lower().replace("_", "-") for each in homes[name]}
+        assert candidates & declared, f"{name} is imported; pyproject.toml does not declare it"
+
+
+@pytest.mark.parametrize("extra", sorted(set(EXTRAS) - FOR_DEVELOPERS))
+def test_each_extra_has_code_or_a_page_behind_it(extra: str) -> None:
+    texts = [*ROOT.glob("det_jupyter/**/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
+    needle = f"det-jupyter[{extra}]"
+    assert any(needle in path.read_text(encoding="utf-8") for path in texts), needle
+
+
+def test_the_package_is_typed_also_where_it_imports_late() -> None:
+    assert (Path(det_jupyter.__file__).parent / "py.typed").exists()
+    for name in det_jupyter.__all__:
+        getattr(det_jupyter, name)
+
+
+def test_the_api_reference_renders_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "docs/api.py", tmp_path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "PyTorchTrial" in (tmp_path / "det_jupyter/pytorch.html").read_text(encoding="utf-8")
