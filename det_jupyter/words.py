@@ -1,8 +1,14 @@
-"""Text from elsewhere (errors, names, what ranks say) made fit to be shown, stored and sent."""
+"""Words for people: numbers, times and sizes, and text from elsewhere made fit to be shown.
+
+`labextension/src/model/format.ts` writes numbers the same way; a table of cases holds for both.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from datetime import datetime
 
 # What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks;
 # and lone surrogates, which UTF-8 has no bytes for.
@@ -10,6 +16,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}
+_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def said_by(error: BaseException) -> str:
@@ -49,3 +57,111 @@ def printable(text: str) -> str:
     """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def number(value: float | None) -> str:
+    """Return a metric in four digits, `NaN` for what was not finite.
+
+    >>> [number(v) for v in (0.98123, 12.3456, 1234.6, 0, 0.0000123, 1.5e9, None)]
+    ['0.9812', '12.35', '1235', '0', '1.23e-5', '1.50e+9', 'NaN']
+    """
+    if value is None or not math.isfinite(value):
+        return "NaN"
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if not 1e-3 <= size < 1e6:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{mantissa}e{int(exponent):+d}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(size)))}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time as a clock shows it.
+
+    >>> [duration(s) for s in (0.4, 75, 3723, 200000)]
+    ['0:00', '1:15', '1:02:03', '2 d 7:33:20']
+    """
+    minutes, second = divmod(int(max(0, seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if not hours:
+        return f"{minute}:{second:02d}"
+    clock = f"{hour}:{minute:02d}:{second:02d}"
+    return f"{days} d {clock}" if days else clock
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction in whole percent, rounded down, so that 100 % means done.
+
+    >>> [percent(f) for f in (0, 0.29, 0.999, 1)]
+    ['0 %', '29 %', '99 %', '100 %']
+    """
+    return f"{math.floor(fraction * 100 + 1e-6)} %"
+
+
+def count(amount: int, noun: str) -> str:
+    """Return `1 rank`, `2 ranks`."""
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
+
+
+def length(amounts: Mapping[str, float]) -> str:
+    """Return an amount of training with its unit.
+
+    >>> [length(a) for a in ({"epochs": 4.0}, {"epochs": 1}, {"wall_s": 2.5})]
+    ['4 epochs', '1 epoch', '2.5 wall_s']
+    """
+    return " ".join(
+        f"{amount:g} {_LENGTHS.get(unit, unit) if amount == 1 else unit}"
+        for unit, amount in amounts.items()
+    )
+
+
+def clock(at: float) -> str:
+    """Return the time of day, local to the reader's kernel."""
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+
+
+def moment(at: float, now: float) -> str:
+    """Return the time of day to the minute, with the date if it is not that of `now`."""
+    there, here = datetime.fromtimestamp(at), datetime.fromtimestamp(now)
+    return there.strftime("%H:%M" if there.date() == here.date() else "%b %d %H:%M")
+
+
+def named(experiment_id: int, name: str) -> str:
+    """Return an experiment's number and name.
+
+    >>> named(3, "resnet"), named(4, "")
+    ('experiment 3 “resnet”', 'experiment 4')
+    """
+    known = f"experiment {experiment_id}"
+    return f"{known} “{shortened(name)}”" if name else known
+
+
+def one_line(text: str) -> str:
+    """Return `text` printable and on one line."""
+    return printable(" ".join(text.split()))
+
+
+def shortened(text: str, limit: int = 40) -> str:
+    """Return `text` on one line, no longer than `limit`.
+
+    >>> shortened("a very long name", 7), shortened("two\\nlines")
+    ('a very…', 'two lines')
+    """
+    text = one_line(text)
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def size(num_bytes: float) -> str:
+    """Return an amount of bytes with its unit.
+
+    >>> [size(n) for n in (0, 999, 1500, 12_345_678)]
+    ['0 B', '999 B', '1.5 kB', '12 MB']
+    """
+    unit = 0
+    while num_bytes >= 999.5 and unit < len(_SIZES) - 1:
+        num_bytes /= 1000
+        unit += 1
+    decimals = 1 if unit and num_bytes < 9.95 else 0
+    return f"{num_bytes:.{decimals}f} {_SIZES[unit]}"

@@ -24,7 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "session": {"config"},
     "autostart": {"config", "session"},
     "client": {"config", "session"},
-    "view": {"client"},
+    "view": set(),
     "verbs": {"client", "config"},
     "storage": {"config"},
     "notebook": {"client", "session", "autostart", "config", "verbs", "view"},

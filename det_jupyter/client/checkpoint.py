@@ -8,9 +8,9 @@ from typing import Any
 
 from det_jupyter.errors import CheckpointError
 from det_jupyter.wire import CheckpointView
+from det_jupyter.words import size
 
 POLICY = "checkpoint_storage.save_*"
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class Checkpoint:
@@ -78,17 +78,3 @@ class Checkpoint:
             f"Checkpoint {self.uuid} of trial {self.view.trial_id}: "
             f"batch {self.view.steps_completed}{shown}, {size(self.view.size_bytes)}{deleted}"
         )
-
-
-def size(num_bytes: float) -> str:
-    """Return an amount of bytes with its unit.
-
-    >>> [size(n) for n in (0, 999, 1500, 12_345_678)]
-    ['0 B', '999 B', '1.5 kB', '12 MB']
-    """
-    unit = 0
-    while num_bytes >= 999.5 and unit < len(_UNITS) - 1:
-        num_bytes /= 1000
-        unit += 1
-    decimals = 1 if unit and num_bytes < 9.95 else 0
-    return f"{num_bytes:.{decimals}f} {_UNITS[unit]}"

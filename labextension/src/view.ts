@@ -1,14 +1,14 @@
 /** The view of one experiment: made once, updated with each new state, told when to end. */
-import { Board, type MakeChart } from './board.js';
-import { ClusterSection } from './cluster.js';
-import { Details } from './details.js';
-import { h } from './dom.js';
-import { Header, type OnCommand } from './header.js';
-import { Clock, isEnded, type IViewState } from './model.js';
-import { SearchView } from './searchview.js';
-import { watchTheme } from './theme.js';
-import { english, type ITrans } from './trans.js';
-import { Trials } from './trials.js';
+import { Board, type MakeChart } from './charts/board.js';
+import { ClusterSection } from './cluster/section.js';
+import { Details } from './experiment/details.js';
+import { h } from './dom/dom.js';
+import { Header, type OnCommand } from './experiment/header.js';
+import { Clock, isEnded, type IViewState } from './model/state.js';
+import { SearchView } from './search/view.js';
+import { watchTheme } from './dom/theme.js';
+import { english, type ITrans } from './model/trans.js';
+import { Trials } from './experiment/trials.js';
 
 export interface IViewOptions {
   onCommand: OnCommand;

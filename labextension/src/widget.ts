@@ -6,10 +6,10 @@
  */
 import type { AnyModel, RenderProps } from '@anywidget/types';
 
-import { MetricChart } from './chart.js';
-import type { ICluster } from './clustermodel.js';
-import type { IRow, IViewState, Verb } from './model.js';
-import { mergeRows } from './search.js';
+import { MetricChart } from './charts/chart.js';
+import type { ICluster } from './model/cluster.js';
+import type { IRow, IViewState, Verb } from './model/state.js';
+import { mergeRows } from './model/rows.js';
 import { ExperimentView } from './view.js';
 
 import 'uplot/dist/uPlot.min.css';

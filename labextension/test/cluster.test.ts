@@ -1,13 +1,13 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { ClusterSection } from '../src/cluster.js';
-import type { ICluster, IPoolBars } from '../src/clustermodel.js';
-import { waitOf, waitOfSearch } from '../src/clustermodel.js';
-import type { IRow } from '../src/model.js';
-import { SlotBars } from '../src/slots.js';
-import { english } from '../src/trans.js';
-import { WaitNote } from '../src/waits.js';
+import { ClusterSection } from '../src/cluster/section.js';
+import type { ICluster, IPoolBars } from '../src/model/cluster.js';
+import { waitOf, waitOfSearch } from '../src/model/cluster.js';
+import type { IRow } from '../src/model/state.js';
+import { SlotBars } from '../src/cluster/slots.js';
+import { english } from '../src/model/trans.js';
+import { WaitNote } from '../src/cluster/waits.js';
 import { agent, cluster, pool, queued, slot, wait } from './clustersamples.js';
 import { row, search, trial } from './samples.js';
 

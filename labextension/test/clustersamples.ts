@@ -5,7 +5,7 @@ import type {
   IQueueRow,
   ISlotBar,
   IWait
-} from '../src/clustermodel.js';
+} from '../src/model/cluster.js';
 
 export function slot(id: number, changes: Partial<ISlotBar> = {}): ISlotBar {
   return {

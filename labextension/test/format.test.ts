@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 
-import { formatDuration, formatNumber, formatPercent, formatSize } from '../src/format.js';
+import { formatDuration, formatNumber, formatPercent, formatSize } from '../src/model/format.js';
 import cases from './format-cases.json' with { type: 'json' };
 
 it.each(cases.number as [number | null, string][])('writes the number %s as %s', (value, text) => {

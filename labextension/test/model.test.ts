@@ -7,8 +7,8 @@ import {
   smoothingSpan,
   tableSteps,
   toColumns
-} from '../src/curves.js';
-import { Clock } from '../src/model.js';
+} from '../src/charts/curves.js';
+import { Clock } from '../src/model/state.js';
 import { chart, series } from './samples.js';
 
 describe('columns', () => {

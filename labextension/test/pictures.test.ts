@@ -1,9 +1,14 @@
 import { describe, expect, it } from 'vitest';
 
-import type { IRow } from '../src/model.js';
-import { layoutParallel, nearestLine, toRange, type IParallelAxis } from '../src/parallel.js';
-import { layoutSteps } from '../src/progress.js';
-import { layoutRungs, nearestDot, nextDot, trialDots, type IDot } from '../src/rungs.js';
+import type { IRow } from '../src/model/state.js';
+import {
+  layoutParallel,
+  nearestLine,
+  toRange,
+  type IParallelAxis
+} from '../src/search/parallel.js';
+import { layoutSteps } from '../src/search/progress.js';
+import { layoutRungs, nearestDot, nextDot, trialDots, type IDot } from '../src/search/rungs.js';
 import { row, search } from './samples.js';
 import cases from './rung-cases.json';
 

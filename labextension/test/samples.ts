@@ -1,4 +1,4 @@
-import type { IChart, IRow, ISearch, ISeries, ITrial, IViewState } from '../src/model.js';
+import type { IChart, IRow, ISearch, ISeries, ITrial, IViewState } from '../src/model/state.js';
 
 export function series(changes: Partial<ISeries> = {}): ISeries {
   return {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { spanText, timeTicks } from '../src/progress.js';
+import { spanText, timeTicks } from '../src/search/progress.js';
 import {
   axisScale,
   axisText,
@@ -9,7 +9,7 @@ import {
   logScale,
   robustRange,
   roundNumbers
-} from '../src/scales.js';
+} from '../src/model/scales.js';
 import { search } from './samples.js';
 
 describe('scales', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import type { IRow } from '../src/model.js';
+import type { IRow } from '../src/model/state.js';
 import {
   bestText,
   countsText,
@@ -11,9 +11,9 @@ import {
   rungText,
   sortRows,
   type SortKey
-} from '../src/search.js';
-import { tableHeadings, tableRow } from '../src/tablecells.js';
-import { english } from '../src/trans.js';
+} from '../src/model/rows.js';
+import { tableHeadings, tableRow } from '../src/search/tablecells.js';
+import { english } from '../src/model/trans.js';
 import { row, search } from './samples.js';
 
 const ids = (rows: readonly IRow[]): number[] => rows.map(one => one.id);

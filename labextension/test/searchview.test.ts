@@ -1,10 +1,10 @@
 // @vitest-environment happy-dom
 import { afterEach, describe, expect, it } from 'vitest';
 
-import type { IChartView } from '../src/chart.js';
-import type { IRow, ISearch } from '../src/model.js';
-import { SearchView } from '../src/searchview.js';
-import { english } from '../src/trans.js';
+import type { IChartView } from '../src/charts/chart.js';
+import type { IRow, ISearch } from '../src/model/state.js';
+import { SearchView } from '../src/search/view.js';
+import { english } from '../src/model/trans.js';
 import { row, search, state, trial } from './samples.js';
 
 let view: SearchView;

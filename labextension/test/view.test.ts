@@ -1,10 +1,10 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import type { IChartView } from '../src/chart.js';
-import type { OnCommand } from '../src/header.js';
-import type { IChart, IViewState } from '../src/model.js';
-import type { IChartFrame } from '../src/plot.js';
+import type { IChartView } from '../src/charts/chart.js';
+import type { OnCommand } from '../src/experiment/header.js';
+import type { IChart, IViewState } from '../src/model/state.js';
+import type { IChartFrame } from '../src/charts/plot.js';
 import { ExperimentView } from '../src/view.js';
 import { cluster, wait } from './clustersamples.js';
 import { chart, series, state, trial } from './samples.js';

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { expect, it } from 'vitest';
 
-import type { IViewState } from '../src/model.js';
+import type { IViewState } from '../src/model/state.js';
 import widget from '../src/widget.js';
 import { cluster } from './clustersamples.js';
 import { row, search, state } from './samples.js';

@@ -19,7 +19,6 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from det_jupyter.blobs import BlobStore
-from det_jupyter.client.checkpoint import size
 from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.notebook.capture.cells import Cells
 from det_jupyter.notebook.capture.modules import OwnFiles, find_local_modules, find_packages
@@ -27,6 +26,7 @@ from det_jupyter.notebook.capture.pickling import PackPickler, pack
 from det_jupyter.notebook.capture.survey import Culprit, Survey, find_culprits, survey_trial
 from det_jupyter.system.paths import HOME_VARIABLE
 from det_jupyter.wire import Capsule, CapturedName
+from det_jupyter.words import size
 
 _LARGE_BYTES = 2**30
 _SHELL_NAMES = ("In", "Out")

@@ -10,7 +10,6 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 
 from det_jupyter.client import Checkpoint
 from det_jupyter.client.asking import ask_for
-from det_jupyter.client.checkpoint import size
 from det_jupyter.client.reasons import is_queued, reason_text
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles import handles
@@ -18,6 +17,7 @@ from det_jupyter.notebook.handles.handles import NotebookExperiment
 from det_jupyter.notebook.submit.overrides import read_overrides
 from det_jupyter.verbs.tables import counted
 from det_jupyter.wire import ChangeResources, ExperimentView
+from det_jupyter.words import size
 
 _DONE = {"archive": "hidden from lists", "unarchive": "shown in lists again"}
 _MOST_CHECKPOINTS = 20

@@ -35,7 +35,6 @@ from det_jupyter.view.model.experiment import (
     Verb,
     ViewState,
 )
-from det_jupyter.view.words import named
 from det_jupyter.wire import (
     AllocationState,
     AllocationView,
@@ -50,6 +49,7 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from det_jupyter.words import named
 
 MAX_CAPTURED = 100
 MAX_HPARAMS = 200

@@ -30,7 +30,6 @@ from det_jupyter.view.model.experiment import (
     Search,
     Status,
 )
-from det_jupyter.view.words import length, one_line
 from det_jupyter.wire import (
     BracketView,
     CheckpointView,
@@ -40,6 +39,7 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
+from det_jupyter.words import length, one_line
 
 MAX_REMARKS = 4
 MAX_NAMED = 5  # trials of one remark

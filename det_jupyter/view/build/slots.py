@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from det_jupyter.client.checkpoint import size
 from det_jupyter.view.build.facts import slot_label
 from det_jupyter.view.model.cluster import AgentBars, PoolBars, SlotBar
-from det_jupyter.view.words import count, moment, named, shortened
 from det_jupyter.wire import AgentStatus, DeviceProcess, PoolStatus, SlotStatus
+from det_jupyter.words import count, moment, named, shortened, size
 
 MAX_AGENTS = 16
 MAX_BARS = 128

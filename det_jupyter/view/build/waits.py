@@ -9,8 +9,8 @@ from itertools import chain, islice
 from det_jupyter.view.build.facts import trial_status
 from det_jupyter.view.build.slots import build_pools, counts_line
 from det_jupyter.view.model.cluster import Cluster, QueueRow, Remedy, Wait
-from det_jupyter.view.words import clock, count, moment, named, shortened
 from det_jupyter.wire import ClusterView, Estimate, ExperimentView, QueueEntry, Reason
+from det_jupyter.words import clock, count, moment, named, shortened
 
 MAX_FRONT = 8  # of each pool
 MAX_ROWS = 24

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from html import escape
 
-from det_jupyter.client.checkpoint import size
 from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.rungs import rung_sentences, svg_rungs
 from det_jupyter.view.forms.svg import COLORS, color, is_dashed, svg_chart
@@ -23,8 +22,7 @@ from det_jupyter.view.model.experiment import (
     Trial,
     ViewState,
 )
-from det_jupyter.view.words import count, number, percent
-from det_jupyter.words import printable
+from det_jupyter.words import count, number, percent, printable, size
 
 _LINE = "rgba(128,128,128,.35)"
 _CARD = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from det_jupyter.client.checkpoint import size
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.build.space import value_text
 from det_jupyter.view.model.cluster import Wait
@@ -16,7 +15,7 @@ from det_jupyter.view.model.experiment import (
     Trial,
     ViewState,
 )
-from det_jupyter.view.words import clock, count, duration, number
+from det_jupyter.words import clock, count, duration, number, size
 
 MAX_BEST = 10
 

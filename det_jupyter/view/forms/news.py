@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from det_jupyter.view.build.facts import trial_status
-from det_jupyter.view.words import named, one_line
 from det_jupyter.wire import ExperimentView, Reason
+from det_jupyter.words import named, one_line
 
 _HOLDING = ("starting", "running")
 

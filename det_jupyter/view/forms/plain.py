@@ -6,8 +6,7 @@ from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.rungs import rung_sentences
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import Failure, Search, Trial, ViewState
-from det_jupyter.view.words import number, one_line, percent
-from det_jupyter.words import printable
+from det_jupyter.words import number, one_line, percent, printable
 
 _BAR_WIDTH = 30
 _NAME_WIDTH = 40

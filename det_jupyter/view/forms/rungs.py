@@ -1,6 +1,6 @@
 """The rungs of a search as an SVG picture: a column for each, a mark for each trial at it.
 
-`labextension/src/rungs.ts` draws the same in the live view, by the same table of marks.
+`labextension/src/search/rungs.ts` draws the same in the live view, by the same table of marks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Literal
 
 from det_jupyter.view.forms.svg import COLORS, label, padded, tick_text, ticks
 from det_jupyter.view.model.experiment import Row, Search
-from det_jupyter.view.words import count
-from det_jupyter.words import printable
+from det_jupyter.words import count, printable
 
 Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
 MARK_WORDS: dict[Mark, str] = {

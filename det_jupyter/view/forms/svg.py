@@ -13,8 +13,7 @@ from html import escape
 
 from det_jupyter.view.build.charts import downsample
 from det_jupyter.view.model.experiment import Chart, Series
-from det_jupyter.view.words import number
-from det_jupyter.words import printable
+from det_jupyter.words import number, printable
 
 MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")

@@ -1,7 +1,7 @@
 """The part of a view's state that tells of slots and of who waits for them; see `model`.
 
 It is the same for as long as nothing happens: times in it are moments, not spans, so that it is
-sent again only when something has changed. `labextension/src/clustermodel.ts` has the interfaces.
+sent again only when something has changed. `labextension/src/model/cluster.ts` has the interfaces.
 """
 
 from __future__ import annotations

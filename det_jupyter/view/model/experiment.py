@@ -1,6 +1,6 @@
 """The JSON that one view of an experiment is drawn from; written down here and nowhere else.
 
-`labextension/src/model.ts` has an interface for each class below (`ViewState` is `IViewState`);
+`labextension/src/model/state.ts` has an interface for each class below (`IRow` for `Row`);
 a test compares them field by field. Everything is text, numbers, booleans, lists and None, so
 that any transport can carry it: the anywidget's trait today, a WebSocket tomorrow. Times are UTC
 seconds since the epoch. What a reader sees of states is text made here, so that the live view, the

@@ -10,16 +10,18 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 import pytest
 
+from det_jupyter import words
 from det_jupyter._version import __version__
-from det_jupyter.client.checkpoint import size
-from det_jupyter.view import words
 from det_jupyter.view.model import cluster, experiment
+from det_jupyter.words import size
 
 FRONTEND = Path(__file__).parents[3] / "labextension"
 MODEL_TS = "".join(
     (FRONTEND / "src" / name).read_text(encoding="utf-8")
-    for name in ("model.ts", "clustermodel.ts")
+    for name in ("model/state.ts", "model/cluster.ts")
 )
+# Lowest first; "." is the modules on top.
+ROOMS = ("model", "dom", "charts", "cluster", "experiment", "search", ".")
 CASES = json.loads((FRONTEND / "test/format-cases.json").read_text(encoding="utf-8"))
 NAMED = {
     experiment.Status: "Status",
@@ -74,6 +76,17 @@ def test_each_name_of_a_state_or_verb_is_known_to_the_front_end(named: Any) -> N
 def test_numbers_are_written_as_the_front_end_writes_them(name: str) -> None:
     write = size if name == "size" else getattr(words, name)
     assert [[value, write(value)] for value, _ in CASES[name]] == CASES[name]
+
+
+def test_rooms_of_the_front_end_import_only_those_below() -> None:
+    wrong = []
+    for path in sorted((FRONTEND / "src").rglob("*.ts")):
+        room = path.parent.relative_to(FRONTEND / "src").as_posix()
+        for name in re.findall(r"from '(\.{1,2}/.*?)'", path.read_text(encoding="utf-8")):
+            other = (path.parent / name).resolve().parent.name.replace("src", ".")
+            if ROOMS.index(other) > ROOMS.index(room):
+                wrong.append(f"{path.name} in {room}/ imports {name}")
+    assert not wrong
 
 
 def test_versions_of_the_packages_agree() -> None:

@@ -1,0 +1,108 @@
+/** Curves side by side, smoothed, and read at a step; pure. */
+import type { IChart, ISeries } from '../model/state.js';
+
+/** A series beside others: `undefined` where it has no point, `null` where that is not finite. */
+export type Column = (number | null | undefined)[];
+/** Parallel columns: the steps, then one per series. */
+export type Columns = [number[], ...Column[]];
+
+/** Put curves with points at different steps side by side. */
+export function toColumns(series: readonly ISeries[]): Columns {
+  const steps = [...new Set(series.flatMap(one => one.steps))].sort((a, b) => a - b);
+  const places = new Map(steps.map((step, place) => [step, place]));
+  const columns = series.map(one => {
+    const column = new Array<number | null | undefined>(steps.length).fill(undefined);
+    one.steps.forEach((step, i) => {
+      column[places.get(step) as number] = one.values[i] ?? null;
+    });
+    return column;
+  });
+  return [steps, ...columns];
+}
+
+/** Places of values with gaps to both sides, which no line would show. */
+export function lonePlaces(column: Column): number[] {
+  const places = column.flatMap((value, i) => (value === undefined ? [] : [i]));
+  return places.filter(
+    (place, i) =>
+      column[place] !== null &&
+      (column[places[i - 1] ?? -1] ?? null) === null &&
+      (column[places[i + 1] ?? -1] ?? null) === null
+  );
+}
+
+/**
+ * Average a curve over its neighbourhood, about `span` steps to either side; gaps stay gaps.
+ *
+ * Points of a sampled curve are not evenly spaced, so each counts by its distance in steps. The
+ * past and the future are averaged alike: leaning on the past alone would draw the curve late.
+ */
+export function smoothed(one: ISeries, span: number): (number | null)[] {
+  const past = decayingSums(one.values, one.steps, span);
+  const future = decayingSums(one.values.toReversed(), one.steps.toReversed(), span).reverse();
+  return one.values.map((value, i) => {
+    if (value === null) {
+      return null;
+    }
+    const [pastSum, pastWeight] = past[i] as [number, number];
+    const [futureSum, futureWeight] = future[i] as [number, number];
+    return (pastSum + futureSum - value) / (pastWeight + futureWeight - 1);
+  });
+}
+
+/** At each point: the sum of the values so far, and of their weights, which fade with distance. */
+function decayingSums(
+  values: readonly (number | null)[],
+  steps: readonly number[],
+  span: number
+): [number, number][] {
+  let sum = 0;
+  let weight = 0;
+  return values.map((value, i) => {
+    const keep = i === 0 ? 0 : Math.exp(-Math.abs(at(steps, i) - at(steps, i - 1)) / span);
+    sum = sum * keep + (value ?? 0);
+    weight = weight * keep + (value === null ? 0 : 1);
+    return [sum, weight];
+  });
+}
+
+function at(steps: readonly number[], place: number): number {
+  return steps[place] as number;
+}
+
+/** Below this many points a curve is read point by point. */
+const SMOOTH_FROM = 50;
+
+/** How many steps to smooth over; 0 for curves that need none. */
+export function smoothingSpan(one: ISeries): number {
+  if (one.kind !== 'line' || one.steps.length < SMOOTH_FROM) {
+    return 0;
+  }
+  return ((one.steps.at(-1) as number) - (one.steps[0] as number)) / 60;
+}
+
+/** The place of the newest point at or before `step`; -1 if the curve begins later. */
+export function placeAt(one: ISeries, step: number): number {
+  let low = 0;
+  let high = one.steps.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((one.steps[middle] as number) <= step) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low - 1;
+}
+
+/** At most `limit` steps of a chart for reading as a table, the first and the last among them. */
+export function tableSteps(chart: IChart, limit: number): number[] {
+  const sparse = chart.series.filter(one => one.kind === 'points');
+  const [steps] = toColumns(sparse.length > 0 ? sparse : chart.series);
+  if (steps.length <= limit) {
+    return steps;
+  }
+  const stride = (steps.length - 1) / (limit - 1);
+  return Array.from({ length: limit }, (_, i) => steps[Math.round(i * stride)] as number);
+}

@@ -1,0 +1,93 @@
+/** The foot of the view: what was saved, and what was captured from the notebook. */
+import { h, rebuilder } from '../dom/dom.js';
+import { formatNumber, formatSize } from '../model/format.js';
+import type { ICaptured, ICheckpoints, IViewState } from '../model/state.js';
+import type { ITrans } from '../model/trans.js';
+
+interface ICapturedData {
+  captured: ICaptured[];
+  total: number;
+  notices: string[];
+}
+
+export class Details {
+  readonly node: HTMLElement;
+
+  constructor(private readonly _trans: ITrans) {
+    this.node = h('footer.det-foot', {}, this._saved, this._captured);
+  }
+
+  update(state: IViewState): void {
+    this._drawSaved(state.checkpoints);
+    const { captured, num_captured: total, notices } = state;
+    this._captured.hidden = total === 0 && notices.length === 0;
+    this._drawCaptured({ captured, total, notices });
+  }
+
+  private _savedParts(saved: ICheckpoints): HTMLElement[] {
+    const trans = this._trans;
+    const parts: HTMLElement[] = [];
+    if (saved.best_metric !== null) {
+      parts.push(
+        h(
+          'span',
+          {},
+          trans.__('best %1', saved.metric),
+          ' ',
+          h('b', {}, formatNumber(saved.best_metric)),
+          saved.best_step === null
+            ? null
+            : ` (${trans.__('checkpoint at step %1', saved.best_step)})`
+        )
+      );
+    }
+    if (saved.count > 0) {
+      const count = trans._n('%1 checkpoint', '%1 checkpoints', saved.count);
+      const latest = trans.__('latest at step %1', saved.latest_step ?? 0);
+      parts.push(h('span', {}, `${count}, ${formatSize(saved.size_bytes)}, ${latest}`));
+    }
+    return parts;
+  }
+
+  private _capturedParts({ captured, total, notices }: ICapturedData): HTMLElement[] {
+    const trans = this._trans;
+    const size = formatSize(captured.reduce((sum, one) => sum + one.size_bytes, 0));
+    const head = [trans.__('Name'), trans.__('Cell'), trans.__('Type'), trans.__('Size')];
+    const rows = captured.map(one =>
+      h(
+        'tr',
+        {},
+        h('th', { scope: 'row' }, one.name),
+        h('td', {}, one.cell),
+        h('td', {}, one.type),
+        h('td.det-number', {}, formatSize(one.size_bytes))
+      )
+    );
+    const hidden = total - captured.length;
+    const names = trans._n('%1 name', '%1 names', total);
+    return [
+      h('summary', {}, `${trans.__('Captured from the notebook')}: ${names}, ${size}`),
+      h(
+        'div.det-table-box',
+        { tabindex: 0 },
+        h(
+          'table.det-table',
+          {},
+          h('thead', {}, h('tr', {}, ...head.map(text => h('th', { scope: 'col' }, text)))),
+          h('tbody', {}, ...rows)
+        )
+      ),
+      ...(hidden > 0 ? [h('p.det-quiet', {}, trans._n('%1 more', '%1 more', hidden))] : []),
+      ...notices.map(notice => h('p.det-quiet', {}, notice))
+    ];
+  }
+
+  private readonly _saved = h('div.det-line');
+  private readonly _captured = h('details');
+  private readonly _drawSaved = rebuilder(this._saved, (saved: ICheckpoints) =>
+    this._savedParts(saved)
+  );
+  private readonly _drawCaptured = rebuilder(this._captured, (data: ICapturedData) =>
+    this._capturedParts(data)
+  );
+}

@@ -1,0 +1,241 @@
+/** The top of the view: state, name, buttons, progress, and what became of the last request. */
+import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import { formatClock, formatDuration, formatPercent } from '../model/format.js';
+import { icon } from '../dom/icons.js';
+import {
+  isEnded,
+  stepsCompleted,
+  type Clock,
+  type IAction,
+  type IViewState,
+  type Verb
+} from '../model/state.js';
+import { bestText, countsText } from '../model/rows.js';
+import type { ITrans } from '../model/trans.js';
+
+/** Asks for what a button says; rejects with a reason for people. */
+export type OnCommand = (verb: Verb) => Promise<void>;
+
+export interface IHeaderOptions {
+  trans: ITrans;
+  onCommand: OnCommand;
+  /** Shown when a request takes long: what could be in its way. */
+  slowHint: string;
+}
+
+const SLOW_AFTER_MS = 3000;
+
+export class Header {
+  readonly node: HTMLElement;
+  /** The free end of the last line, for the tools of what comes below. */
+  readonly aside = h('div.det-aside');
+
+  constructor(private readonly _options: IHeaderOptions) {
+    const { trans } = _options;
+    this._bar = h('div.det-progress', {
+      role: 'progressbar',
+      'aria-label': trans.__('Progress'),
+      'aria-valuemin': 0,
+      'aria-valuemax': 100
+    });
+    this._bar.append(this._fill);
+    const dismiss = h(
+      'button.det-button.det-mod-bare',
+      { type: 'button', 'aria-label': trans.__('Dismiss'), title: trans.__('Dismiss') },
+      icon('close')
+    );
+    dismiss.addEventListener('click', () => this._notify(''));
+    this._notice.append(this._noticeText, dismiss);
+    this._confirm = this._makeConfirm();
+    this.node = h(
+      'header.det-header',
+      {},
+      h(
+        'div.det-title',
+        {},
+        this._badge,
+        h('div.det-names', {}, this._name, this._id),
+        h('div.det-actions', {}, this._buttons, this._confirm)
+      ),
+      this._notice,
+      h('div.det-track', {}, this._bar, this._percent),
+      this._message,
+      h('div.det-line.det-quiet', {}, this._summary, this._news, this.aside)
+    );
+  }
+
+  update(state: IViewState): void {
+    this._drawBadge({ status: state.status, word: state.status_word });
+    setText(this._name, state.name);
+    setText(this._id, this._options.trans.__('experiment %1', state.id));
+    setAttribute(this._bar, 'aria-valuenow', Math.floor(state.progress * 100));
+    setAttribute(this._bar, 'data-status', state.status);
+    this._fill.style.width = `${(state.progress * 100).toFixed(2)}%`;
+    setText(this._percent, formatPercent(state.progress));
+    setText(this._message, state.message);
+    setHidden(this._message, !state.message);
+    this._drawButtons({ actions: state.actions, busy: [...this._busy] });
+    this._canKill = state.actions.some(action => action.verb === 'kill' && action.enabled);
+    if (!this._canKill) {
+      this._askToKill(false);
+    }
+  }
+
+  /** Redraw what changes by time alone. */
+  tick(state: IViewState, clock: Clock, now: number): void {
+    const { trans } = this._options;
+    const ended = state.ended_at !== null || isEnded(state.status);
+    const until = state.ended_at ?? clock.time(now);
+    const parts = state.search
+      ? [...countsText(state.search, trans), bestText(state.search, trans)]
+      : this._stepsText(state);
+    parts.push(trans.__('%1 elapsed', formatDuration(until - state.created_at)));
+    if (state.eta_s !== null && !ended && !clock.isStale(now)) {
+      const left = state.eta_s - (clock.time(now) - state.as_of);
+      parts.push(trans.__('about %1 left', formatDuration(left)));
+    }
+    setText(this._summary, parts.join(' · '));
+    const stale = !ended && clock.isStale(now);
+    setText(this._news, stale ? trans.__('last news at %1', formatClock(state.as_of)) : '');
+  }
+
+  private _stepsText(state: IViewState): string[] {
+    const { trans } = this._options;
+    const steps = stepsCompleted(state);
+    const parts = steps > 0 ? [trans.__('step %1', steps)] : [];
+    if (steps > 0 && state.steps_per_epoch !== null) {
+      parts.push(trans.__('epoch %1', (steps / state.steps_per_epoch).toFixed(1)));
+    }
+    return parts;
+  }
+
+  private _makeConfirm(): HTMLElement {
+    const { trans } = this._options;
+    const kill = h('button.det-button.det-mod-danger', { type: 'button' }, trans.__('Kill'));
+    const keep = h('button.det-button', { type: 'button' }, trans.__('Keep it'));
+    kill.addEventListener('click', () => {
+      this._askToKill(false);
+      void this._request('kill');
+    });
+    keep.addEventListener('click', () => this._askToKill(false));
+    const question = trans.__('Kill this experiment?');
+    const group = h('div.det-confirm', { role: 'group', 'aria-label': question, hidden: true });
+    group.append(h('span', {}, question), kill, keep);
+    group.addEventListener('keydown', event => {
+      if (event.key === 'Escape') {
+        this._askToKill(false);
+        event.stopPropagation();
+      }
+    });
+    this._keep = keep;
+    return group;
+  }
+
+  private _askToKill(ask: boolean): void {
+    const asking = !this._confirm.hidden;
+    if (ask === asking) {
+      return;
+    }
+    const held = focusedIn(this._confirm) !== null;
+    setHidden(this._confirm, !ask);
+    setHidden(this._buttons, ask);
+    if (ask) {
+      this._keep?.focus();
+    } else if (held) {
+      this._buttons.querySelector<HTMLElement>('[data-verb=kill]')?.focus();
+    }
+  }
+
+  private _button(action: IAction, busy: boolean): HTMLElement {
+    const enabled = action.enabled && !busy;
+    // Not `disabled`: that would hide the reason from the keyboard.
+    const button = h(
+      'button.det-button',
+      {
+        type: 'button',
+        title: action.why,
+        'data-verb': action.verb,
+        'aria-disabled': enabled ? null : 'true',
+        'aria-description': action.why,
+        'aria-busy': busy ? 'true' : null
+      },
+      icon(action.verb),
+      action.label
+    );
+    button.addEventListener('click', () => {
+      if (!enabled) {
+        return;
+      }
+      if (action.verb === 'kill') {
+        this._askToKill(true);
+      } else {
+        void this._request(action.verb);
+      }
+    });
+    return button;
+  }
+
+  private async _request(verb: Verb): Promise<void> {
+    this._notify('');
+    this._setBusy(verb, true);
+    const slow = setTimeout(() => this._notify(this._options.slowHint), SLOW_AFTER_MS);
+    try {
+      await this._options.onCommand(verb);
+      clearTimeout(slow);
+      this._notify('');
+    } catch (error) {
+      clearTimeout(slow);
+      this._notify(error instanceof Error ? error.message : String(error));
+    }
+    this._setBusy(verb, false);
+  }
+
+  private _setBusy(verb: Verb, busy: boolean): void {
+    this._busy[busy ? 'add' : 'delete'](verb);
+    this._drawButtons({ ...this._drawn, busy: [...this._busy] });
+  }
+
+  private _notify(text: string): void {
+    setText(this._noticeText, text);
+    setHidden(this._notice, !text);
+  }
+
+  private readonly _badge = h('span.det-badge', { role: 'status' });
+  private readonly _drawBadge = rebuilder(
+    this._badge,
+    ({ status, word }: { status: IViewState['status']; word: string }) => {
+      setAttribute(this._badge, 'data-status', status);
+      return [icon(status), word];
+    }
+  );
+  private readonly _buttons = h('div.det-buttons');
+  private _drawn: { actions: IAction[]; busy: Verb[] } = { actions: [], busy: [] };
+  private readonly _rebuildButtons = rebuilder(
+    this._buttons,
+    ({ actions, busy }: { actions: IAction[]; busy: Verb[] }) =>
+      actions.map(action => this._button(action, busy.includes(action.verb)))
+  );
+  /** Rebuild the buttons and give the focus back to the one that had it. */
+  private _drawButtons(wanted: { actions: IAction[]; busy: Verb[] }): void {
+    this._drawn = wanted;
+    const verb = focusedIn(this._buttons)?.getAttribute('data-verb');
+    this._rebuildButtons(wanted);
+    if (verb) {
+      this._buttons.querySelector<HTMLElement>(`[data-verb=${verb}]`)?.focus();
+    }
+  }
+  private readonly _name = h('span.det-name');
+  private readonly _id = h('span.det-quiet');
+  private readonly _bar: HTMLElement;
+  private readonly _fill = h('div.det-fill');
+  private readonly _percent = h('span.det-percent');
+  private readonly _summary = h('span');
+  private readonly _news = h('span.det-news');
+  private readonly _message = h('p.det-message', { hidden: true });
+  private readonly _notice = h('div.det-notice', { role: 'alert', hidden: true });
+  private readonly _noticeText = h('span');
+  private readonly _confirm: HTMLElement;
+  private _keep: HTMLElement | undefined;
+  private _canKill = false;
+  private readonly _busy = new Set<Verb>();
+}

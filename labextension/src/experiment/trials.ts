@@ -1,0 +1,134 @@
+/** The trials with their ranks and slots: what each waits for, where it runs, why it failed. */
+import { waitOf } from '../model/cluster.js';
+import { h, rebuilder } from '../dom/dom.js';
+import { formatPercent } from '../model/format.js';
+import { icon } from '../dom/icons.js';
+import type { IFailure, IRank, ITrial, IViewState } from '../model/state.js';
+import type { ITrans } from '../model/trans.js';
+import { WaitNote } from '../cluster/waits.js';
+
+export type ITrialsState = Pick<IViewState, 'trials' | 'num_trials' | 'cluster'>;
+
+interface ITrialsData {
+  trials: ITrial[];
+  numTrials: number;
+}
+
+export class Trials {
+  readonly node = h('div.det-trials');
+
+  constructor(private readonly _trans: ITrans) {}
+
+  update({ trials, num_trials, cluster }: ITrialsState): void {
+    this._rebuild({ trials, numTrials: num_trials });
+    // Reasons change oftener than trials: a reader's selection in the rest is left alone.
+    trials.forEach(trial => this._notes.get(trial.id)?.update(waitOf(trial, cluster)));
+  }
+
+  private readonly _rebuild = rebuilder(this.node, ({ trials, numTrials }: ITrialsData) => {
+    const hidden = numTrials - trials.length;
+    this._notes = new Map(
+      trials.map(({ id }) => [id, this._notes.get(id) ?? new WaitNote(this._trans)])
+    );
+    return [
+      ...trials.map(trial => this._trial(trial, numTrials)),
+      hidden > 0
+        ? h(
+            'p.det-quiet',
+            {},
+            this._trans._n('%1 more trial not shown', '%1 more trials not shown', hidden)
+          )
+        : null
+    ];
+  });
+
+  private _notes = new Map<number, WaitNote>();
+
+  private _trial(trial: ITrial, numTrials: number): HTMLElement {
+    const trans = this._trans;
+    const ranks = trial.ranks.map(rank => this._rank(rank, trial));
+    return h(
+      'section.det-trial',
+      { 'aria-label': trans.__('Trial %1', trial.id) },
+      h(
+        'div.det-line',
+        {},
+        h('span.det-trial-title', {}, icon(trial.status), this._title(trial, numTrials)),
+        h('span.det-quiet', { title: trial.launch_note || null }, this._facts(trial))
+      ),
+      trial.makes_room ? h('p.det-waiting', {}, icon('leaving'), trial.makes_room) : null,
+      this._notes.get(trial.id)?.node ?? null,
+      trial.failure ? this._failure(trial.failure) : null,
+      ranks.length > 0 ? h('ul.det-ranks', { 'aria-label': trans.__('Ranks') }, ...ranks) : null
+    );
+  }
+
+  private _title(trial: ITrial, numTrials: number): string {
+    const title = `${this._trans.__('Trial %1', trial.id)} · ${trial.status_word.toLowerCase()}`;
+    return numTrials > 1 ? `${title} · ${formatPercent(trial.progress)}` : title;
+  }
+
+  private _facts(trial: ITrial): string {
+    const trans = this._trans;
+    const parts: string[] = [];
+    if (trial.ranks.length > 0) {
+      parts.push(trans._n('%1 rank', '%1 ranks', trial.ranks.length));
+    }
+    if (trial.backend) {
+      parts.push(trial.backend);
+    }
+    if (trial.first_step_s !== null) {
+      parts.push(trans.__('first step after %1 s', trial.first_step_s.toFixed(2)));
+    }
+    if (trial.restarts > 0) {
+      parts.push(trans._n('restarted %1 time', 'restarted %1 times', trial.restarts));
+    }
+    if (trial.hparams) {
+      parts.push(trial.hparams);
+    }
+    return parts.join(' · ');
+  }
+
+  private _rank(rank: IRank, trial: ITrial): HTMLElement {
+    const failed = trial.failure?.rank === rank.rank && trial.status === 'failed';
+    const status = failed ? 'failed' : rank.status;
+    const device = rank.device && rank.device !== 'cpu' ? ` · ${rank.device}` : '';
+    const title = this._trans.__('rank %1: %2', rank.rank, status);
+    return h(
+      'li.det-rank',
+      { title, 'data-status': status },
+      h('span.det-unseen', {}, title),
+      h('span.det-rank-number', { 'aria-hidden': 'true' }, String(rank.rank)),
+      h('span.det-rank-slot', {}, rank.slot + device),
+      h('span.det-quiet', {}, this._trans.__('pid %1', rank.pid)),
+      icon(status)
+    );
+  }
+
+  private _failure(failure: IFailure): HTMLElement {
+    const trans = this._trans;
+    const facts: string[] = [];
+    if (failure.rank !== null) {
+      facts.push(trans.__('rank %1', failure.rank));
+    }
+    if (failure.where) {
+      facts.push(failure.where);
+    }
+    if (failure.exit_code !== null) {
+      facts.push(trans.__('exit code %1', failure.exit_code));
+    }
+    if (failure.again) {
+      facts.push(trans.__('the trial went on in another run'));
+    }
+    const traceback = h('pre.det-traceback', { tabindex: 0 }, failure.traceback);
+    return h(
+      `div.det-failure${failure.again ? '.det-mod-past' : ''}` as 'div.det-failure',
+      {},
+      h('p.det-failure-error', {}, icon('failed'), h('span', {}, failure.error)),
+      facts.length > 0 ? h('p.det-quiet', {}, facts.join(' · ')) : null,
+      failure.traceback
+        ? h('details', { open: !failure.again }, h('summary', {}, trans.__('Traceback')), traceback)
+        : null
+    );
+  }
+}

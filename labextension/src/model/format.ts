@@ -1,0 +1,51 @@
+/** Numbers as people read them; det_jupyter/words.py writes the same. */
+
+const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+
+/** A metric in four digits; `NaN` for what was not finite. */
+export function formatNumber(value: number | null): string {
+  if (value === null || !Number.isFinite(value)) {
+    return 'NaN';
+  }
+  const size = Math.abs(value);
+  if (size === 0) {
+    return '0';
+  }
+  if (size < 1e-3 || size >= 1e6) {
+    return value.toExponential(2);
+  }
+  return value.toFixed(Math.max(0, 3 - Math.floor(Math.log10(size))));
+}
+
+/** A span of time as a clock shows it: 1:15, 1:02:03, 2 d 7:33:20. */
+export function formatDuration(seconds: number): string {
+  const whole = Math.floor(Math.max(0, seconds));
+  const second = String(whole % 60).padStart(2, '0');
+  const minutes = Math.floor(whole / 60);
+  const hours = Math.floor(minutes / 60);
+  if (hours === 0) {
+    return `${minutes}:${second}`;
+  }
+  const clock = `${hours % 24}:${String(minutes % 60).padStart(2, '0')}:${second}`;
+  return hours < 24 ? clock : `${Math.floor(hours / 24)} d ${clock}`;
+}
+
+/** An amount of bytes with its unit. */
+export function formatSize(numBytes: number): string {
+  let unit = 0;
+  while (numBytes >= 999.5 && unit < UNITS.length - 1) {
+    numBytes /= 1000;
+    unit += 1;
+  }
+  return `${numBytes.toFixed(unit > 0 && numBytes < 9.95 ? 1 : 0)} ${UNITS[unit]}`;
+}
+
+/** A fraction in whole percent, rounded down, so that 100 % means done. */
+export function formatPercent(fraction: number): string {
+  return `${Math.floor(fraction * 100 + 1e-6)} %`;
+}
+
+/** The time of day, by the reader's clock. */
+export function formatClock(at: number): string {
+  return new Date(at * 1000).toTimeString().slice(0, 8);
+}

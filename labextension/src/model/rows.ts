@@ -1,0 +1,142 @@
+/** Trials of a search: put together, ranked, sorted, filtered, counted; pure. */
+import { formatNumber } from './format.js';
+import type { IAxis, IRow, ISearch } from './state.js';
+import { axisText } from './scales.js';
+import type { ITrans } from './trans.js';
+
+/** What the table is sorted by: one of the words, or the place of a hyperparameter's axis. */
+export type SortKey = 'trial' | 'state' | 'rung' | 'best' | 'latest' | 'steps' | 'slots' | number;
+
+export interface ISort {
+  key: SortKey;
+  /** For metrics: the best first, whichever way is better. */
+  isReversed: boolean;
+}
+
+/** Ranges of places in `IRow.values`, by axis; after the last axis, of the metric. */
+export type Brushes = ReadonlyMap<number, readonly [number, number]>;
+
+/** The rows as they are now: those sent before, with newer ones in their places. */
+export function mergeRows(rows: readonly IRow[], changed: readonly IRow[]): IRow[] {
+  const newer = new Map(changed.map(row => [row.id, row]));
+  const known = new Set(rows.map(row => row.id));
+  return [
+    ...rows.map(row => newer.get(row.id) ?? row),
+    ...changed.filter(row => !known.has(row.id))
+  ];
+}
+
+/** The best first; those without a metric, which count as the worst, last. */
+export function rankRows(search: ISearch): IRow[] {
+  return sortRows(search.rows, { key: 'best', isReversed: false }, search.smaller_is_better);
+}
+
+/** Where each trial is among all, from 0 for the best to 1; those without a metric are not in it. */
+export function ranks(search: ISearch): Map<number, number> {
+  const ranked = rankRows(search).filter(row => row.best !== null);
+  return new Map(ranked.map((row, i) => [row.id, i / Math.max(1, ranked.length - 1)]));
+}
+
+const STATE_ORDER = [
+  'running',
+  'starting',
+  'pausing',
+  'stopping',
+  'queued',
+  'resting',
+  'paused',
+  'completed',
+  'stopped',
+  'failed',
+  'canceled'
+];
+
+export function sortRows(rows: readonly IRow[], sort: ISort, smallerIsBetter: boolean): IRow[] {
+  const isMetric = sort.key === 'best' || sort.key === 'latest';
+  const sign = (isMetric && !smallerIsBetter ? -1 : 1) * (sort.isReversed ? -1 : 1);
+  const keyed = rows.map(row => ({ row, key: keyOf(row, sort.key) }));
+  keyed.sort((a, b) => {
+    if (a.key === null || b.key === null) {
+      // What is not there comes last, whichever way the rest is sorted.
+      return Number(a.key === null) - Number(b.key === null) || a.row.id - b.row.id;
+    }
+    return sign * (a.key - b.key) || a.row.id - b.row.id;
+  });
+  return keyed.map(({ row }) => row);
+}
+
+function keyOf(row: IRow, key: SortKey): number | null {
+  switch (key) {
+    case 'trial':
+      return row.id;
+    case 'state':
+      return STATE_ORDER.indexOf(row.status);
+    case 'rung':
+      return row.rungs.length === 0 ? null : row.rungs.length;
+    case 'best':
+      return row.best;
+    case 'latest':
+      return row.latest;
+    case 'steps':
+      return row.steps_completed;
+    case 'slots':
+      return row.num_slots;
+    default:
+      return row.values[key] ?? null;
+  }
+}
+
+/** Whether a trial lies within all brushes. */
+export function matches(row: IRow, brushes: Brushes): boolean {
+  return [...brushes].every(([axis, [low, high]]) => {
+    const value = axis < row.values.length ? row.values[axis] : row.best;
+    return value !== null && value !== undefined && value >= low && value <= high;
+  });
+}
+
+/** A trial in one line, for reading aloud and under the pointer. */
+export function describe(row: IRow, search: ISearch, trans: ITrans): string {
+  return [
+    trans.__('trial %1', row.id),
+    row.status_word.toLowerCase(),
+    row.best === null
+      ? trans.__('no %1 yet', search.metric)
+      : `${search.metric} ${formatNumber(row.best)}`,
+    ...search.axes.map((axis, i) => `${axis.name} ${axisText(axis, row.values[i] ?? null)}`)
+  ].join(' · ');
+}
+
+/** The highest rung that a trial has reached, in words. */
+export function rungText(row: IRow, search: ISearch): string {
+  const rung = search.brackets[row.bracket ?? 0]?.rungs[row.rungs.length - 1];
+  return rung?.label ?? '–';
+}
+
+/** Under the progress bar: what the trials do. */
+export function countsText(search: ISearch, trans: ITrans): string[] {
+  const { counts } = search;
+  const parts = [trans.__('%1 of %2 trials done', counts.done, search.max_trials)];
+  const add = (count: number, text: string): void => {
+    if (count > 0) {
+      parts.push(trans.__(text, count));
+    }
+  };
+  add(counts.running, '%1 running');
+  add(counts.resting, '%1 resting');
+  add(counts.waiting, '%1 waiting');
+  add(counts.failed, '%1 failed');
+  add(counts.canceled, '%1 canceled');
+  return parts;
+}
+
+/** The best value, and whose it is. */
+export function bestText(search: ISearch, trans: ITrans): string {
+  const [best] = rankRows(search);
+  return best === undefined || best.best === null
+    ? trans.__('no %1 yet', search.metric)
+    : trans.__('best %1 %2 (trial %3)', search.metric, formatNumber(best.best), best.id);
+}
+
+export function axisNames(axes: readonly IAxis[]): string[] {
+  return axes.map(axis => axis.name);
+}

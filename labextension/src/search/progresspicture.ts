@@ -1,0 +1,175 @@
+/** The best value so far, over time. */
+import type { Focus } from './focus.js';
+import { formatDuration, formatNumber } from '../model/format.js';
+import type { IImprovement, ISearch } from '../model/state.js';
+import { layoutSteps, type IStepsLayout } from './progress.js';
+import { Stage, type IBrush } from '../dom/stage.js';
+import type { ITrans } from '../model/trans.js';
+
+const HEIGHT = 250;
+
+export class ProgressPicture {
+  readonly node: HTMLElement;
+
+  constructor(
+    private readonly _trans: ITrans,
+    private readonly _focus: Focus
+  ) {
+    this._stage = new Stage({
+      title: _trans.__('Best so far'),
+      height: HEIGHT,
+      draw: brush => this._draw(brush),
+      onPoint: at => this._point(at === null ? null : this._placeAt(at.x)),
+      onClick: at => _focus.choose(this._at(this._placeAt(at.x))?.trial_id ?? null),
+      onKey: key => this._onKey(key)
+    });
+    this.node = this._stage.node;
+  }
+
+  update(search: ISearch, elapsedS: number): void {
+    this._search = search;
+    this._elapsedS = elapsedS;
+    const last = search.improvements.at(-1);
+    this._stage.describe(
+      this._trans.__(
+        'Best %1 over time, now %2; arrow keys read it step by step, Enter chooses the trial',
+        search.metric,
+        last === undefined ? '–' : formatNumber(last.value)
+      )
+    );
+    if (this._cursor === null) {
+      this._stage.read(last === undefined ? '' : `${search.metric} ${formatNumber(last.value)}`);
+    }
+    this._stage.redraw();
+  }
+
+  refocus(): void {
+    this._stage.redraw();
+  }
+
+  restyle(): void {
+    this._stage.restyle();
+  }
+
+  dispose(): void {
+    this._stage.dispose();
+  }
+
+  private _at(place: number | null): IImprovement | undefined {
+    return place === null ? undefined : this._search?.improvements[place];
+  }
+
+  /** The last improvement at or before a place in the picture. */
+  private _placeAt(x: number): number | null {
+    const place = this._layout?.points.findLastIndex(point => point.x <= x + 6) ?? -1;
+    return place === -1 ? null : place;
+  }
+
+  private _point(place: number | null): string {
+    this._cursor = place;
+    const shown = this._at(place) ?? this._search?.improvements.at(-1);
+    const text = shown === undefined ? '' : this._text(shown, place !== null);
+    this._stage.read(text);
+    this._focus.point(this._at(place)?.trial_id ?? null);
+    this._stage.redraw();
+    return text;
+  }
+
+  private _text({ after_s, value, trial_id }: IImprovement, isWhole: boolean): string {
+    const best = `${this._search?.metric ?? ''} ${formatNumber(value)}`;
+    return isWhole
+      ? `${best} · ${this._trans.__('trial %1 after %2', trial_id, formatDuration(after_s))}`
+      : best;
+  }
+
+  private _onKey(key: string): boolean {
+    const last = (this._search?.improvements.length ?? 0) - 1;
+    const now = this._cursor ?? last + 1;
+    const wanted: Record<string, number> = {
+      ArrowLeft: now - 1,
+      ArrowRight: now + 1,
+      Home: 0,
+      End: last
+    };
+    const next = wanted[key];
+    if (next !== undefined && last >= 0) {
+      this._stage.speak(this._point(Math.min(last, Math.max(0, next))));
+      return true;
+    }
+    if ((key === 'Enter' || key === ' ') && this._cursor !== null) {
+      this._focus.choose(this._at(this._cursor)?.trial_id ?? null);
+      return true;
+    }
+    return false;
+  }
+
+  private _draw(brush: IBrush): void {
+    if (this._search === undefined) {
+      return;
+    }
+    const layout = layoutSteps(this._search, this._elapsedS, brush.width, brush.height);
+    this._layout = layout;
+    drawAxes(brush, layout);
+    if (layout.points.length === 0) {
+      brush.context.textAlign = 'center';
+      const text = this._trans.__('no %1 yet', this._search.metric);
+      brush.context.fillText(text, brush.width / 2, brush.height / 2);
+      return;
+    }
+    drawSteps(brush, layout);
+    this._drawPoints(brush, layout);
+  }
+
+  private _drawPoints({ context, theme }: IBrush, layout: IStepsLayout): void {
+    layout.points.forEach(({ x, y, improvement }, i) => {
+      const isLookedAt = i === this._cursor || improvement.trial_id === this._focus.chosen;
+      context.fillStyle = theme.brand;
+      context.beginPath();
+      context.arc(x, y, 3, 0, 2 * Math.PI);
+      context.fill();
+      if (isLookedAt) {
+        context.strokeStyle = theme.strong;
+        context.lineWidth = 2;
+        context.beginPath();
+        context.arc(x, y, 7, 0, 2 * Math.PI);
+        context.stroke();
+      }
+    });
+  }
+
+  private readonly _stage: Stage;
+  private _search: ISearch | undefined;
+  private _elapsedS = 0;
+  private _layout: IStepsLayout | undefined;
+  private _cursor: number | null = null;
+}
+
+function drawAxes({ context, theme, width, height }: IBrush, layout: IStepsLayout): void {
+  context.strokeStyle = theme.grid;
+  context.fillStyle = theme.text;
+  context.lineWidth = 1;
+  context.textAlign = 'right';
+  for (const { y, label } of layout.yTicks) {
+    context.fillText(label, 40, y);
+    context.beginPath();
+    context.moveTo(46, y);
+    context.lineTo(width, y);
+    context.stroke();
+  }
+  context.textAlign = 'center';
+  for (const { x, label } of layout.xTicks) {
+    context.fillText(label, Math.min(x, width - 16), height - 9);
+  }
+}
+
+function drawSteps({ context, theme }: IBrush, { points, endX }: IStepsLayout): void {
+  context.strokeStyle = theme.brand;
+  context.lineWidth = 2;
+  context.beginPath();
+  points.forEach(({ x, y }, i) => {
+    context[i === 0 ? 'moveTo' : 'lineTo'](x, i === 0 ? y : (points[i - 1]?.y ?? y));
+    context.lineTo(x, y);
+  });
+  context.lineTo(endX, points.at(-1)?.y ?? 0);
+  context.stroke();
+}

@@ -1,0 +1,225 @@
+/**
+ * Where the trials stand on their way up: a column for each rung, a dot for each trial that
+ * reached it or trains to it. Pure: lays out, does not draw.
+ *
+ *       1 epoch        4 epochs       16 epochs
+ *         ▲               ▲              ◆        better
+ *        ▲ ○             ▲ ○             ▷           ↑
+ *       ○ ○ ○             ○
+ *         ×                              (no value: the strip at the bottom)
+ */
+import type { IRow, ISearch } from '../model/state.js';
+import { linearScale, robustRange, type ITick } from '../model/scales.js';
+
+export const MARKS = [
+  'promoted',
+  'finished',
+  'running',
+  'resting',
+  'stopped',
+  'failed',
+  'canceled'
+] as const;
+export type Mark = (typeof MARKS)[number];
+
+export interface IDot {
+  row: IRow;
+  rung: number;
+  mark: Mark;
+  /** At this rung; of a trial that has not reached it, the newest. */
+  value: number | null;
+  x: number;
+  y: number;
+}
+
+export interface IColumn {
+  bracket: number;
+  rung: number;
+  left: number;
+  width: number;
+}
+
+export interface IRungsLayout {
+  /** Where the headings end. */
+  top: number;
+  columns: IColumn[];
+  dots: IDot[];
+  ticks: { y: number; label: string }[];
+  /** How large the marks are: smaller where many are side by side. */
+  markSize: number;
+  /** Where trials without a value are; null if there are none. */
+  stripY: number | null;
+}
+
+export interface IRungsSize {
+  width: number;
+  height: number;
+}
+
+const LEFT = 46;
+const TOP = 40;
+/** Several brackets are named above their rungs. */
+const BRACKET_NAME = 16;
+const BOTTOM = 10;
+const STRIP = 18;
+const BRACKET_GAP = 18;
+/** Neighbours in order of creation are far apart, so that dots seldom cover each other. */
+const GOLDEN = 0.618034;
+
+/** The dots of one trial: at each rung it has reached, and where it trains to. */
+export function trialDots(row: IRow, numRungs: number): Pick<IDot, 'rung' | 'mark' | 'value'>[] {
+  const last = row.rungs.length - 1;
+  const dots = row.rungs
+    .slice(0, numRungs)
+    .map((value, rung) => ({ rung, value, mark: markAt(row, rung, numRungs) }));
+  if (row.aim > last && row.aim < numRungs) {
+    dots.push({ rung: row.aim, value: row.latest, mark: endOf(row) ?? 'running' });
+  }
+  return dots;
+}
+
+function markAt(row: IRow, rung: number, numRungs: number): Mark {
+  if (rung < row.rungs.length - 1 || row.aim > rung) {
+    return 'promoted';
+  }
+  if (rung === numRungs - 1 && row.status !== 'failed') {
+    return 'finished';
+  }
+  return endOf(row) ?? 'resting';
+}
+
+/** How a trial ended, if it did; one that was not stopped ends as completed at the top only. */
+function endOf(row: IRow): Mark | null {
+  switch (row.status) {
+    case 'failed':
+      return 'failed';
+    case 'canceled':
+      return 'canceled';
+    case 'stopped':
+    case 'completed':
+      return 'stopped';
+    default:
+      return null;
+  }
+}
+
+export function layoutRungs(search: ISearch, size: IRungsSize): IRungsLayout {
+  const columns = layoutColumns(search, size.width);
+  const found = search.rows.flatMap(row =>
+    row.bracket === null
+      ? []
+      : trialDots(row, search.brackets[row.bracket]?.rungs.length ?? 0).map(dot => ({
+          ...dot,
+          row
+        }))
+  );
+  const top = search.brackets.length > 1 ? TOP + BRACKET_NAME : TOP;
+  const hasStrip = found.some(dot => dot.value === null);
+  const bottom = size.height - BOTTOM - (hasStrip ? STRIP : 0);
+  const values = found.flatMap(dot => (dot.value === null ? [] : [dot.value]));
+  const scale = linearScale(...robustRange(values, search.smaller_is_better), 4);
+  const y = (value: number): number => {
+    const place = scale.place(value);
+    return top + (bottom - top) * (search.smaller_is_better ? place : 1 - place);
+  };
+  const stripY = hasStrip ? size.height - STRIP / 2 - 2 : null;
+  const byPlace = new Map(columns.map(one => [`${one.bracket}:${one.rung}`, one]));
+  const crowd = Math.max(1, ...countBy(found.map(dot => `${dot.row.bracket}:${dot.rung}`)));
+  return {
+    top,
+    columns,
+    markSize: Math.min(1, Math.max(0.6, Math.sqrt((columns[0]?.width ?? 0) / crowd))),
+    stripY,
+    ticks: values.length === 0 ? [] : scale.ticks.map(tick => tickAt(tick, y)),
+    dots: found.map(dot => {
+      const column = byPlace.get(`${dot.row.bracket}:${dot.rung}`) as IColumn;
+      return {
+        ...dot,
+        x: column.left + column.width * (0.12 + 0.76 * ((dot.row.id * GOLDEN) % 1)),
+        y: dot.value === null ? (stripY as number) : y(dot.value)
+      };
+    })
+  };
+}
+
+function countBy(keys: readonly string[]): number[] {
+  const counts = new Map<string, number>();
+  keys.forEach(key => counts.set(key, (counts.get(key) ?? 0) + 1));
+  return [...counts.values()];
+}
+
+function tickAt(tick: ITick, y: (value: number) => number): { y: number; label: string } {
+  return { y: y(tick.value), label: tick.label };
+}
+
+/** Columns side by side, brackets with a gap between them. */
+function layoutColumns(search: ISearch, width: number): IColumn[] {
+  const counts = search.brackets.map(bracket => bracket.rungs.length);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  const room = width - LEFT - BRACKET_GAP * Math.max(0, counts.length - 1);
+  const each = Math.max(1, room / Math.max(1, total));
+  let left = LEFT;
+  return counts.flatMap((count, bracket) => {
+    const columns = Array.from({ length: count }, (_, rung) => ({
+      bracket,
+      rung,
+      left: left + rung * each,
+      width: each
+    }));
+    left += count * each + BRACKET_GAP;
+    return columns;
+  });
+}
+
+/** The dot nearest to a point, if one is near. */
+export function nearestDot(dots: readonly IDot[], x: number, y: number, reach = 14): IDot | null {
+  let best: IDot | null = null;
+  let distance = reach;
+  for (const dot of dots) {
+    const here = Math.hypot(dot.x - x, dot.y - y);
+    if (here < distance) {
+      best = dot;
+      distance = here;
+    }
+  }
+  return best;
+}
+
+/** The dot that an arrow key leads to: up and down within a column, else to the next column. */
+export function nextDot(dots: readonly IDot[], from: IDot | null, key: string): IDot | null {
+  const order = (a: IDot, b: IDot): number => a.y - b.y || a.x - b.x;
+  if (from === null) {
+    return dots.toSorted((a, b) => columnOf(b) - columnOf(a) || order(a, b))[0] ?? null;
+  }
+  const inColumn = (column: number): IDot[] =>
+    dots.filter(dot => columnOf(dot) === column).sort(order);
+  const here = inColumn(columnOf(from));
+  const place = here.findIndex(dot => dot.row.id === from.row.id);
+  switch (key) {
+    case 'ArrowUp':
+      return here[Math.max(0, place - 1)] ?? null;
+    case 'ArrowDown':
+      return here[Math.min(here.length - 1, place + 1)] ?? null;
+    case 'Home':
+      return here[0] ?? null;
+    case 'End':
+      return here.at(-1) ?? null;
+    default:
+      return nearestIn(dots, from, key === 'ArrowRight' ? 1 : -1);
+  }
+}
+
+function nearestIn(dots: readonly IDot[], from: IDot, direction: number): IDot {
+  const beyond = dots.filter(dot => (columnOf(dot) - columnOf(from)) * direction > 0);
+  const columns = beyond.map(columnOf);
+  const column = direction > 0 ? Math.min(...columns) : Math.max(...columns);
+  const there = beyond.filter(dot => columnOf(dot) === column);
+  const same = there.find(dot => dot.row.id === from.row.id);
+  const [nearest] = there.sort((a, b) => Math.abs(a.y - from.y) - Math.abs(b.y - from.y));
+  return same ?? nearest ?? from;
+}
+
+/** Columns in the order they are drawn. */
+function columnOf(dot: IDot): number {
+  return (dot.row.bracket ?? 0) * 100 + dot.rung;
+}

@@ -1,0 +1,252 @@
+/** The rungs as a picture: which trial is where, who goes on, who was stopped. */
+import { rebuilder } from '../dom/dom.js';
+import type { Focus } from './focus.js';
+import { formatNumber } from '../model/format.js';
+import { drawMark, markKey, markWord } from './marks.js';
+import type { ISearch } from '../model/state.js';
+import {
+  layoutRungs,
+  MARKS,
+  nearestDot,
+  nextDot,
+  type IColumn,
+  type IDot,
+  type IRungsLayout,
+  type Mark
+} from './rungs.js';
+import { axisText } from '../model/scales.js';
+import { fitted, Stage, type IBrush } from '../dom/stage.js';
+import type { ITrans } from '../model/trans.js';
+
+const HEIGHT = 250;
+/** Fewer rungs than this many pixels apart are named by their numbers alone. */
+const WIDE = 120;
+/** With more dots than this, the links between them become fainter. */
+const FULL = 200;
+
+export class RungsPicture {
+  readonly node: HTMLElement;
+
+  constructor(
+    private readonly _trans: ITrans,
+    private readonly _focus: Focus
+  ) {
+    this._stage = new Stage({
+      title: _trans.__('Rungs'),
+      height: HEIGHT,
+      draw: brush => this._draw(brush),
+      onPoint: at => this._point(at === null ? null : nearestDot(this._dots(), at.x, at.y)),
+      onClick: at => {
+        const dot = nearestDot(this._dots(), at.x, at.y);
+        _focus.choose(dot === null || dot.row.id === _focus.chosen ? null : dot.row.id);
+      },
+      onKey: key => this._onKey(key)
+    });
+    this.node = this._stage.node;
+    this._drawLegend = rebuilder(this._stage.foot, (marks: Mark[]) =>
+      marks.map(mark => markKey(mark, _trans))
+    );
+  }
+
+  update(search: ISearch): void {
+    this._search = search;
+    this._layout = undefined;
+    this._stage.describe(this._description(search));
+    this._stage.redraw();
+  }
+
+  /** The reader points at, has chosen or has filtered something else. */
+  refocus(): void {
+    this._stage.redraw();
+  }
+
+  restyle(): void {
+    this._stage.restyle();
+  }
+
+  dispose(): void {
+    this._stage.dispose();
+  }
+
+  private _description(search: ISearch): string {
+    const trans = this._trans;
+    const rungs = search.brackets.flatMap(bracket =>
+      bracket.rungs.map(rung =>
+        trans.__('%1: %2 reached, %3 promoted', rung.label, rung.num_results, rung.num_promoted)
+      )
+    );
+    return [
+      trans.__('Trials at each rung by %1', search.metric),
+      ...rungs,
+      trans.__('arrow keys read it trial by trial, Enter chooses')
+    ].join('; ');
+  }
+
+  private _dots(): readonly IDot[] {
+    return this._layout?.dots ?? [];
+  }
+
+  private _point(dot: IDot | null): void {
+    this._cursor = dot;
+    this._stage.read(dot === null ? '' : this._dotText(dot));
+    this._focus.point(dot?.row.id ?? null);
+  }
+
+  private _onKey(key: string): boolean {
+    if (key === 'Escape' && this._focus.chosen !== null) {
+      this._focus.choose(null);
+      return true;
+    }
+    if ((key === 'Enter' || key === ' ') && this._cursor !== null) {
+      this._focus.choose(this._cursor.row.id);
+      return true;
+    }
+    if (!['ArrowUp', 'ArrowDown', 'ArrowLeft', 'ArrowRight', 'Home', 'End'].includes(key)) {
+      return false;
+    }
+    const from = this._dots().find(
+      dot => dot.row.id === this._cursor?.row.id && dot.rung === this._cursor.rung
+    );
+    this._point(nextDot(this._dots(), from ?? null, key));
+    this._stage.speak(this._cursor === null ? '' : this._dotText(this._cursor));
+    return true;
+  }
+
+  private _dotText({ row, rung, mark, value }: IDot): string {
+    const search = this._search as ISearch;
+    const trans = this._trans;
+    const label = search.brackets[row.bracket ?? 0]?.rungs[rung]?.label ?? '';
+    const isReached = rung < row.rungs.length;
+    const parts = [
+      trans.__('trial %1', row.id),
+      `${label}: ${markWord(mark, trans)}`,
+      value === null
+        ? isReached
+          ? trans.__('no %1: counted as the worst', search.metric)
+          : trans.__('no %1 yet', search.metric)
+        : `${search.metric} ${formatNumber(value)}${isReached ? '' : ` ${trans.__('so far')}`}`,
+      ...search.axes.map((axis, i) => `${axis.name} ${axisText(axis, row.values[i] ?? null)}`)
+    ];
+    return parts.join(' · ');
+  }
+
+  private _draw(brush: IBrush): void {
+    const search = this._search;
+    if (search === undefined) {
+      return;
+    }
+    if (this._layout === undefined || this._laidOutFor !== brush.width) {
+      this._layout = layoutRungs(search, brush);
+      this._laidOutFor = brush.width;
+      const seen = new Set(this._layout.dots.map(dot => dot.mark));
+      this._drawLegend(MARKS.filter(mark => seen.has(mark)));
+    }
+    this._drawFrame(brush, this._layout, search);
+    this._drawLinks(brush, this._layout.dots);
+    this._drawDots(brush, this._layout);
+  }
+
+  private _drawFrame(brush: IBrush, layout: IRungsLayout, search: ISearch): void {
+    const { context, theme, width, height } = brush;
+    context.strokeStyle = theme.grid;
+    context.fillStyle = theme.text;
+    context.lineWidth = 1;
+    context.textAlign = 'right';
+    for (const { y, label } of layout.ticks) {
+      context.fillText(label, 40, y);
+      context.beginPath();
+      context.moveTo(46, y);
+      context.lineTo(width, y);
+      context.stroke();
+    }
+    if (layout.stripY !== null) {
+      context.fillText(this._trans.__('none'), 40, layout.stripY);
+    }
+    for (const column of layout.columns) {
+      this._drawHeading(brush, column, layout.top, search);
+      context.beginPath();
+      context.setLineDash([2, 3]);
+      context.moveTo(column.left + 0.5, layout.top - 6);
+      context.lineTo(column.left + 0.5, height - 4);
+      context.stroke();
+      context.setLineDash([]);
+    }
+  }
+
+  private _drawHeading(
+    { context, theme }: IBrush,
+    column: IColumn,
+    top: number,
+    search: ISearch
+  ): void {
+    const bracket = search.brackets[column.bracket];
+    const rung = bracket?.rungs[column.rung];
+    if (bracket === undefined || rung === undefined) {
+      return;
+    }
+    if (search.brackets.length > 1 && column.rung === 0) {
+      const name = this._trans.__('bracket %1', column.bracket + 1);
+      context.textAlign = 'left';
+      context.fillStyle = theme.text;
+      context.fillText(fitted(context, name, column.width * bracket.rungs.length), column.left, 8);
+    }
+    const isWide = column.width >= WIDE;
+    const middle = column.left + column.width / 2;
+    const facts = isWide
+      ? this._trans.__('%1 reached · %2 promoted', rung.num_results, rung.num_promoted)
+      : `${rung.num_results} → ${rung.num_promoted}`;
+    context.textAlign = 'center';
+    context.fillStyle = theme.strong;
+    context.font = `600 ${theme.font}`;
+    const label = column.width >= 64 ? rung.label : rung.short_label;
+    context.fillText(fitted(context, label, column.width - 4), middle, top - 31);
+    context.font = theme.font;
+    context.fillStyle = theme.text;
+    context.fillText(fitted(context, facts, column.width - 4), middle, top - 16);
+  }
+
+  /** From rung to rung; of the trials that the reader looks at, strongly. */
+  private _drawLinks({ context, theme }: IBrush, dots: readonly IDot[]): void {
+    const { chosen, pointed } = this._focus;
+    const alpha = Math.min(1, Math.max(0.25, FULL / dots.length));
+    dots.forEach((dot, i) => {
+      const next = dots[i + 1];
+      if (next?.row.id !== dot.row.id) {
+        return;
+      }
+      const isLookedAt = dot.row.id === chosen || dot.row.id === pointed;
+      context.strokeStyle = isLookedAt ? theme.strong : theme.grid;
+      context.globalAlpha = isLookedAt ? 1 : alpha;
+      context.lineWidth = isLookedAt ? 1.8 : 1;
+      context.beginPath();
+      context.moveTo(dot.x, dot.y);
+      context.lineTo(next.x, next.y);
+      context.stroke();
+    });
+    context.globalAlpha = 1;
+  }
+
+  private _drawDots({ context, theme }: IBrush, { dots, markSize }: IRungsLayout): void {
+    const { chosen, pointed } = this._focus;
+    for (const dot of dots) {
+      context.globalAlpha = this._focus.keeps(dot.row) ? 0.85 : 0.15;
+      drawMark(context, theme, dot, markSize);
+    }
+    context.globalAlpha = 1;
+    for (const dot of dots.filter(({ row }) => row.id === chosen || row.id === pointed)) {
+      drawMark(context, theme, dot, 1.3);
+      context.strokeStyle = theme.strong;
+      context.lineWidth = dot.row.id === chosen ? 2 : 1;
+      context.beginPath();
+      context.arc(dot.x, dot.y, 9, 0, 2 * Math.PI);
+      context.stroke();
+    }
+  }
+
+  private readonly _stage: Stage;
+  private readonly _drawLegend: (marks: Mark[]) => void;
+  private _search: ISearch | undefined;
+  private _layout: IRungsLayout | undefined;
+  private _laidOutFor = 0;
+  private _cursor: IDot | null = null;
+}
