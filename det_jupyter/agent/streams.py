@@ -34,7 +34,9 @@ MAX_BACKLOG_BYTES = 64 * 1024 * 1024  # of output that is not sent yet
 _KEPT_BACKLOG_BYTES = 32 * 1024 * 1024  # when there is more: the newest
 _KEPT_BYTES = 16 * 1024 * 1024  # of output that was sent: a master may ask for it again
 _HOLE_BYTES = 8 * 1024 * 1024  # the least that a hole is made for
-MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may be eight times as large (master/http/door.py)
+MAX_RECORD_BYTES = (
+    8 * 1024 * 1024
+)  # a request may be eight times as large (master/http/answers.py)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,14 +20,14 @@ from pydantic import ValidationError
 
 from det_jupyter._version import __version__
 from det_jupyter.errors import DetError
+from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
+from det_jupyter.master.chores.cleanup import clean_up
 from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.chores.deleting import delete
-from det_jupyter.master.chores.keeper import Keeper
-from det_jupyter.master.chores.leaving import leave
-from det_jupyter.master.chores.tidying import tidy
+from det_jupyter.master.chores.shutdown import shut_down
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
-from det_jupyter.master.http.door import Guard
+from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.machine.core.events import AgentAway, ClockStepped, PoolsSet
 from det_jupyter.master.sampling.asking import Samplers
 from det_jupyter.master.service.pools_file import read_pools
@@ -69,8 +69,10 @@ def serve(
         # it on, each answer (headers, then body) waits 40 ms for a delayed acknowledgement.
         with socket.socket(proto=socket.IPPROTO_TCP) as listener:
             listener.bind(("127.0.0.1", 0))
-            keeper = Keeper(service, agent=agent, starts_agents=starts_agents, agents=agents)
-            program = _Program(service, keeper, listener)
+            supervisor = AgentSupervisor(
+                service, agent=agent, starts_agents=starts_agents, agents=agents
+            )
+            program = _Program(service, supervisor, listener)
             asyncio.run(program.run())
     finally:
         service.close()
@@ -113,13 +115,15 @@ def _take_pools(service: Service) -> None:
 class _Program:
     """The running master."""
 
-    def __init__(self, service: Service, keeper: Keeper, listener: socket.socket) -> None:
+    def __init__(
+        self, service: Service, supervisor: AgentSupervisor, listener: socket.socket
+    ) -> None:
         self._service = service
         self._listener = listener
         self._info = _describe_us(listener)
         self._app = create_app(service, self._info, request_stop=self._request_stop)
         self._server = _Server(self._app, on_started=self._announce)
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._stop_requested = asyncio.Event()
         self._everything = False
 
@@ -130,21 +134,21 @@ class _Program:
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         stop = asyncio.create_task(self._stop_requested.wait())
         others = [
-            asyncio.create_task(self._keeper.run()),
+            asyncio.create_task(self._supervisor.run()),
             asyncio.create_task(self._leave_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
             asyncio.create_task(self._follow_clock(ClockWatch())),
             asyncio.create_task(keep_trimmed(paths.master_output().name)),
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
-            asyncio.create_task(tidy(self._service)),
+            asyncio.create_task(clean_up(self._service)),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:
             task.cancel()
         await asyncio.gather(stop, *others, return_exceptions=True)
         try:
-            await leave(self._service, self._keeper, everything=self._everything)
+            await shut_down(self._service, self._supervisor, everything=self._everything)
         finally:
             _forget(self._info)
             self._server.should_exit = True

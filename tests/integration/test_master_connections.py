@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from det_jupyter.master.http.connections import HEAD_BYTES, Waiting, bounded
-from det_jupyter.master.http.door import MOST_BODY_BYTES
+from det_jupyter.master.http.guard import MOST_BODY_BYTES
 from det_jupyter.wire import MasterInfo
 from tests.integration.master_support import make_client, master_process
 from tests.processes import wait_until

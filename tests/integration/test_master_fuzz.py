@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from det_jupyter.master.http import door as door_module
+from det_jupyter.master.http import answers as door_module
 from det_jupyter.master.http.api import API, create_app
-from det_jupyter.master.http.door import Guard
+from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.service.links import Links
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.records import CheckpointSaved

@@ -11,7 +11,7 @@ from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.work import Work
+from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.wire import StartGang
 from tests.unit.master.machine_world import (
     completed,
@@ -34,11 +34,13 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
 
     def tell(event: Event) -> list[str]:
         with store.transaction():
-            work = Work(machine, store, float(machine.state.seq), reasons_of(machine))
-            work.handle(event)
+            transaction = Transaction(
+                machine, store, float(machine.state.seq), reasons_of(machine)
+            )
+            transaction.handle(event)
         if store.snapshot_seq != taken[-1]:
             taken.append(store.snapshot_seq)
-        commands = (order.command for order in work.commands if isinstance(order, ToAgent))
+        commands = (order.command for order in transaction.commands if isinstance(order, ToAgent))
         return [c.plan.allocation_id for c in commands if isinstance(c, StartGang)]
 
     searcher = {"name": "random", "metric": "error", "max_length": {"batches": 100}}

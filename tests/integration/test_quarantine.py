@@ -25,7 +25,7 @@ from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.on import agents
 from det_jupyter.master.machine.rules import plans
-from det_jupyter.master.machine.rules.faults import experiment_of
+from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
 from det_jupyter.scheduler.deciding.order import Shape

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from fastapi import FastAPI
 
 from det_jupyter._version import __version__
-from det_jupyter.master.http.door import Guard, add_refusals
+from det_jupyter.master.http.answers import add_refusals
+from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.routes_agents import agent_routes
 from det_jupyter.master.http.routes_cluster import cluster_routes
+from det_jupyter.master.http.routes_ended import keeping_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
-from det_jupyter.master.http.routes_keeping import keeping_routes
 from det_jupyter.master.http.routes_master import master_routes
 from det_jupyter.master.http.routes_search import search_routes
 from det_jupyter.master.http.routes_templates import template_routes

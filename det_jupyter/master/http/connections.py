@@ -4,7 +4,7 @@ uvicorn's `timeout_keep_alive` ends connections that rest between two requests; 
 those on which a request never comes whole. Without one any user of this computer can open more of
 them than we may have files. So a connection *waits* until the head of a request is there:
 
-    made ──► waits ──► head complete: the door (door.py) looks for the token, and hangs up without
+    made ──► waits ──► head complete: guard.py looks at the token, and hangs up without it
               ▲                          │
               └── next request begins ◄──┘ answered
 

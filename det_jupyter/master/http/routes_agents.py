@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.http.door import JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import AgentCommand, AgentReports, AgentView, Knock, Offsets, RegisterAgent
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
 from det_jupyter.config.pools import DEFAULT_POOL, parse_pools
-from det_jupyter.master.http.door import JsonResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     MoveRequested,
     PoolsSet,

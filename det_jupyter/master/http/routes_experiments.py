@@ -8,7 +8,7 @@ from typing import Annotated, Literal, assert_never
 from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
-from det_jupyter.master.http.door import JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
     CancelRequested,

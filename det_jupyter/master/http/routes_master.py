@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 
-from det_jupyter.master.http.door import JsonResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import AgentView, MasterInfo, State, Wire
 

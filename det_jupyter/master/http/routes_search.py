@@ -12,14 +12,14 @@ from det_jupyter.config import notices, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError
-from det_jupyter.master.http.door import JsonResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ExperimentSubmitted,
     KillTrialRequested,
     SearchChangeRequested,
 )
 from det_jupyter.master.machine.on.users import find_pool_problem
-from det_jupyter.master.machine.rules.templates import checked_length, complete, continuation
+from det_jupyter.master.machine.rules.configurations import checked_length, complete, continuation
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service, check_sampler
 from det_jupyter.master.views.forecast import PaceFinder, fill_times, places_for, preview_view

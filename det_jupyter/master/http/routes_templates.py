@@ -8,8 +8,8 @@ import time
 from fastapi import APIRouter, Response
 
 from det_jupyter.bounds import Whole
-from det_jupyter.master.http.door import JsonResponse, new_routes
-from det_jupyter.master.machine.rules.templates import check_template, effective_config
+from det_jupyter.master.http.answers import JsonResponse, new_routes
+from det_jupyter.master.machine.rules.configurations import check_template, effective_config
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import EffectiveConfig, SetTemplate, TemplateView
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.lifecycle import is_stopping
 from det_jupyter.master.machine.core.pools import Pools
-from det_jupyter.master.machine.core.roster import Roster
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.wire import AllocationState, State
 
 _LATER = 1e12  # after anything that has begun
 
 
-def check(state: MachineState, roster: Roster, pools: Pools) -> None:
+def check(state: MachineState, indexes: Indexes, pools: Pools) -> None:
     """Assert all of it; the message names the first thing that is wrong."""
-    assert roster == Roster(state), "the roster is not what the state says"
+    assert indexes == Indexes(state), "the indexes is not what the state says"
     for experiment in state.experiments.values():
         _check_experiment(state, experiment)
     for trial in state.trials.values():

@@ -21,16 +21,16 @@ That is what makes a restart safe: snapshot, then the later events again.
 
 Rules
  1. A handler checks first and changes after: an event that is refused has changed nothing. One
-    that fails half way spoils the machine, which is then made anew (faults.py, restoring.py).
- 2. The tables of lifecycle.py say which state may follow which; verdict.py says what the end of a
+    that fails half way spoils the machine, which is then made anew (giving_up.py, restoring.py).
+ 2. The tables of lifecycle.py say which state may follow which; outcome.py says what the end of a
     gang means; searching.py when trials are made and experiments end.
  3. Every command is safe to repeat. When an agent registers, whatever it may have missed is
     commanded again.
  4. A trial has one allocation at a time. News of another one is old news and changes nothing.
- 5. After each event, nobody waits who may start (deciding.py); why.py can say of everyone who
+ 5. After each event, nobody waits who may start (scheduling.py); why.py can say of everyone who
     waits why.
  6. What an event costs does not grow with the number of trials: who waits and runs is in the live
-    pools (pools.py), who lives in the roster, and searches stay alive (searches.py).
+    pools (pools.py), who lives in the indexes, and searches stay alive (searches.py).
 
 Knows nothing of HTTP, SQLite or processes. The idea is distributed's scheduler state machine; what
 that spreads over transition methods is here in tables and in handlers by who speaks.
@@ -45,15 +45,15 @@ from det_jupyter.master.machine.core import events
 from det_jupyter.master.machine.core.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.core.failing import HandlerFailed
+from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.pools import Pools
-from det_jupyter.master.machine.core.roster import Roster
 from det_jupyter.master.machine.core.searches import Searches
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.core.turn import Changes, Turn
 from det_jupyter.master.machine.invariants import check
 from det_jupyter.master.machine.on.agents import on_agent_away, on_agent_lost, on_agent_registered
 from det_jupyter.master.machine.on.clock import on_clock_stepped
-from det_jupyter.master.machine.on.keeping import (
+from det_jupyter.master.machine.on.ended import (
     on_archive_requested,
     on_checkpoints_deleted,
     on_continue_requested,
@@ -87,8 +87,8 @@ from det_jupyter.master.machine.on.users import (
     on_pause_requested,
     on_submitted,
 )
-from det_jupyter.master.machine.rules.deciding import place_waiting
-from det_jupyter.master.machine.rules.faults import on_news_set_aside
+from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
+from det_jupyter.master.machine.rules.scheduling import place_waiting
 from det_jupyter.master.machine.rules.searching import ask
 from det_jupyter.wire import GangExited, GangStarted, State
 from det_jupyter.words import error_line
@@ -103,7 +103,7 @@ class Machine:
 
     def __init__(self, state: MachineState | None = None) -> None:
         self.state = state or MachineState()
-        self.roster = Roster(self.state)
+        self.indexes = Indexes(self.state)
         self.pools = Pools(self.state)
         self.searches = Searches()
         self._changes = Changes()
@@ -119,7 +119,7 @@ class Machine:
             HandlerFailed: Anything else. The state may be half changed: `take_over` another one.
         """
         self.state.seq += 1
-        turn = Turn(self.state, self.roster, self.pools, self.searches, now)
+        turn = Turn(self.state, self.indexes, self.pools, self.searches, now)
         self._changes, self._failures = turn.changes, turn.failures
         try:
             _dispatch(turn, event)
@@ -135,7 +135,7 @@ class Machine:
 
     def take_over(self, other: Machine) -> None:
         """Know what another machine knows, which is not to be used any more, and nothing else."""
-        self.state, self.roster = other.state, other.roster
+        self.state, self.indexes = other.state, other.indexes
         self.pools, self.searches = other.pools, other.searches
         self._changes, self._failures = Changes(), []
 
@@ -144,12 +144,12 @@ class Machine:
         return self._changes
 
     def failures(self) -> list[Exception]:
-        """Return what passes of the scheduler raised in the last event; see deciding.py."""
+        """Return what passes of the scheduler raised in the last event; see scheduling.py."""
         return self._failures
 
     def check(self) -> None:
         """Assert every invariant of the state."""
-        check(self.state, self.roster, self.pools)
+        check(self.state, self.indexes, self.pools)
 
     def dump(self) -> str:
         """Return the whole state as JSON, from which another machine goes on as this one would."""
@@ -161,7 +161,7 @@ class Machine:
 
     def pending(self) -> list[Command]:
         """Return the questions to samplers and pruners that were not answered yet."""
-        turn = Turn(self.state, self.roster, self.pools, self.searches, now=0.0)
+        turn = Turn(self.state, self.indexes, self.pools, self.searches, now=0.0)
         for experiment in self.state.experiments.values():
             if not experiment.state.is_terminal:
                 ask(turn, experiment, self.searches.of(experiment).pending())

@@ -37,8 +37,8 @@ from det_jupyter.master.machine.core.events import (
     ValidationReported,
 )
 from det_jupyter.master.machine.machine import ToAgent
-from det_jupyter.master.machine.rules.log_policies import Policy, is_settled, policies_of
-from det_jupyter.master.service.work import Work
+from det_jupyter.master.machine.rules.log_policies import LogPolicy, is_settled, policies_of
+from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.records import (
     BatchMetrics,
     BatchTimings,
@@ -89,7 +89,7 @@ class _Source:
     rank: int
     metric: str  # the searcher's
     time_metric: str | None
-    policies: tuple[Policy, ...]  # that say what to look for in what it prints
+    policies: tuple[LogPolicy, ...]  # that say what to look for in what it prints
 
 
 class _Piece(BaseModel):
@@ -101,9 +101,9 @@ class _Piece(BaseModel):
     size_bytes: Count
 
 
-def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offsets:
+def take_in(transaction: Transaction, agent_id: str, reports: Iterable[AgentReport]) -> Offsets:
     """Store a batch of reports in order; return the offsets of every stream it mentions."""
-    intake = _Intake(work, agent_id)
+    intake = _Intake(transaction, agent_id)
     for report in reports:
         intake.take(report)
     return intake.finish()
@@ -112,13 +112,13 @@ def take_in(work: Work, agent_id: str, reports: Iterable[AgentReport]) -> Offset
 class _Intake:
     """A batch being stored."""
 
-    def __init__(self, work: Work, agent_id: str) -> None:
-        self._work = work
+    def __init__(self, transaction: Transaction, agent_id: str) -> None:
+        self._transaction = transaction
         self._agent_id = agent_id
         self._offsets: dict[tuple[str, str], int] = {}
 
     def finish(self) -> Offsets:
-        self._work.store.set_offsets(self._offsets)
+        self._transaction.store.set_offsets(self._offsets)
         answer = Offsets(offsets={})
         for (allocation_id, stream), num_bytes in self._offsets.items():
             answer.offsets.setdefault(allocation_id, {})[stream] = num_bytes
@@ -126,7 +126,7 @@ class _Intake:
 
     def take(self, report: AgentReport) -> None:
         allocation_id = getattr(report, "allocation_id", "")
-        found = self._work.machine.state.find_allocation(allocation_id)
+        found = self._transaction.machine.state.find_allocation(allocation_id)
         stream = report.stream if isinstance(report, Chunk) else None
         with self._setting_aside(
             f"{stream or report.kind} of run {allocation_id}",
@@ -145,7 +145,7 @@ class _Intake:
             case GangExited():
                 self._take_exit(report)
             case DevicesSeen():
-                self._work.take(
+                self._transaction.take(
                     DevicesReported(agent_id=self._agent_id, processes=report.processes)
                 )
             case Unreadable():
@@ -154,17 +154,17 @@ class _Intake:
                 assert_never(report)
 
     def _take_start(self, report: GangStarted) -> None:
-        if self._work.machine.state.find_allocation(report.allocation_id):
-            self._work.take(report)
+        if self._transaction.machine.state.find_allocation(report.allocation_id):
+            self._transaction.take(report)
 
     def _take_exit(self, report: GangExited) -> None:
-        if self._work.machine.state.find_allocation(report.allocation_id):
-            self._work.take(report)  # the machine has the run closed
+        if self._transaction.machine.state.find_allocation(report.allocation_id):
+            self._transaction.take(report)  # the machine has the run closed
         else:
             close = CloseRun(allocation_id=report.allocation_id)
-            cause = self._work.machine.state.seq
+            cause = self._transaction.machine.state.seq
             order = ToAgent(agent_id=self._agent_id, command=close, cause=cause)
-            self._work.commands.append(order)
+            self._transaction.commands.append(order)
 
     def _take_chunk(self, chunk: Chunk) -> None:
         key = (chunk.allocation_id, chunk.stream)
@@ -181,7 +181,7 @@ class _Intake:
 
     def _offset(self, key: tuple[str, str]) -> int:
         if key not in self._offsets:
-            self._offsets[key] = self._work.store.offset(*key)
+            self._offsets[key] = self._transaction.store.offset(*key)
         return self._offsets[key]
 
     def _take_unreadable(self, report: Unreadable) -> None:
@@ -192,8 +192,8 @@ class _Intake:
             key = (piece.allocation_id, piece.stream)
             if piece.offset == self._offset(key):
                 self._offsets[key] += piece.size_bytes
-        found = self._work.machine.state.find_allocation(str(content.get("allocation_id")))
-        self._work.set_aside(
+        found = self._transaction.machine.state.find_allocation(str(content.get("allocation_id")))
+        self._transaction.set_aside(
             f"a report of agent {self._agent_id} ({report.problem})",
             content=repr(report.content),
             error=ValueError(report.problem),
@@ -206,12 +206,12 @@ class _Intake:
     ) -> Iterator[None]:
         """Have what is done inside done as a whole; if it raises, set aside what it was about."""
         try:
-            with self._work.whole():
+            with self._transaction.whole():
                 yield
         except Exception as error:
-            if self._work.is_beyond(error):
+            if self._transaction.is_beyond(error):
                 raise
-            self._work.set_aside(
+            self._transaction.set_aside(
                 f"{what} ({_in_short(error)})",
                 content=str(content),
                 error=error,
@@ -220,23 +220,23 @@ class _Intake:
             )
 
     def _take_output(self, source: _Source, lines: list[str]) -> None:
-        self._work.store.add_logs(
-            self._work.now,
+        self._transaction.store.add_logs(
+            self._transaction.now,
             trial_id=source.trial_id,
             run=source.run,
             rank=source.rank,
             lines=lines,
         )
         for policy in source.policies:
-            found = self._work.machine.state.find_allocation(source.allocation_id)
+            found = self._transaction.machine.state.find_allocation(source.allocation_id)
             if found is None or is_settled(found[1], policy.action, source.rank):
                 continue
-            line = self._work.matcher.first_in(source.experiment_id, policy.pattern, lines)
+            line = self._transaction.matcher.first_in(source.experiment_id, policy.pattern, lines)
             if line is not None:
-                self._work.take(_match(source, policy, line))
+                self._transaction.take(_match(source, policy, line))
 
     def _source_of(self, chunk: Chunk) -> _Source | None:
-        state = self._work.machine.state
+        state = self._transaction.machine.state
         found = state.find_allocation(chunk.allocation_id)
         stream = _STREAM.fullmatch(chunk.stream)
         if found is None or stream is None:
@@ -271,7 +271,7 @@ class _Intake:
                 self._take_record(source, parse_line(line))
 
     def _is_given_up(self, source: _Source) -> bool:
-        experiment = self._work.machine.state.experiments.get(source.experiment_id)
+        experiment = self._transaction.machine.state.experiments.get(source.experiment_id)
         return experiment is None or experiment.is_given_up
 
     def _take_record(self, source: _Source, record: Record) -> None:
@@ -284,17 +284,21 @@ class _Intake:
             case MetricsReported():
                 self._add_metrics(source, record, record.steps_completed, 1)
                 if record.group == "validation":
-                    self._work.take(_validation(source, record))
+                    self._transaction.take(_validation(source, record))
             case Progress():
-                self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
+                self._transaction.note_progress(
+                    source.trial_id, record.steps_completed, record.fraction
+                )
             case FirstStep():
-                self._work.note_progress(source.trial_id, record.steps_completed, record.fraction)
-                self._work.take(_arrival(source, record))
+                self._transaction.note_progress(
+                    source.trial_id, record.steps_completed, record.fraction
+                )
+                self._transaction.take(_arrival(source, record))
             case CheckpointSaved() | TargetReached() | RunEnded():
-                self._work.note_progress(source.trial_id, record.steps_completed)
-                self._work.take(_arrival(source, record))
+                self._transaction.note_progress(source.trial_id, record.steps_completed)
+                self._transaction.take(_arrival(source, record))
             case RankStarted() | RankFailure() | Notice():
-                self._work.take(_arrival(source, record))
+                self._transaction.take(_arrival(source, record))
             case _:
                 assert_never(record)
 
@@ -305,14 +309,16 @@ class _Intake:
             return
         steps = range(first, first + num_steps)
         text = to_line(record).rstrip("\n")
-        self._work.store.add_metrics(record.at, source.experiment_id, source.trial_id, steps, text)
-        self._work.note_progress(source.trial_id, steps[-1])
+        self._transaction.store.add_metrics(
+            record.at, source.experiment_id, source.trial_id, steps, text
+        )
+        self._transaction.note_progress(source.trial_id, steps[-1])
 
     def _add_timings(self, source: _Source, record: BatchTimings) -> None:
         if record.records:
             steps = range(record.first, record.first + len(record.records))
             text = to_line(record).rstrip("\n")
-            self._work.store.add_timings(source.trial_id, steps, text)
+            self._transaction.store.add_timings(source.trial_id, steps, text)
 
 
 def _validation(source: _Source, record: MetricsReported) -> ValidationReported:
@@ -345,7 +351,7 @@ def _in_short(error: Exception) -> str:
     return f"{where}: {first['msg']}" if where else first["msg"]
 
 
-def _match(source: _Source, policy: Policy, line: str) -> LogMatched:
+def _match(source: _Source, policy: LogPolicy, line: str) -> LogMatched:
     return LogMatched(
         allocation_id=source.allocation_id,
         rank=source.rank,

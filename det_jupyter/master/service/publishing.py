@@ -130,7 +130,7 @@ class Publisher:
                 state,
                 self.progress,
                 experiment,
-                living=self._machine.roster.living(experiment_id),
+                living=self._machine.indexes.living(experiment_id),
                 reasons=self._reasons,
                 with_trials=False,
             )

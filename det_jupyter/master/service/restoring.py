@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from det_jupyter.master.machine.core.events import Event, NewsSetAside, parse_event
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.rules.faults import experiment_of
+from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.store import Store
 from det_jupyter.wire import GangExited

@@ -1,6 +1,6 @@
 """The one loop around the machine: event in, committed, then acted upon. Knows no HTTP.
 
-    users, agents, timers ──► Service ──► Work: machine + store, one transaction ──► commands, bell
+    users, agents, timers ──► Service ──► Transaction: machine and store ──► commands, bell
 
 Everything runs in one task at a time: between BEGIN and COMMIT nothing is awaited.
 """
@@ -30,17 +30,17 @@ from det_jupyter.errors import (
 from det_jupyter.master.machine.core.commands import ConsultSampler, Deletion
 from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
 from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.rules.templates import complete, unknown_template
+from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import find_problems
 from det_jupyter.master.service.feed import Bell
 from det_jupyter.master.service.ingest import take_in
 from det_jupyter.master.service.links import Links
-from det_jupyter.master.service.matching import Matcher, find_pattern_problems
+from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
 from det_jupyter.master.service.publishing import KnownProgress, Told
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
-from det_jupyter.master.service.work import Work
+from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.master.views.cluster import cluster_view, job_entries, pool_statuses, task_entries
 from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
 from det_jupyter.master.views.why import Whys
@@ -97,18 +97,18 @@ class Service:
 
     def _give_up_what_cannot_be_read(self) -> None:
         """A search that this version cannot make of what is stored would fail at each event."""
-        with self._work() as work:
+        with self._transaction() as transaction:
             for experiment in self.active_experiments():
                 try:
                     self.machine.searches.of(experiment)
                 except Exception as error:
-                    work.set_aside(
+                    transaction.set_aside(
                         f"its stored configuration or search ({error_line(error)})",
                         content=experiment.model_dump_json(),
                         error=error,
                         experiment_id=experiment.id,
                     )
-        self._act(work)
+        self._act(transaction)
 
     # changes
 
@@ -118,20 +118,20 @@ class Service:
         Raises:
             DetError: It is refused, or the machine failed at it; nothing has changed.
         """
-        with self._work() as work:
-            work.request(event)
-        self._act(work)
+        with self._transaction() as transaction:
+            transaction.request(event)
+        self._act(transaction)
 
     def take(self, event: Event) -> None:
-        """Take in news of a program's: what cannot be handled is set aside; see work.py."""
-        with self._work() as work:
-            work.take(event)
-        self._act(work)
+        """Take in news of a program's: what cannot be handled is set aside; see transaction.py."""
+        with self._transaction() as transaction:
+            transaction.take(event)
+        self._act(transaction)
 
     @contextmanager
-    def _work(self, *, is_careful: bool = True) -> Iterator[Work]:
+    def _transaction(self, *, is_careful: bool = True) -> Iterator[Transaction]:
         reasons = self._reasons(0)  # whoever shows them asks; see routes_cluster.py
-        work = Work(
+        transaction = Transaction(
             self.machine,
             self.store,
             self._clock(),
@@ -142,20 +142,20 @@ class Service:
         )
         try:
             with self.store.transaction():
-                yield work
-                work.publisher.publish_progress()
+                yield transaction
+                transaction.publisher.publish_progress()
         except BaseException:
-            if work.is_machine_ahead:
+            if transaction.is_machine_ahead:
                 self.machine.take_over(restore_machine(self.store))
             raise
         self.bell.ring()
 
-    def _act(self, work: Work) -> None:
-        for question in work.questions:
+    def _act(self, transaction: Transaction) -> None:
+        for question in transaction.questions:
             self.questions.put_nowait(question)
-        for deletion in work.deletions:
+        for deletion in transaction.deletions:
             self.deletions.put_nowait(deletion)
-        for order in work.commands:
+        for order in transaction.commands:
             logger.info(
                 "event %d: %s to agent %s", order.cause, order.command.kind, order.agent_id
             )
@@ -203,7 +203,7 @@ class Service:
 
     def submitted(self, key: str) -> ExperimentView | None:
         """Return the experiment that was submitted with this key, if there is one."""
-        found = self.machine.roster.submitted(key)
+        found = self.machine.indexes.submitted(key)
         return None if found is None else self.experiment(found)
 
     def _capsule_of(self, request: CreateExperiment) -> Capsule:
@@ -243,8 +243,8 @@ class Service:
             )
             raise ProtocolMismatch(self._refusals[agent_id])
         self._refusals.pop(agent_id, None)
-        with self._work() as work:
-            is_taken = work.take(
+        with self._transaction() as transaction:
+            is_taken = transaction.take(
                 AgentRegistered(
                     agent_id=agent_id,
                     session=registration.session,
@@ -259,7 +259,7 @@ class Service:
             raise Conflict(f"the master failed to take agent {agent_id} on; see master.log")
         self._agent_problems[agent_id] = registration.problems
         self.links.open(agent_id, registration.session)
-        self._act(work)
+        self._act(transaction)
         runs = (run.allocation_id for run in registration.runs)
         return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
 
@@ -287,9 +287,9 @@ class Service:
 
     def _take_in(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
         """Being able to undo each part costs a third of the time, and is hardly ever needed."""
-        with self._work(is_careful=is_careful) as work:
-            offsets = take_in(work, agent_id, reports.reports)
-        self._act(work)
+        with self._transaction(is_careful=is_careful) as transaction:
+            offsets = take_in(transaction, agent_id, reports.reports)
+        self._act(transaction)
         return offsets
 
     # questions
@@ -314,7 +314,7 @@ class Service:
             self.machine.state,
             reasons.progress,
             experiment,
-            living=self.machine.roster.living(experiment.id),
+            living=self.machine.indexes.living(experiment.id),
             reasons=reasons,
             last_seq=self.store.last_seq,
         )
@@ -375,7 +375,7 @@ class Service:
         """Return the agents and what their slots do."""
         state = self.machine.state
         return [
-            agent_view(agent, self.machine.roster, is_connected=self.links.is_connected(agent.id))
+            agent_view(agent, self.machine.indexes, is_connected=self.links.is_connected(agent.id))
             for agent in state.agents.values()
         ]
 
@@ -399,7 +399,7 @@ class Service:
 
     def holds_slots(self) -> bool:
         """Return whether any gang is there, or about to be."""
-        return self.machine.roster.has_holding
+        return self.machine.indexes.has_holding
 
     # the end
 

@@ -69,7 +69,7 @@ def _front(
     assert experiment_id is not None
     behind = (
         (pool.position(trial.allocation.id), trial)
-        for trial in machine.roster.living(experiment_id)
+        for trial in machine.indexes.living(experiment_id)
         if trial.allocation is not None and pool.is_waiting(trial.allocation.id)
     )
     for position, trial in islice(((p, t) for p, t in behind if p >= limit), limit):
@@ -128,7 +128,7 @@ def agent_status(machine: Machine, agent: Agent, is_connected: IsConnected) -> A
     """Return an agent in the ledger."""
     holders: dict[int, tuple[Trial, Allocation, int]] = {}
     num_aux = 0
-    for trial in machine.roster.holding(agent.id):
+    for trial in machine.indexes.holding(agent.id):
         allocation = trial.allocation
         assert allocation is not None
         for rank, (agent_id, slot) in enumerate(
@@ -196,7 +196,7 @@ def job_entries(machine: Machine) -> list[JobEntry]:
 
 def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) -> JobEntry:
     name = machine.pools.pool_of(experiment)
-    trials = machine.roster.living(experiment.id)
+    trials = machine.indexes.living(experiment.id)
     num_running = sum(trial.holds_slots for trial in trials)
     num_waiting = sum(
         trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
@@ -227,7 +227,7 @@ def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
     holding = {
         trial.id: trial
         for agent_id in machine.state.agents
-        for trial in machine.roster.holding(agent_id)
+        for trial in machine.indexes.holding(agent_id)
     }
     entries = [_task_entry(machine, trial, None) for trial in holding.values()]
     for _, pool in machine.pools.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from det_jupyter.master.machine.core.roster import Roster
+from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import (
     Agent,
     Allocation,
@@ -156,7 +156,7 @@ def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
     )
 
 
-def agent_view(agent: Agent, roster: Roster, *, is_connected: bool) -> AgentView:
+def agent_view(agent: Agent, indexes: Indexes, *, is_connected: bool) -> AgentView:
     """Return an agent and what its slots do."""
     return AgentView(
         id=agent.id,
@@ -167,7 +167,7 @@ def agent_view(agent: Agent, roster: Roster, *, is_connected: bool) -> AgentView
         slots=agent.slots,
         used={
             slot.id: trial.allocation.id
-            for trial in roster.holding(agent.id)
+            for trial in indexes.holding(agent.id)
             if trial.allocation is not None
             for agent_id, slot in zip(
                 trial.allocation.agent_ids, trial.allocation.slots, strict=True

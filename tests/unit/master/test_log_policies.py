@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.config import notices
 from det_jupyter.master.machine.core.state import Allocation
 from det_jupyter.master.machine.rules.log_policies import describe, is_settled, policies_of
-from det_jupyter.master.service.matching import Matcher, find_pattern_problems
+from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
 from tests.unit.master.machine_world import make_config
 
 

@@ -1,4 +1,4 @@
-"""How a handler's failure says which experiment is at fault; what follows is in faults.py."""
+"""How a handler's failure says which experiment is at fault; what follows is in giving_up.py."""
 
 from __future__ import annotations
 

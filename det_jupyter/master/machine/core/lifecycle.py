@@ -9,7 +9,7 @@
                        STOPPING_CANCELED  ──► CANCELED
                             │ if killed meanwhile
                        STOPPING_KILLED    ──► CANCELED
-                            │ if given up meanwhile (faults.py)
+                            │ if given up meanwhile (giving_up.py)
                        STOPPING_ERROR
 
     terminal states:   ──► ACTIVE                      by "continue"

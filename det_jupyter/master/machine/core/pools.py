@@ -58,7 +58,7 @@ class Pools:
     def __init__(self, state: MachineState) -> None:
         self._state = state
         self._num_noted = 0  # changes that the present pools do not count
-        self.stuck: dict[str, str] = {}  # pools that cannot decide, and why (deciding.py)
+        self.stuck: dict[str, str] = {}  # pools that cannot decide, and why (scheduling.py)
         self._build()
 
     def redefine(self) -> None:

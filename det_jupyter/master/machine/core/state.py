@@ -142,7 +142,7 @@ class Experiment(Part):
     trial_ids: list[int] = []
     best_metric: float | None = None
     message: str = ""
-    num_set_aside: int = 0  # news of it that could not be handled (faults.py)
+    num_set_aside: int = 0  # news of it that could not be handled (giving_up.py)
     set_aside: str = ""  # the first of it
     is_given_up: bool = False  # because of such news
     created_at: float

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.core.commands import Command, ToAgent
+from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.pools import Pools
-from det_jupyter.master.machine.core.roster import Roster
 from det_jupyter.master.machine.core.searches import Searches
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.wire import AgentCommand
@@ -29,7 +29,7 @@ class Turn:
     """What handlers work on. Its number, and its commands' cause, is `state.seq`."""
 
     state: MachineState
-    roster: Roster
+    indexes: Indexes
     pools: Pools
     searches: Searches
     now: float
@@ -61,7 +61,7 @@ class Turn:
 
     def living_trials_of(self, experiment: Experiment) -> list[Trial]:
         """Return those that are not over."""
-        return self.roster.living(experiment.id)
+        return self.indexes.living(experiment.id)
 
     def tell(self, agent_id: str, command: AgentCommand) -> None:
         """Have a command sent to an agent."""
@@ -76,11 +76,11 @@ class Turn:
         """
         if isinstance(part, Experiment):
             self.changes.experiments.add(part.id)
-            self.roster.note_experiment(part)
+            self.indexes.note_experiment(part)
             self.pools.note_experiment(part)
             return
         self.changes.trials.add(part.id)
-        self.roster.note([part])
+        self.indexes.note([part])
         self.pools.note_trial(part)
         if what:
             part.story = [*part.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]

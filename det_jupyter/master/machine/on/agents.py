@@ -123,7 +123,7 @@ def _break_up(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
     return [
         (trial, trial.allocation)
-        for trial in turn.roster.holding(agent_id)
+        for trial in turn.indexes.holding(agent_id)
         if trial.allocation is not None
     ]
 

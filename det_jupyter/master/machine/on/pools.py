@@ -215,7 +215,7 @@ def on_slots_switched(turn: Turn, event: SlotsSwitched) -> None:
     turn.pools.note_agent(agent.id)
     if event.switch.enabled or event.switch.drain:
         return
-    for trial in turn.roster.holding(agent.id):
+    for trial in turn.indexes.holding(agent.id):
         if _stands_on(trial, agent.id, chosen):
             turn.touch(trial, f"its slots on {agent.id} were disabled")
             make_leave(turn, trial, at_once=False)

@@ -6,7 +6,7 @@ CheckpointSaved                 where the next run will start from
 TargetReached                   the search says whether the trial goes on, rests or ends
 RunEnded, RankFailure           noted: they count when the gang has exited
 Notice                          shown with the trial
-GangExited                      ENDED; verdict.py says what it means for the trial
+GangExited                      ENDED; outcome.py says what it means for the trial
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from det_jupyter.master.machine.core.events import RecordArrived, ValidationRepo
 from det_jupyter.master.machine.core.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.rules.best_metric import note_metric
-from det_jupyter.master.machine.rules.faults import end_given_up
-from det_jupyter.master.machine.rules.placing import queue
-from det_jupyter.master.machine.rules.searching import (
-    finish_trial,
-    judge_validation,
-    on_target_reached,
-)
-from det_jupyter.master.machine.rules.verdict import (
+from det_jupyter.master.machine.rules.giving_up import end_given_up
+from det_jupyter.master.machine.rules.outcome import (
     MAX_LOSSES,
-    Verdict,
+    Outcome,
     find_failure,
     in_the_same_way,
     is_hopeless,
     judge,
     lost_too_often,
 )
+from det_jupyter.master.machine.rules.placing import queue
+from det_jupyter.master.machine.rules.searching import (
+    finish_trial,
+    judge_validation,
+    on_target_reached,
+)
+from det_jupyter.master.machine.rules.trial_metrics import note_metric
 from det_jupyter.records import (
     CheckpointSaved,
     FirstStep,
@@ -57,7 +57,7 @@ from det_jupyter.wire import (
 )
 
 _MAX_NOTICES = 10  # of a trial; the first ones tell most
-_RUNS_AGAIN = (Verdict.PREEMPTED, Verdict.LOST, Verdict.FAILED)  # or may
+_RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)  # or may
 
 
 def on_gang_started(turn: Turn, event: GangStarted) -> None:
@@ -178,7 +178,7 @@ def _note_in_checkpoints(turn: Turn, trial: Trial, steps_completed: int, metric:
 
 
 def on_gang_exited(turn: Turn, event: GangExited) -> None:
-    """Take the slots back, and go on as the verdict says."""
+    """Take the slots back, and go on as the outcome says."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None:
         return
@@ -187,27 +187,27 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if turn.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
         return
-    verdict = judge(trial, allocation, event)
+    outcome = judge(trial, allocation, event)
     move_allocation(trial, AllocationState.ENDED)
-    turn.touch(trial, f"run {allocation.run} ended: {verdict}")
+    turn.touch(trial, f"run {allocation.run} ended: {outcome}")
     turn.tell(allocation.agent_id, CloseRun(allocation_id=allocation.id))
-    if verdict is not Verdict.FAILED:
+    if outcome is not Outcome.FAILED:
         trial.message = ""  # what it printed means nothing
-    if verdict in _RUNS_AGAIN:
+    if outcome in _RUNS_AGAIN:
         trial.avoids = sorted({*trial.avoids, *allocation.excludes})
-    match verdict:
-        case Verdict.ENDED_AS_ASKED:
+    match outcome:
+        case Outcome.ENDED_AS_ASKED:
             _on_ended_as_asked(turn, trial, allocation)
-        case Verdict.COMPLETED | Verdict.INVALID:
+        case Outcome.COMPLETED | Outcome.INVALID:
             _on_completed(turn, trial, allocation)
-        case Verdict.PREEMPTED:
+        case Outcome.PREEMPTED:
             _queue_if_active(turn, trial)
-        case Verdict.LOST:
+        case Outcome.LOST:
             _on_lost(turn, trial, allocation, event)
-        case Verdict.FAILED:
+        case Outcome.FAILED:
             _on_failed(turn, trial, allocation, event)
         case _:
-            assert_never(verdict)
+            assert_never(outcome)
 
 
 def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None:

@@ -19,7 +19,7 @@ Action = Literal["cancel_retries", "exclude_node"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class LogPolicy:
     """A policy that has an action."""
 
     pattern: str
@@ -27,10 +27,10 @@ class Policy:
     name: str | None = None
 
 
-def policies_of(config: Mapping[str, Any]) -> tuple[Policy, ...]:
+def policies_of(config: Mapping[str, Any]) -> tuple[LogPolicy, ...]:
     """Return the policies of an effective configuration that something follows from."""
     return tuple(
-        Policy(entry["pattern"], entry["action"], entry.get("name"))
+        LogPolicy(entry["pattern"], entry["action"], entry.get("name"))
         for entry in config.get("log_policies") or ()
         if entry.get("pattern") is not None and entry.get("action") is not None
     )

@@ -16,8 +16,8 @@ from det_jupyter.master.machine.core.failing import on_behalf_of
 from det_jupyter.master.machine.core.lifecycle import move_allocation
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.rules.best_metric import forget_metrics
 from det_jupyter.master.machine.rules.plans import make_plan
+from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
 from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Decisions, Part, Placement, Preemption, Promise
 from det_jupyter.wire import (

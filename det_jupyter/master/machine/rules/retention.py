@@ -26,7 +26,7 @@ from typing import Any
 
 from det_jupyter.config.storages import folder_of
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
-from det_jupyter.master.machine.core.roster import Roster
+from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.records import to_finite
@@ -79,26 +79,26 @@ def _best(checkpoints: list[CheckpointView], num: int, policy: Retention) -> lis
 
 
 def find_unneeded(
-    state: MachineState, roster: Roster, experiment: Experiment, policy: Retention
+    state: MachineState, indexes: Indexes, experiment: Experiment, policy: Retention
 ) -> list[str]:
     """Return the uuids of an experiment's checkpoints that can go, in the order of its trials."""
     trials = [state.trials[trial_id] for trial_id in experiment.trial_ids]
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
     wanted = kept(own, policy)
     if len(wanted) < len(own):
-        concerned = {experiment.id, *roster.began_with(experiment.id)} & state.experiments.keys()
-        wanted.update(*(_used_by(state.experiments[i], roster) for i in concerned))
+        concerned = {experiment.id, *indexes.began_with(experiment.id)} & state.experiments.keys()
+        wanted.update(*(_used_by(state.experiments[i], indexes) for i in concerned))
     return [one.uuid for one in own if one.uuid not in wanted]
 
 
-def find_users(state: MachineState, roster: Roster, experiment: Experiment) -> list[int]:
+def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[int]:
     """Return the other experiments that are not over and start from a checkpoint of this one."""
-    began = (state.experiments.get(other_id) for other_id in roster.began_with(experiment.id))
+    began = (state.experiments.get(other_id) for other_id in indexes.began_with(experiment.id))
     return [
         other.id
         for other in began
         if other is not None
-        and any(_is_of(state, uuid, experiment) for uuid in _used_by(other, roster))
+        and any(_is_of(state, uuid, experiment) for uuid in _used_by(other, indexes))
     ]
 
 
@@ -107,21 +107,21 @@ def _is_of(state: MachineState, uuid: str, experiment: Experiment) -> bool:
     return found is not None and found.experiment_id == experiment.id
 
 
-def _used_by(experiment: Experiment, roster: Roster) -> Iterator[str]:
+def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
     """Yield the checkpoints without which an experiment that is not over could not go on."""
     if experiment.state.is_terminal:
         return
     refs = [experiment.warm_start]
-    for trial in roster.living(experiment.id):
+    for trial in indexes.living(experiment.id):
         starts_from = trial.allocation.starts_from if trial.allocation is not None else None
         refs += [trial.latest_checkpoint, trial.warm_start, starts_from]
     yield from (ref.uuid for ref in refs if ref is not None)
 
 
-def sources_of(state: MachineState, roster: Roster, experiment: Experiment) -> list[Experiment]:
+def sources_of(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[Experiment]:
     """Return the other experiments, over by now, from whose checkpoints this one began."""
     over = (State.COMPLETED, State.CANCELED, State.ERROR)
-    found = (state.experiments.get(source_id) for source_id in roster.began_from(experiment.id))
+    found = (state.experiments.get(source_id) for source_id in indexes.began_from(experiment.id))
     return [source for source in found if source is not None and source.state in over]
 
 
@@ -141,7 +141,7 @@ def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | No
 def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
     """Plan away what an experiment's policy does not keep; to be called when it has ended."""
     policy = Retention.of(experiment.config)
-    uuids = find_unneeded(turn.state, turn.roster, experiment, policy)
+    uuids = find_unneeded(turn.state, turn.indexes, experiment, policy)
     for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
         _take_out(turn, turn.state.trials[trial_id], set(uuids))
     if uuids:

@@ -125,7 +125,7 @@ def end_trial(turn: Turn, trial: Trial) -> None:
 
 def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     """Take a stopping experiment to its terminal state, if its last trial is there."""
-    if turn.roster.has_living(experiment.id):
+    if turn.indexes.has_living(experiment.id):
         return
     trials = turn.trials_of(experiment)
     states = {trial.state for trial in trials}
@@ -141,7 +141,7 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     turn.touch(experiment)
     drop_unneeded(turn, experiment)
     # It needs no more what it began with.
-    for source in sources_of(turn.state, turn.roster, experiment):
+    for source in sources_of(turn.state, turn.indexes, experiment):
         with on_behalf_of(source.id):
             drop_unneeded(turn, source)
 

@@ -9,7 +9,7 @@ import pytest
 from det_jupyter.config import parse_config
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
-from det_jupyter.master.machine.rules.templates import (
+from det_jupyter.master.machine.rules.configurations import (
     check_template,
     complete,
     continuation,

@@ -1,4 +1,4 @@
-"""What the end of a gang means for its trial. Pure: facts in, a verdict out.
+"""What the end of a gang means for its trial. Pure: facts in, a outcome out.
 
 The facts, looked at in this order; the first that applies decides:
 
@@ -32,7 +32,7 @@ _FROM_OUTSIDE = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGIN
 MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
 
 
-class Verdict(StrEnum):
+class Outcome(StrEnum):
     """See the table above."""
 
     ENDED_AS_ASKED = "ended as asked"
@@ -43,20 +43,20 @@ class Verdict(StrEnum):
     FAILED = "failed"
 
 
-def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Verdict:
+def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
     """Return what the exit of the trial's gang means."""
     said = allocation.run_end.reason if allocation.run_end is not None else None
     if is_stopping(trial.state):
         failed = _failed_before_saving(trial, allocation, exited)
-        return Verdict.FAILED if failed else Verdict.ENDED_AS_ASKED
+        return Outcome.FAILED if failed else Outcome.ENDED_AS_ASKED
     if said in ("completed", "stopped"):
-        return Verdict.COMPLETED
+        return Outcome.COMPLETED
     if said == "invalid_hp":
-        return Verdict.INVALID
+        return Outcome.INVALID
     rests = trial.is_resting or allocation.is_for_rest
     if rests or said == "preempted" or exited.killed:
-        return Verdict.PREEMPTED
-    return Verdict.LOST if exited.lost else Verdict.FAILED
+        return Outcome.PREEMPTED
+    return Outcome.LOST if exited.lost else Outcome.FAILED
 
 
 def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExited) -> bool:

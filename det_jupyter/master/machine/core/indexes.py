@@ -1,7 +1,7 @@
 """What would else be found by looking at all: who holds slots, who is not over, whose key it is.
 
 Follows from the state, and is made anew from it after a restart. Whoever changes a trial touches
-it afterwards (turn.py), and the roster takes note. Who waits, the pools know (pools.py).
+it afterwards (turn.py), and the indexes takes note. Who waits, the pools know (pools.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 
 
-class Roster:
+class Indexes:
     """See the module's docstring; every list is in the order of the trials' numbers.
 
     Args:
@@ -105,7 +105,7 @@ class Roster:
         return [self._state.trials[trial_id] for trial_id in sorted(ids)]
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Roster):
+        if not isinstance(other, Indexes):
             return NotImplemented
         return self._facts() == other._facts()
 

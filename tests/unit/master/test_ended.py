@@ -198,10 +198,15 @@ def test_a_submission_is_found_again_by_its_key_until_its_experiment_is_deleted(
     world = world_after(saved(10))
     world.tell(*(submitted().model_copy(update={"key": key}) for key in ("a", "", "b")))
     for machine in (world.machine, restarted(world).machine):
-        assert [machine.roster.submitted(key) for key in ("a", "b", "c", "")] == [2, 4, None, None]
+        assert [machine.indexes.submitted(key) for key in ("a", "b", "c", "")] == [
+            2,
+            4,
+            None,
+            None,
+        ]
     world.tell(CancelRequested(experiment_id=4), DeleteRequested(experiment_id=4))
     world.tell(ExperimentDeleted(experiment_id=4))
-    assert world.machine.roster.submitted("b") is None
+    assert world.machine.indexes.submitted("b") is None
 
 
 def test_a_fork_that_needs_no_checkpoint_does_not_keep_its_parent() -> None:

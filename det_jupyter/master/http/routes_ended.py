@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from det_jupyter.bounds import Whole
-from det_jupyter.master.http.door import JsonResponse, new_routes
+from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ArchiveRequested,
     ContinueRequested,
@@ -15,9 +15,9 @@ from det_jupyter.master.machine.core.events import (
     RetentionSet,
 )
 from det_jupyter.master.machine.core.state import Experiment
+from det_jupyter.master.machine.rules.configurations import complete
 from det_jupyter.master.machine.rules.continuing import check_continuable
 from det_jupyter.master.machine.rules.retention import Retention, find_unneeded
-from det_jupyter.master.machine.rules.templates import complete
 from det_jupyter.master.service.service import Service, check_patterns
 from det_jupyter.wire import (
     CheckpointView,
@@ -67,7 +67,7 @@ def keeping_routes(service: Service) -> APIRouter:
         smaller_is_better = experiment.config["searcher"]["smaller_is_better"]
         policy = Retention(**numbers, smaller_is_better=smaller_is_better)
         machine = service.machine
-        unneeded = find_unneeded(machine.state, machine.roster, experiment, policy)
+        unneeded = find_unneeded(machine.state, machine.indexes, experiment, policy)
         if not body.dry_run:
             service.apply(RetentionSet(experiment_id=experiment_id, **numbers))
         return JsonResponse([machine.state.checkpoints[uuid] for uuid in unneeded])

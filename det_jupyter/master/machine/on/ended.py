@@ -70,7 +70,7 @@ def on_delete_requested(turn: Turn, event: DeleteRequested) -> None:
 
 
 def _must_be_unused(turn: Turn, experiment: Experiment) -> None:
-    users = find_users(turn.state, turn.roster, experiment)
+    users = find_users(turn.state, turn.indexes, experiment)
     if users:
         which = ", ".join(str(user) for user in users)
         raise Conflict(

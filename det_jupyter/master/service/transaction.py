@@ -7,8 +7,8 @@ with each event, so that none of the states in between is lost.
     news (a program's)      is handled, or passed over, or set aside (quarantine.py): it counts as
                             taken in whatever happens, or it would be said again for ever
 
-A part of the work (`whole`) leaves no trace if it raises. The machine that failed in it is half
-changed: another one is made from the events stored so far, which costs some milliseconds, seldom.
+A part (`whole`) leaves no trace if it raises. The machine that failed in it is half changed:
+another one is made from the events stored so far, which costs some milliseconds, seldom.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from det_jupyter.master.machine.core.commands import (
 from det_jupyter.master.machine.core.events import Event, KillRequested, NewsSetAside
 from det_jupyter.master.machine.core.failing import HandlerFailed
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.rules.faults import experiment_of
-from det_jupyter.master.service.matching import Matcher
+from det_jupyter.master.machine.rules.giving_up import experiment_of
+from det_jupyter.master.service.log_patterns import Matcher
 from det_jupyter.master.service.publishing import Publisher, Told
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
@@ -49,7 +49,7 @@ _EVENTS_PER_TRIAL = 0.2
 _LONGEST_REASON = 300  # characters
 
 
-class Work:
+class Transaction:
     """What one transaction does.
 
     Args:

@@ -35,14 +35,14 @@ _GRACE_S = 3600.0  # for what was stored and is not referred to yet
 _DOOMED = ".doomed-"
 
 
-async def tidy(service: Service) -> None:
+async def clean_up(service: Service) -> None:
     """Tidy up for ever."""
     swept_at, swept = -_SWEEP_S, -1
     tidied_at = 0.0
     while True:
         try:
             now = time.time()
-            await _tidy_database(service, since=tidied_at, now=now)
+            await _clean_up_database(service, since=tidied_at, now=now)
             tidied_at = now
             known = len(service.machine.state.experiments)
             if known < swept or time.monotonic() - swept_at > _SWEEP_S:
@@ -55,7 +55,7 @@ async def tidy(service: Service) -> None:
         await asyncio.sleep(_PERIOD_S)
 
 
-async def _tidy_database(service: Service, *, since: float, now: float) -> None:
+async def _clean_up_database(service: Service, *, since: float, now: float) -> None:
     for experiment in list(service.machine.state.experiments.values()):
         if _has_changed(experiment, since):
             for _ in service.store.compact(experiment.id, now - _FOLLOWED_S):

@@ -1,17 +1,9 @@
-"""Who may come in, and how answers leave: the parts of HTTP that all routes share.
-
-Every request needs the token. It must also name us as the loopback, or a web page could reach us
-by a DNS name of its own that it lets point here. A connection that is refused here is closed, and
-the body of its request is not read; other bodies are read up to a size, and not for ever.
-"""
+"""Answers of all routes: JSON, JSON lines, and refusals, as which every error is answered."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import logging
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -22,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from det_jupyter.errors import (
     CaptureError,
@@ -36,12 +28,6 @@ from det_jupyter.errors import (
 from det_jupyter.wire import Refusal
 from det_jupyter.words import error_text, printable
 
-logger = logging.getLogger(__name__)
-
-MOST_BODY_BYTES = 64 * 1024 * 1024
-BODY_S = 30.0  # the longest pause within the body of a request
-_TOO_LARGE = f"the request is too large; expected at most {MOST_BODY_BYTES >> 20} MB"
-_LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 _STATUS: list[tuple[type[DetError], int]] = [
     (NotFound, 404),
     (Conflict, 409),
@@ -144,82 +130,6 @@ def dismissal(status_code: int, problem: str) -> JsonResponse:
     response = refusal(status_code, "DetError", [problem])
     response.headers["connection"] = "close"
     return response
-
-
-class _Body:
-    """Hands the body of a request on, so much of it and not for ever."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._num_bytes = 0
-        self._is_whole = False
-
-    async def __call__(self) -> Message:
-        if self._is_whole:  # then the only news is that the other side is gone
-            return await self._receive()
-        try:
-            async with asyncio.timeout(BODY_S):
-                message = await self._receive()
-        except TimeoutError:
-            raise HTTPException(408, f"the body did not go on for {BODY_S:g} s") from None
-        self._num_bytes += len(message.get("body", b""))
-        if self._num_bytes > MOST_BODY_BYTES:
-            raise HTTPException(413, _TOO_LARGE, headers={"connection": "close"})
-        self._is_whole = not message.get("more_body", False)
-        return message
-
-
-class Guard:
-    """Lets requests with the token through to the app, and notes when people last asked."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._authorization = f"Bearer {token}".encode()
-        self.last_request_at = time.monotonic()
-        self.num_open = 0  # requests of people, followers among them
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            return
-        headers = dict(scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1")
-        if host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
-            problem = f"Host: got {host[:100]!r}, expected 127.0.0.1 or localhost"
-            await dismissal(403, problem)(scope, receive, send)
-        elif not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
-            problem = "Authorization: expected the token that the master's file names"
-            await dismissal(401, problem)(scope, receive, send)
-        elif _announced_bytes(headers) > MOST_BODY_BYTES:
-            await dismissal(413, _TOO_LARGE)(scope, receive, send)
-        elif "/agents/" in scope["path"]:
-            await self._serve(scope, receive, send)
-        else:
-            await self._serve_people(scope, receive, send)
-
-    async def _serve_people(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.num_open += 1
-        try:
-            await self._serve(scope, receive, send)
-        finally:
-            self.num_open -= 1
-            self.last_request_at = time.monotonic()
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, _Body(receive), send)
-        except Exception:  # answered already, unless an answer had begun
-            logger.exception("%s %s failed", scope["method"], scope["path"])
-
-    @property
-    def idle_s(self) -> float:
-        """For how long nobody has asked anything."""
-        return 0.0 if self.num_open else time.monotonic() - self.last_request_at
-
-
-def _announced_bytes(headers: Mapping[bytes, bytes]) -> int:
-    length = headers.get(b"content-length", b"")
-    return int(length) if length.isdigit() else 0  # what is not announced is counted
 
 
 def add_refusals(app: FastAPI) -> None:

@@ -95,7 +95,7 @@ def end_given_up(turn: Turn, trial: Trial) -> None:
 
 
 def _conclude(turn: Turn, experiment: Experiment) -> None:
-    if experiment.state.is_terminal or turn.roster.has_living(experiment.id):
+    if experiment.state.is_terminal or turn.indexes.has_living(experiment.id):
         return
     move(experiment, ENDS_AS[experiment.state])
     experiment.ended_at = turn.now

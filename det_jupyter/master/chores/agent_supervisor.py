@@ -33,8 +33,8 @@ _PAUSES_S = (0.2, 5.0)  # first and longest, between the deaths of agents that d
 _LASTING_S = 10.0  # an agent that lived for so long was a good one
 
 
-class Keeper:
-    """The agents' keeper.
+class AgentSupervisor:
+    """Keeps an agent on this computer, and reports those that are away.
 
     Args:
         service: Whom they talk to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from det_jupyter.master.chores.keeper import Keeper
+from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
 from det_jupyter.master.machine.core.events import KillRequested
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import Leave
@@ -16,19 +16,19 @@ _GANGS_S = 10.0
 _AGENT_S = 5.0
 
 
-async def leave(service: Service, keeper: Keeper, *, everything: bool) -> None:
+async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything: bool) -> None:
     """Bring all to an end but the server, which answers until then.
 
     Args:
         service: Ours.
-        keeper: Does not run any more.
+        supervisor: Does not run any more.
         everything: Also end what runs; else it goes on under its agent.
     """
     service.begin_to_leave()
     if everything:
         await _end_experiments(service)
     if everything or not service.holds_slots():
-        await _dismiss_agents(service, keeper)
+        await _dismiss_agents(service, supervisor)
     service.end_streams()
 
 
@@ -44,8 +44,8 @@ async def _end_experiments(service: Service) -> None:
         await service.bell.wait(min(left_s, 0.2))
 
 
-async def _dismiss_agents(service: Service, keeper: Keeper) -> None:
-    ending = asyncio.create_task(keeper.end_agent(_AGENT_S))
+async def _dismiss_agents(service: Service, supervisor: AgentSupervisor) -> None:
+    ending = asyncio.create_task(supervisor.end_agent(_AGENT_S))
     told: set[str] = set()
     while True:
         # An agent that has only just been started is told as soon as it has found us.

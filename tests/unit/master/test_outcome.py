@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from det_jupyter.master.machine.core.state import Allocation, Trial
-from det_jupyter.master.machine.rules.verdict import (
-    Verdict,
+from det_jupyter.master.machine.rules.outcome import (
+    Outcome,
     find_failure,
     in_the_same_way,
     is_hopeless,
@@ -49,42 +49,42 @@ def exited(codes: dict[int, int | None] | None = None, **facts: Any) -> GangExit
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "facts", "verdict"),
+    ("state", "reason", "facts", "outcome"),
     [
-        (State.ACTIVE, "completed", {}, Verdict.COMPLETED),
-        (State.ACTIVE, "stopped", {}, Verdict.COMPLETED),
-        (State.ACTIVE, "invalid_hp", {"first_failed": 0}, Verdict.INVALID),
-        (State.ACTIVE, "preempted", {}, Verdict.PREEMPTED),
-        (State.ACTIVE, None, {"killed": True}, Verdict.PREEMPTED),
-        (State.ACTIVE, None, {"lost": True}, Verdict.LOST),
-        (State.ACTIVE, None, {"first_failed": 1}, Verdict.FAILED),
-        (State.ACTIVE, None, {}, Verdict.FAILED),
-        (State.ACTIVE, None, {"error": "no zygote"}, Verdict.FAILED),
+        (State.ACTIVE, "completed", {}, Outcome.COMPLETED),
+        (State.ACTIVE, "stopped", {}, Outcome.COMPLETED),
+        (State.ACTIVE, "invalid_hp", {"first_failed": 0}, Outcome.INVALID),
+        (State.ACTIVE, "preempted", {}, Outcome.PREEMPTED),
+        (State.ACTIVE, None, {"killed": True}, Outcome.PREEMPTED),
+        (State.ACTIVE, None, {"lost": True}, Outcome.LOST),
+        (State.ACTIVE, None, {"first_failed": 1}, Outcome.FAILED),
+        (State.ACTIVE, None, {}, Outcome.FAILED),
+        (State.ACTIVE, None, {"error": "no zygote"}, Outcome.FAILED),
         # A paused trial is judged as an active one: it only does not queue again.
-        (State.PAUSED, "completed", {}, Verdict.COMPLETED),
-        (State.PAUSED, "preempted", {}, Verdict.PREEMPTED),
-        (State.PAUSED, None, {"first_failed": 1}, Verdict.FAILED),
+        (State.PAUSED, "completed", {}, Outcome.COMPLETED),
+        (State.PAUSED, "preempted", {}, Outcome.PREEMPTED),
+        (State.PAUSED, None, {"first_failed": 1}, Outcome.FAILED),
         # It had saved everything and said so before its agent died.
-        (State.ACTIVE, "completed", {"lost": True}, Verdict.COMPLETED),
-        (State.ACTIVE, "preempted", {"lost": True}, Verdict.PREEMPTED),
+        (State.ACTIVE, "completed", {"lost": True}, Outcome.COMPLETED),
+        (State.ACTIVE, "preempted", {"lost": True}, Outcome.PREEMPTED),
         # On its way out nothing is an error.
-        (State.STOPPING_CANCELED, "preempted", {}, Verdict.ENDED_AS_ASKED),
-        (State.STOPPING_CANCELED, None, {"first_failed": 1}, Verdict.ENDED_AS_ASKED),
-        (State.STOPPING_KILLED, None, {"killed": True}, Verdict.ENDED_AS_ASKED),
-        (State.STOPPING_KILLED, "completed", {}, Verdict.ENDED_AS_ASKED),
-        (State.STOPPING_COMPLETED, "preempted", {}, Verdict.ENDED_AS_ASKED),
+        (State.STOPPING_CANCELED, "preempted", {}, Outcome.ENDED_AS_ASKED),
+        (State.STOPPING_CANCELED, None, {"first_failed": 1}, Outcome.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, None, {"killed": True}, Outcome.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, "completed", {}, Outcome.ENDED_AS_ASKED),
+        (State.STOPPING_COMPLETED, "preempted", {}, Outcome.ENDED_AS_ASKED),
     ],
 )
 def test_what_an_exit_means(
-    state: State, reason: Reason | None, facts: dict[str, Any], verdict: Verdict
+    state: State, reason: Reason | None, facts: dict[str, Any], outcome: Outcome
 ) -> None:
-    assert judge(make_trial(state), make_allocation(reason), exited(**facts)) is verdict
+    assert judge(make_trial(state), make_allocation(reason), exited(**facts)) is outcome
 
 
 def test_a_canceled_trial_whose_code_fails_before_it_has_saved_has_failed() -> None:
     allocation = make_allocation(None, failure(0))
     trial = make_trial(State.STOPPING_CANCELED)
-    assert judge(trial, allocation, exited({0: 1}, first_failed=0)) is Verdict.FAILED
+    assert judge(trial, allocation, exited({0: 1}, first_failed=0)) is Outcome.FAILED
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_otherwise_a_failure_on_the_way_out_is_none(
     state: State, reason: Reason | None, facts: dict[str, Any]
 ) -> None:
     allocation = make_allocation(reason, failure(0))
-    assert judge(make_trial(state), allocation, exited(**facts)) is Verdict.ENDED_AS_ASKED
+    assert judge(make_trial(state), allocation, exited(**facts)) is Outcome.ENDED_AS_ASKED
 
 
 @pytest.mark.parametrize("state", [State.ACTIVE, State.PAUSED])
@@ -110,8 +110,8 @@ def test_whoever_saved_after_being_asked_to_leave_was_preempted_even_if_a_rank_f
 ) -> None:
     allocation = make_allocation(None, failure(1))
     allocation.is_for_rest = True
-    verdict = judge(make_trial(state), allocation, exited({1: 1}, first_failed=1))
-    assert verdict is Verdict.PREEMPTED
+    outcome = judge(make_trial(state), allocation, exited({1: 1}, first_failed=1))
+    assert outcome is Outcome.PREEMPTED
 
 
 def test_the_earliest_failure_is_the_cause_whichever_rank_is_named() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.errors import Conflict, ProtocolMismatch
-from det_jupyter.master.chores.keeper import Keeper
+from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
 from det_jupyter.master.service.links import Links
 from det_jupyter.system import paths
 from det_jupyter.wire import Knock, RunReport, State
@@ -79,8 +79,8 @@ def keep_until_lost(bench: Bench) -> None:
     seq = bench.service.machine.state.seq
 
     async def keep_for_a_while() -> None:
-        keeper = Keeper(bench.service, agent=None, starts_agents=False, lost_s=0.0)
-        keeping = asyncio.create_task(keeper.run())
+        supervisor = AgentSupervisor(bench.service, agent=None, starts_agents=False, lost_s=0.0)
+        keeping = asyncio.create_task(supervisor.run())
         async with asyncio.timeout(5):
             while bench.service.machine.state.seq == seq:
                 await asyncio.sleep(0.01)
@@ -110,8 +110,8 @@ TOLD = "agent here (process 4711) is det_jupyter 0.0.1 (protocol 1)"
 
 def keep_s(bench: Bench, seconds: float) -> None:
     async def keep() -> None:
-        keeper = Keeper(bench.service, agent=None, starts_agents=True, lost_s=0.0)
-        keeping = asyncio.create_task(keeper.run())
+        supervisor = AgentSupervisor(bench.service, agent=None, starts_agents=True, lost_s=0.0)
+        keeping = asyncio.create_task(supervisor.run())
         await asyncio.sleep(seconds)
         keeping.cancel()
 

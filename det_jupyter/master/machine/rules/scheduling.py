@@ -2,7 +2,7 @@
 
     a pass raises           the pools are made anew from the state, and there is another one
     that raises too         the experiment that it looked at is left out: if the pass works without
-                            it, it is to blame, and is given up (faults.py)
+                            it, it is to blame, and is given up (giving_up.py)
     and without it, too     it cannot be said which one is to blame: nothing starts in this pool
                             until something changes there; then it is tried again
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from det_jupyter.master.machine.core.events import NewsSetAside
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.rules.faults import on_news_set_aside
+from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
 from det_jupyter.master.machine.rules.placing import carry_out
 from det_jupyter.scheduler.model import Decisions
 from det_jupyter.words import error_line, printable
