@@ -44,7 +44,6 @@ from det_jupyter.searcher.rungs import Rung, rung_lengths
 from det_jupyter.searcher.trials import (
     CLOSED,
     EXITED,
-    MAX_AT_WORK,
     RESTING,
     STOPPED,
     TRAINING,
@@ -62,10 +61,18 @@ class Bracket:
         trials: Those of the whole search.
         number: The bracket's among the brackets.
         full: The length of the top rung.
+        most_at_work: As many trials at a time at most, whatever the plan says.
     """
 
     def __init__(
-        self, trials: Trials, number: int, rules: Rules, plan: BracketPlan, full: int
+        self,
+        trials: Trials,
+        number: int,
+        rules: Rules,
+        plan: BracketPlan,
+        *,
+        full: int,
+        most_at_work: int,
     ) -> None:
         self.max_trials = plan.max_trials
         self.max_concurrent_trials = plan.max_concurrent_trials
@@ -78,6 +85,7 @@ class Bracket:
         self._rungs = [
             self._make_rung(length) for length in rung_lengths(full, rules.divisor, plan.num_rungs)
         ]
+        self._most_at_work = most_at_work
         self._num_training = 0
         self._num_drained = 0  # rungs, from the lowest, in which nobody rests any more
         self._view: BracketView | None = None
@@ -209,7 +217,7 @@ class Bracket:
     def _fill(self) -> list[Action]:
         """Make trials for the places that are free."""
         actions: list[Action] = []
-        limit = min(self.max_concurrent_trials, MAX_AT_WORK)
+        limit = min(self.max_concurrent_trials, self._most_at_work)
         while self._num_training < limit and self._has_more_to_create():
             create = self._trials.create(self._number)
             self.num_created += 1

@@ -22,7 +22,7 @@ from det_jupyter.searcher.planning import (
     plan_brackets,
     shares,
 )
-from det_jupyter.searcher.trials import Trials
+from det_jupyter.searcher.trials import MAX_AT_WORK, Trials
 from det_jupyter.wire import BracketView
 
 
@@ -35,9 +35,15 @@ class Halving:
         self._rules = make_rules(searcher)
         self._full = full_length(searcher)
         self._max_concurrent_trials = searcher.max_concurrent_trials
-        self._brackets = [
-            Bracket(trials, number, self._rules, plan, self._full)
-            for number, plan in enumerate(plan_brackets(searcher))
+        self._brackets = self._make_brackets(plan_brackets(searcher))
+
+    def _make_brackets(self, plans: list[BracketPlan]) -> list[Bracket]:
+        most_at_work = MAX_AT_WORK // len(plans)
+        return [
+            Bracket(
+                self._trials, number, self._rules, plan, full=self._full, most_at_work=most_at_work
+            )
+            for number, plan in enumerate(plans)
         ]
 
     @property
@@ -135,10 +141,6 @@ class Halving:
         self._full = snapshot["full"]
         self._max_concurrent_trials = snapshot["max_concurrent_trials"]
         # A changed search has other brackets than its configuration would give it now.
-        plan = BracketPlan(1, 1, 1)
-        self._brackets = [
-            Bracket(self._trials, number, self._rules, plan, self._full)
-            for number in range(len(snapshot["brackets"]))
-        ]
+        self._brackets = self._make_brackets([BracketPlan(1, 1, 1)] * len(snapshot["brackets"]))
         for bracket, state in zip(self._brackets, snapshot["brackets"], strict=True):
             bracket.restore(state)

@@ -358,6 +358,17 @@ class TestTournament:
         found = [(p.num_rungs, p.max_trials, p.max_concurrent_trials) for p in plans]
         assert found == brackets
 
+    @pytest.mark.parametrize("limit", [0, 100_000])
+    def test_all_brackets_together_have_a_thousand_trials_at_work_at_most(
+        self, limit: int
+    ) -> None:
+        world = tournament(
+            mode="conservative", max_trials=100_000, max_length={"batches": 10_000},
+            max_concurrent_trials=limit,
+        )  # fmt: skip
+        assert len(world.search.view().brackets) == 5
+        assert len(world.created) <= 1000
+
     def test_one_bracket_of_async_halving_has_what_was_asked_for(self) -> None:
         searcher = asha(max_concurrent_trials=20).config.searcher
         assert isinstance(searcher, AsyncHalvingSearcher)
