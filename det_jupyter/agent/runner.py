@@ -31,6 +31,7 @@ from det_jupyter.agent.runs import Run, new_run
 from det_jupyter.agent.spawn import Spawner
 from det_jupyter.agent.zygotes import Zygote, Zygotes
 from det_jupyter.errors import LaunchError
+from det_jupyter.system.births import is_frozen
 from det_jupyter.wire import (
     AgentCommand,
     CloseRun,
@@ -49,6 +50,7 @@ from det_jupyter.words import error_text
 logger = logging.getLogger(__name__)
 
 _WARMUP_S = 60.0  # a zygote that takes longer is not waited for
+_LOOK_S = 1.0  # how often it is seen whether one is stopped meanwhile
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -221,9 +223,7 @@ class Runner:
             return None
         if ready is not None:
             _check_torch(run.plan, ready)
-        reason = (
-            f"the zygote was not ready after {_WARMUP_S:.0f} s" if ready is None else ready.unsafe
-        )
+        reason = _why_not_ready(zygote) if ready is None else ready.unsafe
         if not reason:
             answer = await zygote.fork_gang(self._specs(run))
             if isinstance(answer, RankProcesses):
@@ -238,10 +238,18 @@ class Runner:
         return run.specs(lifeline_fd=self._lifeline_fd, num_threads=self._num_threads)
 
     async def _readiness(self, zygote: Zygote, end_ordered: asyncio.Event) -> ZygoteReady | None:
-        """Wait for the zygote to be ready, or for the order that makes waiting pointless."""
+        """Wait for the zygote to be ready, or for what makes waiting pointless."""
         ready = asyncio.create_task(zygote.ready())
         ended = asyncio.create_task(end_ordered.wait())
-        await asyncio.wait({ready, ended}, timeout=_WARMUP_S, return_when=asyncio.FIRST_COMPLETED)
+        deadline = time.monotonic() + _WARMUP_S
+        num_frozen = 0  # looks in a row: one that is traced stops for an instant now and then
+        while num_frozen < 2 and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait(
+                {ready, ended}, timeout=min(left, _LOOK_S), return_when=asyncio.FIRST_COMPLETED
+            )
+            if ready.done() or ended.done():
+                break
+            num_frozen = num_frozen + 1 if is_frozen(zygote.pid) else 0
         ended.cancel()
         if ready.done():
             return ready.result()
@@ -267,6 +275,12 @@ class Runner:
         logger.info("allocation=%s is over: exit codes %s", run.id, carried.gang.exit_codes)
         self._carried.pop(run.id, None)
         self.news.set()
+
+
+def _why_not_ready(zygote: Zygote) -> str:
+    if is_frozen(zygote.pid):
+        return f"the zygote (process {zygote.pid}) is stopped; `kill -CONT {zygote.pid}` wakes it"
+    return f"the zygote was not ready after {_WARMUP_S:.0f} s"
 
 
 def _heir(plan: GangPlan, agents: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from det_jupyter.agent.runs import Run
 from det_jupyter.agent.service import Service, serve
 from det_jupyter.agent.spawn import Spawner
 from det_jupyter.agent.zygotes import Zygotes
+from det_jupyter.errors import LaunchError
 from det_jupyter.system import paths
 from det_jupyter.wire import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
 from tests.integration.agent_support import make_plan
@@ -57,6 +59,20 @@ class NoZygotes:
         raise OSError(24, "Too many open files")
 
 
+class StoppedZygote(SleepingRanks):
+    """A zygote that was stopped while it loaded torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.process = subprocess.Popen(["sleep", "3600"])
+        self.process.send_signal(signal.SIGSTOP)
+        self.pid = self.process.pid
+
+    async def ready(self) -> ZygoteReady:
+        never: asyncio.Future[ZygoteReady] = asyncio.get_running_loop().create_future()
+        return await never
+
+
 def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
     folder.mkdir()
     return Runner(
@@ -90,6 +106,29 @@ def test_gang_that_cannot_be_started_for_whatever_reason_ends(
     )
     assert not ended.error_is_final
     assert any(record.exc_info for record in caplog.records)
+
+
+def test_a_zygote_that_is_stopped_while_it_loads_torch_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+
+    def spawn_gang(_: Spawner, specs: list[RankSpec], *, note: str) -> RankProcesses:
+        notes.append(note)
+        raise LaunchError("far enough")
+
+    monkeypatch.setattr(Spawner, "spawn_gang", spawn_gang)
+    monkeypatch.setattr("det_jupyter.agent.runner._LOOK_S", 0.05)
+    zygote = StoppedZygote()
+    try:
+        asyncio.run(end_of_a_gang(make_runner(zygote, tmp_path / "sockets")))
+    finally:
+        zygote.process.kill()
+        zygote.process.wait()
+    pid = zygote.pid
+    assert notes == [
+        f"started afresh: the zygote (process {pid}) is stopped; `kill -CONT {pid}` wakes it"
+    ]
 
 
 def test_ranks_that_nobody_can_follow_are_ended_before_the_gang_is(
