@@ -1,0 +1,154 @@
+"""Parts and rooms of the package, and which imports which, read from the code.
+
+`python -m tests.rooms` draws them into docs/architecture.md.  A part is a folder or a loose module
+of `det_jupyter/`; a room is a folder in a part, named by dots (`machine.core`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "det_jupyter"
+PAGE = ROOT / "docs" / "architecture.md"
+# What any part may import; drawn as one box.
+CONTRACT = {
+    "_version", "blobs", "bounds", "capsule", "control", "direction", "errors", "records",
+    "system", "wire", "words",
+}  # fmt: skip
+
+Graph = Mapping[str, set[str]]
+_BEGIN, _END = "<!-- drawn by `python -m tests.rooms` -->\n", "<!-- end of the drawing -->\n"
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def room_of(path: Path) -> str:
+    """Return the folders between the part and the file, dotted; "" for a module on top."""
+    return ".".join(path.relative_to(PACKAGE).parts[1:-1])
+
+
+def file_of(module: str) -> Path:
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def module_level_imports(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the imports that run when the module does: full name, file and line."""
+    return _resolved(_tree(path).body, path)
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield all imports, also late ones: full name, file and line."""
+    return _resolved(ast.walk(_tree(path)), path)
+
+
+def part_graph() -> Graph:
+    """Return which part imports which; the contract is one part, the package's top is left out."""
+    graph: dict[str, set[str]] = {}
+    for path in modules():
+        part = _drawn_part(path)
+        targets = {_drawn_part(file_of(name)) for name, _ in imports_of(path) if _is_ours(name)}
+        graph.setdefault(part, set()).update(targets - {part, "__init__"})
+    del graph["__init__"]
+    return graph
+
+
+def room_graph(part: str) -> Graph:
+    """Return which room of a part imports which; what the part itself exports is left out."""
+    graph: dict[str, set[str]] = {}
+    for path in modules():
+        if part_of(path) == part and path.parent.name + path.name != f"{part}__init__.py":
+            files = [file_of(name) for name, _ in imports_of(path) if _is_ours(name)]
+            targets = {room_of(each) for each in files if part_of(each) == part}
+            graph.setdefault(room_of(path), set()).update(targets - {room_of(path)})
+    return graph
+
+
+def reduced(graph: Graph) -> Graph:
+    """Return the graph without the arrows that follow from others."""
+
+    def reach(node: str, seen: frozenset[str]) -> set[str]:
+        targets = graph.get(node, set()) - seen
+        return targets.union(*(reach(each, seen | targets) for each in targets))
+
+    return {
+        node: {t for t in targets if not any(t in reach(o, frozenset({node}))
+                                             for o in targets - {t})}
+        for node, targets in graph.items()
+    }  # fmt: skip
+
+
+def drawing() -> str:
+    """Return the parts, and the rooms of each part that has some, as Mermaid charts."""
+    rooms = {part: room_graph(part) for part in part_graph() if part != "contract"}
+    charts = [_chart(reduced(part_graph()))]
+    charts += [
+        f"\n`{part}/`:\n\n{_chart(reduced(graph), part)}"
+        for part, graph in sorted(rooms.items())
+        if len(graph) > 1
+    ]
+    return "".join(charts)
+
+
+def draw(page: str) -> str:
+    """Return the page with the drawing as it should be now."""
+    before, rest = page.split(_BEGIN)
+    _, after = rest.split(_END)
+    return f"{before}{_BEGIN}{drawing()}{_END}{after}"
+
+
+def _chart(graph: Graph, top: str = "") -> str:
+    lines = ["```mermaid", "flowchart TD"]
+    for node in sorted(graph):
+        lines.append(f'    {_id(node)}["{node or top + "/*.py"}"]')
+    for node in sorted(graph):
+        lines += [f"    {_id(node)} --> {_id(target)}" for target in sorted(graph[node])]
+    return "\n".join([*lines, "```", ""])
+
+
+def _id(node: str) -> str:
+    return "n_" + node.replace(".", "_")
+
+
+def _drawn_part(path: Path) -> str:
+    part = part_of(path)
+    return "contract" if part in CONTRACT else part
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("det_jupyter.")
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _resolved(nodes: Iterable[ast.AST], path: Path) -> Iterator[tuple[str, str]]:
+    """Yield names with `from package import module` resolved to the module."""
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            is_ours = node.module.split(".")[0] == PACKAGE.name
+            known = [name for name in names if is_ours and file_of(name).exists()]
+            found = known or ([node.module] if is_ours or node.module != "random" else names)
+        elif isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        else:
+            continue
+        where = f"{path.relative_to(ROOT)}:{node.lineno}"
+        yield from ((name, f"{where}: {name}") for name in found)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(draw(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
