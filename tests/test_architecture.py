@@ -57,10 +57,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "scheduler": {"": set(), "deciding": {""}, "reasons": {"", "deciding"}},
     "view": {
-        "": set(),
         "model": set(),
-        "build": {"", "model"},
-        "forms": {"", "build", "model"},
+        "build": {"model"},
+        "forms": {"build", "model"},
     },
     "notebook": {
         "": {"complete", "submit", "verbs"},
