@@ -302,6 +302,26 @@ def test_what_another_experiment_began_with_is_kept_until_that_is_over() -> None
     assert removal(world, 20) in commands
 
 
+@pytest.mark.parametrize("state", [State.CANCELED, State.ERROR])
+def test_a_checkpoint_is_let_go_after_its_use_however_its_own_experiment_ended(
+    state: State,
+) -> None:
+    world = world_with(saved(10), saved(20), checkpoint_storage=KEEP_ALL)
+    if state is State.ERROR:
+        world.tell(failed(final=True), exited(codes={0: 1, 1: -9}, first_failed=0))
+    else:
+        world.tell(KillRequested(experiment_id=1), exited())
+    assert world.experiment().state is state
+    other = submitted()
+    other.config["searcher"]["source_checkpoint_uuid"] = "ckpt10"
+    world.tell(other)
+    world.tell(retained(0, 0, 0))
+    assert world.trial().checkpoints == ["ckpt10"]  # in use
+    world.tell(KillRequested(experiment_id=2))
+    commands = world.tell(exited("2.2.1"))
+    assert removal(world, 10) in commands
+
+
 def test_nothing_begins_with_a_checkpoint_that_is_being_deleted() -> None:
     world = world_after(*FOUR)
     other = submitted()

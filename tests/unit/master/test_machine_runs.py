@@ -227,6 +227,29 @@ def test_a_run_that_had_saved_nothing_is_tried_again_from_scratch(world: World) 
     assert world.trial().best_metric is None
 
 
+def test_the_latest_metric_that_is_kept_is_that_of_the_last_step(world: World) -> None:
+    reports = [validated(20, 0.5), validated(10, 0.9), validated(40, 0.1)]  # out of order
+    world.tell(*running(), *reports, saved(20), failed())
+    world.tell(exited(codes={0: 1, 1: -9}, first_failed=0))
+    assert world.trial().metrics_by_step == {10: 0.9, 20: 0.5}
+    assert world.trial().latest_metric == 0.5
+
+
+def test_the_best_metric_falls_back_to_that_of_a_trial_that_has_ended() -> None:
+    world = World()
+    length = {"metric": "error", "max_length": {"batches": 100}}
+    searcher = {"name": "random", "max_trials": 2, "smaller_is_better": True, **length}
+    world.tell(registered(slots=2), submitted(slots=1, searcher=searcher))
+    world.tell(*running("1.1.1", 1), *running("1.2.1", 1), validated(50, 0.4, "1.1.1"))
+    world.tell(*completed(allocation_id="1.1.1"), exited("1.1.1", codes={0: 0}))
+    world.tell(saved(10, allocation_id="1.2.1"), validated(20, 0.2, "1.2.1"))
+    assert world.experiment().best_metric == 0.2
+    world.tell(failed(allocation_id="1.2.1"), exited("1.2.1", codes={0: 1}, first_failed=0))
+    assert world.trial(2).best_metric is None
+    assert world.experiment().best_metric == 0.4
+    assert world.machine.changes().experiments == {1}
+
+
 @pytest.mark.parametrize(("restarts", "counted"), [(1, "1 restart"), (2, "2 restarts")])
 def test_after_the_last_restart_the_experiment_ends_with_the_trial_s_error(
     restarts: int, counted: str

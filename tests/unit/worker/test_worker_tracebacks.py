@@ -72,6 +72,21 @@ def test_our_frames_are_left_out_and_the_users_is_the_place(
     assert explanation.error.startswith("ValueError: report_progress: got 7")
 
 
+@pytest.mark.parametrize(
+    ("file", "where"),
+    [
+        ("models/ops.py", "ops.py, line 1, in resize"),
+        (".venv/lib/python3.11/site-packages/ops.py", "Cell In[3], line 1, in load"),
+    ],
+)
+def test_a_library_below_the_users_folder_is_not_the_users_code(
+    cell: dict[str, Any], file: str, where: str
+) -> None:
+    exec(compile("def resize(x): return 1 / x", f"/home/user/notebooks/{file}", "exec"), cell)
+    exec(compile("def load(x): return resize(x)", "<cell>", "exec"), cell)
+    assert explain(cell["load"], 0).where == where
+
+
 def test_an_error_without_any_code_of_the_users_keeps_ours() -> None:
     explanation = explain(core.DistributedContext, *[1])
     assert explanation.where == ""
