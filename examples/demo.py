@@ -17,9 +17,10 @@ from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
 from det_jupyter.autostart import connect
-from det_jupyter.client import Client, Follower, LiveExperiment
+from det_jupyter.client import Client, Follower
 from det_jupyter.errors import DetError
 from det_jupyter.system import paths
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentView, RankView
 
 SOURCE = Path(__file__).with_name("quickstart.ipynb")

@@ -28,7 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "scheduler": {"config"},
     "session": {"config"},
     "autostart": {"config", "session"},
-    "client": {"config", "session"},
+    "client": {"config", "session", "view"},
     "view": set(),
     "verbs": {"client", "config"},
     "storage": {"config"},
@@ -57,6 +57,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "scheduler": {"": set(), "deciding": {""}, "reasons": {"", "deciding"}},
     "view": {
+        "": set(),
         "model": set(),
         "build": {"model"},
         "forms": {"build", "model"},

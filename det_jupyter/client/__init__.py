@@ -3,7 +3,7 @@
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.experiment import Experiment
-from det_jupyter.client.follow import Follower, LiveExperiment
+from det_jupyter.client.follow import Follower
 from det_jupyter.client.trial import ExecutionError, Rank, Trial
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "ExecutionError",
     "Experiment",
     "Follower",
-    "LiveExperiment",
     "Rank",
     "Trial",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from det_jupyter.client.checkpoint import POLICY, Checkpoint
-from det_jupyter.client.follow import Follower, LiveExperiment
+from det_jupyter.client.follow import Follower
 from det_jupyter.client.ranking import ranked, row_of, sortable
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.steering import SteeredExperiment
@@ -15,6 +15,7 @@ from det_jupyter.client.trial import Trial
 from det_jupyter.client.verification import Verification
 from det_jupyter.client.verify import plan_trying, verify
 from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     ContinueTrial,
     Curve,

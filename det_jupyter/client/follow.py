@@ -1,10 +1,8 @@
-"""Following an experiment: a copy of what the master has, kept current from its numbered feed.
+"""A thread that keeps a copy of an experiment (`view/live.py`) current from the master's feed.
 
-LiveExperiment   the copy: experiment, trials, curves, checkpoints; `apply` takes one feed item
-Follower         the thread: fetch once, then apply items, reconnecting from the last number
-
-Slots and queue are in the copy too. The feed says only that they have changed, so they are fetched
-again after that, but a few times a second at most.
+It fetches the copy once, then applies items, and reconnects from the last number. Of slots and
+queue the feed says only that they have changed: they are fetched again after that, a few times a
+second at most.
 """
 
 from __future__ import annotations
@@ -12,118 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.errors import DetError, MasterUnreachable
-from det_jupyter.records import to_finite
-from det_jupyter.wire import (
-    CheckpointView,
-    ClusterView,
-    Curve,
-    ExperimentView,
-    FeedItem,
-    Reason,
-    TrialView,
-)
+from det_jupyter.view.live import LiveExperiment
+from det_jupyter.wire import ClusterView, FeedItem
 
 logger = logging.getLogger(__name__)
 
-CurveKey = tuple[int, str, str]  # trial, group, metric
-BATCHES = "batches"  # the group of per-batch training metrics
 QUEUE_FRONT = 8  # entries of each pool's queue that are fetched, and of the experiment's own
 _CLUSTER_PERIOD_S = 0.35
 _CLUSTER_SHARE = 10  # of the time, fetching slots and queue may take one part in so many
 _CLOCK_STEP_S = 5.0  # an item so much older than the copy comes after the clock was set back
-
-
-class LiveExperiment:
-    """A copy of one experiment. Items older than the copy are ignored, so none counts twice.
-
-    `cluster` has all slots and the front of the queue, and `reasons` says why trials of the
-    experiment wait, by trial, the next to start first. Nothing is known of either at first, nor
-    once the experiment is over.
-    """
-
-    def __init__(
-        self,
-        experiment: ExperimentView,
-        curves: Iterable[Curve],
-        checkpoints: Iterable[CheckpointView],
-        seq: int,
-    ) -> None:
-        self.experiment = experiment
-        self.curves: dict[CurveKey, Curve] = {(c.trial_id, c.group, c.name): c for c in curves}
-        self.checkpoints = {c.uuid: c for c in checkpoints}
-        self.seq = seq
-        self.cluster: ClusterView | None = None
-        self.reasons: dict[int, Reason] = {}
-        self.lock = threading.Lock()  # held while the copy changes: hold it to read several parts
-
-    def apply(self, item: FeedItem) -> None:
-        """Bring the copy forward by one item."""
-        with self.lock:
-            if item.seq > self.seq:
-                self.seq = item.seq
-                self._apply(item)
-
-    def _apply(self, item: FeedItem) -> None:
-        match item.kind:
-            case "experiment":
-                trials = self.experiment.trials
-                known = dict(self.experiment)  # an item leaves out what is large and the same
-                self.experiment = ExperimentView.model_validate(known | item.data)
-                self.experiment.trials = trials
-            case "trial":
-                self._replace_trial(item.trial_id or 0, item.data)
-            case "checkpoint":
-                checkpoint = CheckpointView.model_validate(item.data)
-                self.checkpoints[checkpoint.uuid] = checkpoint
-            case "metrics":
-                self._add_metrics(item.trial_id or 0, item.data)
-            case "truncated":
-                self._truncate(item.trial_id or 0, int(item.data["steps_completed"]))
-
-    def _replace_trial(self, trial_id: int, data: dict[str, Any]) -> None:
-        trials = self.experiment.trials
-        place = bisect_left(trials, trial_id, key=lambda t: t.id)
-        is_known = place < len(trials) and trials[place].id == trial_id
-        trial = TrialView.model_validate((dict(trials[place]) if is_known else {}) | data)
-        # A new list, so that whoever reads the old one meanwhile reads it whole.
-        self.experiment.trials = [*trials[:place], trial, *trials[place + is_known :]]
-
-    def _add_metrics(self, trial_id: int, record: dict[str, Any]) -> None:
-        if record["kind"] == "batch_metrics":
-            for name, values in record["values"].items():
-                for step, value in enumerate(values, start=record["first"]):
-                    self._add_point(trial_id, BATCHES, name, step, value)
-        else:
-            for name, value in record["metrics"].items():
-                self._add_point(trial_id, record["group"], name, record["steps_completed"], value)
-
-    def _add_point(self, trial_id: int, group: str, name: str, step: int, value: Any) -> None:
-        key = (trial_id, group, name)
-        if key not in self.curves:
-            self.curves[key] = Curve(
-                trial_id=trial_id, group=group, name=name, steps=[], values=[]
-            )
-        curve = self.curves[key]
-        if curve.steps and step <= curve.steps[-1]:
-            # It was fetched with the curve, after the number the copy began with; or the next run
-            # did anew a validation that was due at its checkpoint.
-            return
-        curve.steps.append(step)
-        curve.values.append(to_finite(value))
-
-    def _truncate(self, trial_id: int, steps_completed: int) -> None:
-        for curve in self.curves.values():
-            if curve.trial_id == trial_id:
-                kept = [i for i, step in enumerate(curve.steps) if step <= steps_completed]
-                curve.steps = [curve.steps[i] for i in kept]
-                curve.values = [curve.values[i] for i in kept]
 
 
 def fetch(client: Client, experiment_id: int) -> LiveExperiment:
@@ -182,17 +82,11 @@ class ClusterWatch:
 
     def _fetch(self) -> None:
         try:
-            cluster = fetch_cluster(self._client, self._live.experiment.id)
+            self._live.set_cluster(fetch_cluster(self._client, self._live.experiment.id))
         except MasterUnreachable:
             raise
         except DetError:
             logger.debug("slots and queue are not known", exc_info=True)
-            return
-        own = [e for e in cluster.queue if e.experiment_id == self._live.experiment.id]
-        own.sort(key=lambda entry: entry.position)
-        with self._live.lock:
-            self._live.cluster = cluster
-            self._live.reasons = {entry.trial_id: entry.reason for entry in own}
 
 
 class Follower:
@@ -214,6 +108,7 @@ class Follower:
         self._experiment_id = experiment_id
         self._on_change = on_change
         self._stopped = threading.Event()
+        self.lock = threading.Lock()  # held while the copy changes: hold it to read several parts
         self.live: LiveExperiment | None = None
         self.error: Exception | None = None  # why it ended before its time
         self.thread = threading.Thread(
@@ -252,7 +147,8 @@ class Follower:
                 if self._stopped.is_set():
                     return
                 if item is not None:
-                    live.apply(item)
+                    with self.lock:
+                        live.apply(item)
                 watch.hear(item)
                 if watch.refresh(self._stopped) or item is not None:
                     self._show(live)

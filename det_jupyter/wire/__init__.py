@@ -30,6 +30,7 @@ from det_jupyter.wire.cluster import (
     SwitchSlots,
     TaskEntry,
 )
+from det_jupyter.wire.curves import BATCHES, Curve, CurveKey, Curves
 from det_jupyter.wire.gangs import (
     AgentCommand,
     AgentReport,
@@ -85,7 +86,6 @@ from det_jupyter.wire.views import (
     AllocationView,
     BracketView,
     CheckpointView,
-    Curve,
     ExperimentView,
     FailureView,
     FeedItem,
@@ -100,6 +100,7 @@ from det_jupyter.wire.views import (
 )
 
 __all__ = [
+    "BATCHES",
     "PROTOCOL",
     "AgentCommand",
     "AgentReport",
@@ -122,6 +123,8 @@ __all__ = [
     "ContinueTrial",
     "CreateExperiment",
     "Curve",
+    "CurveKey",
+    "Curves",
     "DeviceProcess",
     "DevicesSeen",
     "EffectiveConfig",

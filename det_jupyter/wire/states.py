@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 4
+PROTOCOL = 5
 
 
 class Wire(BaseModel):

@@ -156,16 +156,6 @@ class ExperimentView(Wire):
     parent_id: int | None = None  # it was forked from that experiment
 
 
-class Curve(Wire):
-    """One metric of one trial: parallel lists, `value` None where it was not a finite number."""
-
-    trial_id: int
-    group: str  # training, training batches ("batches"), validation, or the user's
-    name: str
-    steps: list[int]
-    values: list[float | None]
-
-
 class TimingsView(Wire):
     """How long the parts of some batches took: lists by part, a duration (or None) for each batch.
 

@@ -13,11 +13,11 @@ import pytest
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import code_key
-from det_jupyter.client.follow import LiveExperiment
 from det_jupyter.master.chores.cleanup import sweep
 from det_jupyter.master.service.log_rows import LOG_TABLES, LogRows
 from det_jupyter.master.service.schema import SCHEMA
 from det_jupyter.master.service.store import Store
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import Capsule, ExperimentView
 from tests.integration.master_support import (
     Bench,

@@ -118,12 +118,15 @@ def test_curves_are_whole(bench: Bench) -> None:
         ("batches", "loss", [1, 2, 3, 4], [0.5, 0.4, None, 0.1]),
         ("validation", "error", [4], [0.9]),
     ]
+    assert all(len(curve.times) == len(curve.steps) for curve in curves)
 
 
 def test_a_thinned_curve_keeps_its_ends_and_extremes() -> None:
     values: list[float | None] = [float(i % 10) for i in range(1000)]
     values[537], values[211] = 99.0, -99.0
-    curve = Curve(trial_id=1, group="g", name="n", steps=list(range(1000)), values=values)
+    curve = Curve(
+        trial_id=1, group="g", name="n", steps=list(range(1000)), values=values, times=[0.0] * 1000
+    )
     few = thinned(curve, 50)
     assert len(few.steps) <= 50
     assert (few.steps[0], few.steps[-1]) == (0, 999)
@@ -134,6 +137,11 @@ def test_a_thinned_curve_keeps_its_ends_and_extremes() -> None:
 
 def test_a_thinned_curve_keeps_its_gaps() -> None:
     curve = Curve(
-        trial_id=1, group="g", name="n", steps=list(range(100)), values=[1.0] + [None] * 99
+        trial_id=1,
+        group="g",
+        name="n",
+        steps=list(range(100)),
+        values=[1.0] + [None] * 99,
+        times=[0.0] * 100,
     )
     assert set(thinned(curve, 10).values) == {1.0, None}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from det_jupyter.records import to_finite
-from det_jupyter.wire import Curve
-
-BATCHES = "batches"  # the group of per-batch training metrics
+from det_jupyter.wire import Curve, Curves
 
 
 def to_curves(
@@ -21,29 +18,11 @@ def to_curves(
         records: Trial and metrics record (as JSON), in the order in which they were written.
         max_points: Thin each curve to about so many points; its extremes stay.
     """
-    curves: dict[tuple[int, str, str], Curve] = {}
+    curves = Curves()
     for trial_id, record in records:
-        for group, name, step, value in _points(record):
-            key = (trial_id, group, name)
-            if key not in curves:
-                curves[key] = Curve(trial_id=trial_id, group=group, name=name, steps=[], values=[])
-            curve = curves[key]
-            if curve.steps and step <= curve.steps[-1]:
-                continue  # a validation that was due at a checkpoint is done anew by the next run
-            curve.steps.append(step)
-            curve.values.append(value)
+        curves.add(trial_id, record)
     ordered = [curves[key] for key in sorted(curves)]
     return ordered if max_points is None else [thinned(curve, max_points) for curve in ordered]
-
-
-def _points(record: dict[str, Any]) -> Iterator[tuple[str, str, int, float | None]]:
-    if record["kind"] == "batch_metrics":
-        for name, values in record["values"].items():
-            for step, value in enumerate(values, start=record["first"]):
-                yield BATCHES, name, step, to_finite(value)
-    else:
-        for name, value in record["metrics"].items():
-            yield record["group"], name, record["steps_completed"], to_finite(value)
 
 
 def thinned(curve: Curve, max_points: int) -> Curve:
@@ -63,12 +42,7 @@ def thinned(curve: Curve, max_points: int) -> Curve:
     for begin, end in pairwise(bounds):
         kept += _extremes(curve.values, begin, end)
     kept.append(num_points - 1)
-    return curve.model_copy(
-        update={
-            "steps": [curve.steps[i] for i in kept],
-            "values": [curve.values[i] for i in kept],
-        }
-    )
+    return curve.at_places(kept)
 
 
 def _extremes(values: list[float | None], begin: int, end: int) -> list[int]:

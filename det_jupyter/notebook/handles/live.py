@@ -16,9 +16,10 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
-from det_jupyter.client import Client, Follower, LiveExperiment
+from det_jupyter.client import Client, Follower
 from det_jupyter.notebook.handles.show import bundle, live_widget, metadata
 from det_jupyter.view import Verb, ViewState, WaitingNews, build_view_state
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.view.model.experiment import ENDED
 
 _PUSH_PERIOD_S = 0.25
@@ -77,14 +78,13 @@ class LiveView:
 
     def _state(self) -> ViewState:
         self._changed.wait(_FIRST_LOOK_S)
-        live = self._follower.live if self._follower is not None else None
-        if live is not None:
-            return self._view_state(live)
+        if self._follower is not None and self._follower.live is not None:
+            return self._view_state(self._follower, self._follower.live)
         view = self._client.experiment(self._experiment_id)
         return build_view_state(view, [], [], time.time())
 
-    def _view_state(self, live: LiveExperiment) -> ViewState:
-        with live.lock:
+    def _view_state(self, follower: Follower, live: LiveExperiment) -> ViewState:
+        with follower.lock:
             return build_view_state(
                 live.experiment,
                 list(live.curves.values()),
@@ -110,17 +110,17 @@ class LiveView:
         if follower.live is None:
             return
         if self._widget is not None:
-            self._widget.state = self._view_state(follower.live)
+            self._widget.state = self._view_state(follower, follower.live)
         elif not _has_widgets():
-            self._tell_why_it_waits(follower.live)
+            self._tell_why_it_waits(follower, follower.live)
 
     def _note_what_was_told(self, state: ViewState, follower: Follower) -> None:
         if state["cluster"] is not None and state["cluster"]["waits"] and follower.live:
             self._news.line(follower.live.experiment, follower.live.reasons)
 
-    def _tell_why_it_waits(self, live: LiveExperiment) -> None:
+    def _tell_why_it_waits(self, follower: Follower, live: LiveExperiment) -> None:
         """A terminal keeps what was displayed as it was: say what has become of it."""
-        with live.lock:
+        with follower.lock:
             line = self._news.line(live.experiment, live.reasons)
         if line:
             print(line, flush=True)
@@ -129,7 +129,7 @@ class LiveView:
         """Replace the live views by static cards: a reader without a kernel can see those."""
         if follower.live is None:
             return
-        forms = bundle(self._view_state(follower.live))
+        forms = bundle(self._view_state(follower, follower.live))
         with self._lock:
             for handle in self._displays:
                 handle.update(forms, raw=True)

@@ -10,9 +10,9 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
-from det_jupyter.client import LiveExperiment
 from det_jupyter.client.ranking import describe_trial, ranked
 from det_jupyter.notebook.handles.live import display_forms
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentView, SearchView, TrialView
 
 _BAR = (

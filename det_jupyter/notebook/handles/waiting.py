@@ -6,9 +6,9 @@ import time
 
 from tqdm import tqdm
 
-from det_jupyter.client import LiveExperiment
 from det_jupyter.client.reasons import reason_text
 from det_jupyter.view import WaitingNews
+from det_jupyter.view.live import LiveExperiment
 
 _FIRST_AFTER_S = 1.0  # a trial that starts at once waits for some milliseconds too
 

@@ -122,7 +122,12 @@ def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
 
 def has_metric(curves: Sequence[Curve], searcher_metric: str) -> bool:
     """Return whether the searcher's metric is among the curves."""
-    return any(c.group == "validation" and c.name == searcher_metric for c in curves)
+    return any(is_searchers(curve, searcher_metric) for curve in curves)
+
+
+def is_searchers(curve: Curve, metric: str) -> bool:
+    """Return whether a curve is of the metric that the searcher goes by."""
+    return curve.group == "validation" and curve.name == metric
 
 
 def build_charts(curves: Sequence[Curve], searcher_metric: str) -> tuple[list[Chart], list[str]]:

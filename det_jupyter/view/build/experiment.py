@@ -8,12 +8,12 @@ from typing import Any
 from det_jupyter.view.build.charts import build_charts
 from det_jupyter.view.build.comparison import compare_trials
 from det_jupyter.view.build.facts import (
+    direction_of,
     experiment_status,
     finite,
     fraction,
     makes_room_for,
     metric_of,
-    sign_of,
     slot_label,
     status_word,
     trial_status,
@@ -84,9 +84,7 @@ def build_view_state(
     captured = experiment.capsule.captured
     search = None
     if is_search(experiment):
-        search = build_search(
-            experiment, checkpoints, _chosen(experiment, curves, chosen_id, cluster), now
-        )
+        search = build_search(experiment, curves, _chosen(experiment, curves, chosen_id, cluster))
         charts, more_metrics = compare_trials(curves, search, chosen_id)
     else:
         charts, more_metrics = build_charts(curves, metric_of(experiment))
@@ -249,18 +247,18 @@ def _captured(name: CapturedName) -> Captured:
 
 
 def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointView]) -> Checkpoints:
-    sign = sign_of(experiment)
+    direction = direction_of(experiment)
     kept = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
     judged = [(m, c.steps_completed) for c in kept if (m := finite(c.searcher_metric)) is not None]
-    best = min(judged, key=lambda pair: sign * pair[0], default=None)
-    seen = [m for t in experiment.trials if (m := finite(t.best_metric)) is not None]
-    seen += [metric for metric, _ in judged]
+    best = min(judged, key=lambda pair: direction.loss(pair[0]), default=None)
     return Checkpoints(
         count=len(kept),
         size_bytes=sum(checkpoint.size_bytes for checkpoint in kept),
         latest_step=max((checkpoint.steps_completed for checkpoint in kept), default=None),
         metric=metric_of(experiment),
-        best_metric=min(seen, key=lambda metric: sign * metric, default=None),
+        best_metric=direction.best(
+            [*(t.best_metric for t in experiment.trials), *(m for m, _ in judged)]
+        ),
         best_step=None if best is None else best[1],
     )
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from det_jupyter.direction import Direction
 from det_jupyter.view.model.experiment import STATUS_WORDS, Status
 from det_jupyter.wire import (
     AllocationState,
@@ -81,9 +82,10 @@ def metric_of(experiment: ExperimentView) -> str:
     return str(searcher_of(experiment).get("metric", ""))
 
 
-def sign_of(experiment: ExperimentView) -> int:
-    """Return what turns the searcher's metric into one of which smaller is better."""
-    return 1 if searcher_of(experiment).get("smaller_is_better", True) else -1
+def direction_of(experiment: ExperimentView) -> Direction:
+    """Return which values of the searcher's metric are better."""
+    smaller = searcher_of(experiment).get("smaller_is_better", True)
+    return Direction.of(smaller_is_better=bool(smaller))
 
 
 def finite(metric: float | None) -> float | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from det_jupyter.direction import Direction
+from det_jupyter.view.build.charts import is_searchers
 from det_jupyter.view.build.facts import (
+    direction_of,
     finite,
     makes_room_for,
     metric_of,
     searcher_of,
-    sign_of,
     status_word,
     trial_status,
 )
@@ -32,7 +34,7 @@ from det_jupyter.view.model.experiment import (
 )
 from det_jupyter.wire import (
     BracketView,
-    CheckpointView,
+    Curve,
     ExperimentView,
     RungView,
     SearchView,
@@ -61,10 +63,7 @@ def is_search(experiment: ExperimentView) -> bool:
 
 
 def build_search(
-    experiment: ExperimentView,
-    checkpoints: Sequence[CheckpointView],
-    chosen: Chosen | None,
-    now: float,
+    experiment: ExperimentView, curves: Sequence[Curve], chosen: Chosen | None
 ) -> Search:
     """Return what the view shows of the search."""
     search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
@@ -80,14 +79,14 @@ def build_search(
     return Search(
         searcher=str(searcher_of(experiment).get("name", search.name)),
         metric=metric_of(experiment),
-        smaller_is_better=sign_of(experiment) == 1,
+        smaller_is_better=direction_of(experiment) is Direction.MINIMIZE,
         max_trials=search.max_trials,
         divisor=search.divisor,
         counts=_counts(rows),
         axes=axes,
         brackets=[_bracket(bracket) for bracket in search.brackets],
         rows=rows,
-        improvements=_improvements(experiment, checkpoints, now),
+        improvements=_improvements(experiment, curves),
         waiting_for=_waiting_for(experiment.trials, rows),
         remarks=remarks[:MAX_REMARKS],
         num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
@@ -97,12 +96,8 @@ def build_search(
 
 def ranked(search: Search) -> list[Row]:
     """Return the trials by the searcher's metric, the best first and those without one last."""
-    sign = 1 if search["smaller_is_better"] else -1
-
-    def place(row: Row) -> tuple[bool, float, int]:
-        return row["best"] is None, sign * (row["best"] or 0.0), row["id"]
-
-    return sorted(search["rows"], key=place)
+    direction = Direction.of(smaller_is_better=search["smaller_is_better"])
+    return sorted(search["rows"], key=lambda row: (direction.loss(row["best"]), row["id"]))
 
 
 def _row(
@@ -170,27 +165,30 @@ def _bracket(bracket: BracketView) -> Bracket:
     )
 
 
-def _improvements(
-    experiment: ExperimentView, checkpoints: Sequence[CheckpointView], now: float
-) -> list[Improvement]:
-    """Return when the best value was reached, and each best value before it.
-
-    A trial says its best value, not when it had it; its checkpoints do, and else its end.
-    """
-    end = experiment.ended_at or now
-    seen = [(c.created_at, c.searcher_metric, c.trial_id) for c in checkpoints]
-    seen += [(t.ended_at or end, t.best_metric, t.id) for t in experiment.trials]
-    sign = sign_of(experiment)
-    known = [
-        (at, sign * value, id) for at, metric, id in seen if (value := finite(metric)) is not None
+def _improvements(experiment: ExperimentView, curves: Sequence[Curve]) -> list[Improvement]:
+    """Return each value that was better than all before it, with the time of its report."""
+    metric, direction = metric_of(experiment), direction_of(experiment)
+    seen = [
+        (at, direction.loss(value), value, curve.trial_id)
+        for curve in curves
+        if is_searchers(curve, metric)
+        for at, value in _records(curve, direction)
     ]
     improvements: list[Improvement] = []
-    for at, signed, trial_id in sorted(known):  # of the same time, the best comes first
-        if not improvements or signed < sign * improvements[-1]["value"]:
+    for at, _, value, trial_id in sorted(seen):  # of the same time, the best comes first
+        if not improvements or direction.is_better(value, improvements[-1]["value"]):
             after_s = round(max(0.0, at - experiment.created_at), 3)
-            best = Improvement(after_s=after_s, value=sign * signed, trial_id=trial_id)
-            improvements.append(best)
+            improvements.append(Improvement(after_s=after_s, value=value, trial_id=trial_id))
     return improvements
+
+
+def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]]:
+    """Yield time and value of each point that is better than all before it."""
+    best = None
+    for at, value in zip(curve.times, curve.values, strict=True):
+        if value is not None and direction.is_better(value, best):
+            best = value
+            yield at, value
 
 
 def _waiting_for(trials: Sequence[TrialView], rows: Sequence[Row]) -> str:

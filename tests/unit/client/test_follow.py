@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, Follower, LiveExperiment, follow
+from det_jupyter.client import Client, Follower, follow
 from det_jupyter.client.follow import ClusterWatch
 from det_jupyter.errors import Conflict, DetError, MasterUnreachable
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     Capsule,
     ClusterView,
@@ -58,6 +59,17 @@ def test_batch_metrics_become_one_point_per_batch() -> None:
     assert (curve.steps, curve.values) == ([1, 2, 3], [3.0, 2.0, 1.0])
 
 
+def test_each_point_has_the_time_of_its_report() -> None:
+    copy = live()
+    copy.apply(item(11, "metrics", batches(1, [3.0, 2.0]) | {"at": 5.0}))
+    copy.apply(item(12, "metrics", batches(2, [2.0, 1.0]) | {"at": 6.0}))
+    copy.apply(item(13, "metrics", validation(3, 0.5) | {"at": 7.0}))
+    assert copy.curves[(1, "batches", "loss")].times == [5.0, 5.0, 6.0]
+    copy.apply(item(14, "truncated", {"steps_completed": 2}))
+    assert copy.curves[(1, "batches", "loss")].times == [5.0, 5.0]
+    assert copy.curves[(1, "validation", "error")].times == []
+
+
 def test_an_item_that_the_copy_has_already_is_ignored() -> None:
     copy = live(seq=10)
     copy.apply(item(10, "metrics", batches(1, [3.0])))
@@ -77,7 +89,9 @@ def test_what_is_not_a_finite_number_has_no_value() -> None:
 
 
 def test_truncation_voids_later_points_of_that_trial_only() -> None:
-    other = Curve(trial_id=2, group="batches", name="loss", steps=[1, 9], values=[1.0, 2.0])
+    other = Curve(
+        trial_id=2, group="batches", name="loss", steps=[1, 9], values=[1.0, 2.0], times=[0.0] * 2
+    )
     copy = live([other])
     copy.apply(item(11, "metrics", batches(1, [3.0, 2.0, 1.0])))
     copy.apply(item(12, "truncated", {"steps_completed": 1}))
@@ -121,7 +135,9 @@ def test_what_an_item_leaves_out_is_as_it_was() -> None:
 
 
 def test_what_was_fetched_with_a_curve_is_not_added_again() -> None:
-    fetched = Curve(trial_id=1, group="batches", name="loss", steps=[1, 2], values=[3.0, 2.0])
+    fetched = Curve(
+        trial_id=1, group="batches", name="loss", steps=[1, 2], values=[3.0, 2.0], times=[0.0] * 2
+    )
     copy = live([fetched], seq=10)  # the number was read before the curves were
     copy.apply(item(11, "metrics", batches(2, [2.0, 1.0])))
     assert copy.curves[(1, "batches", "loss")].steps == [1, 2, 3]

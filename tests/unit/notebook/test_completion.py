@@ -162,7 +162,7 @@ def test_metrics_come_from_the_experiments_of_the_class() -> None:
 
         def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:
             groups = {"validation": "loss", "training": "lr"}
-            return [Curve(trial_id=1, group=g, name=n, steps=[], values=[])
+            return [Curve(trial_id=1, group=g, name=n, steps=[], values=[], times=[])
                     for g, n in groups.items()]  # fmt: skip
 
     client = cast("Client", Master())

@@ -12,7 +12,7 @@ import pytest
 from IPython.core.error import StdinNotImplementedError, UsageError
 
 import det_jupyter
-from det_jupyter.client import Client, LiveExperiment
+from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.notebook.handles import handles, waiting
 from det_jupyter.notebook.handles.waiting import WaitReasons
@@ -21,6 +21,7 @@ from det_jupyter.notebook.submit.overrides import read_overrides
 from det_jupyter.notebook.verbs import cluster_verbs, experiment_verbs
 from det_jupyter.verbs.arguments import line_parser, parse
 from det_jupyter.verbs.det_arguments import det_parser
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AgentStatus,
     AllocationState,

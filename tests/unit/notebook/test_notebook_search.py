@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, Experiment, LiveExperiment
+from det_jupyter.client import Client, Experiment
 from det_jupyter.client.ranking import ranked
 from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError, NotFound
@@ -18,6 +18,7 @@ from det_jupyter.notebook.submit.preview import Preview
 from det_jupyter.notebook.verbs import experiment_verbs
 from det_jupyter.verbs.arguments import line_parser, parse
 from det_jupyter.verbs.det_arguments import det_parser
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AllocationState,
     ChangeSearch,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, LiveExperiment, Trial
+from det_jupyter.client import Client, Trial
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.errors import Conflict, DetError, WaitTimeout
 from det_jupyter.notebook import extension
@@ -16,6 +16,7 @@ from det_jupyter.notebook.magics import DetMagics
 from det_jupyter.notebook.submit.submitting import find_class_problems, find_slot_problems
 from det_jupyter.notebook.verbs import experiment_verbs
 from det_jupyter.verbs.arguments import cell_parser, line_parser
+from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AgentStatus,
     ExperimentView,

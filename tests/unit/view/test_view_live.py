@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
 
-from det_jupyter.client import Client, LiveExperiment
+from det_jupyter.client import Client
 from det_jupyter.notebook.handles import live
 from det_jupyter.notebook.handles.live import LiveView
+from det_jupyter.view.live import LiveExperiment
 from tests.unit.view.view_cluster_samples import reason, waiting, waiting_trial
 from tests.unit.view.view_samples import experiment, trial
 
@@ -26,6 +28,7 @@ class FakeFollower:
             return False
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
         self.live: LiveExperiment | None = LiveExperiment(experiment(waiting_trial()), [], [], 1)
 
 
@@ -59,6 +62,6 @@ def test_terminal_is_not_told_again_what_was_displayed(
     view, follower = LiveView(cast("Client", None), 7), cast("Any", FakeFollower())
     copy = copy_of(follower)
     copy.cluster, copy.reasons = waiting()[1], {1: reason(1)}
-    view._note_what_was_told(view._view_state(copy), follower)
+    view._note_what_was_told(view._view_state(follower, copy), follower)
     view._push(follower)
     assert capsys.readouterr().out == ""

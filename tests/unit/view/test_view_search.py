@@ -10,10 +10,11 @@ import pytest
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.build.facts import experiment_status
 from det_jupyter.view.build.search import ranked
-from det_jupyter.view.model.experiment import Row, Search
+from det_jupyter.view.model.experiment import Improvement, Row, Search
 from det_jupyter.wire import (
     AllocationState,
     BracketView,
+    Curve,
     ExperimentView,
     RungView,
     SearchView,
@@ -23,7 +24,6 @@ from det_jupyter.wire import (
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,
-    checkpoint,
     curve,
     experiment,
     failure,
@@ -47,12 +47,12 @@ def competitor(number: int, **changes: Any) -> TrialView:
     return trial(**{**fields, **changes})
 
 
-def built(view: ExperimentView, *checkpoints: Any, chosen_id: int | None = None) -> ViewState:
-    return build_view_state(view, [], checkpoints, NOW, chosen_id=chosen_id)
+def built(view: ExperimentView, chosen_id: int | None = None) -> ViewState:
+    return build_view_state(view, [], [], NOW, chosen_id=chosen_id)
 
 
-def search_of(view: ExperimentView, *checkpoints: Any) -> Search:
-    search = built(view, *checkpoints)["search"]
+def search_of(view: ExperimentView) -> Search:
+    search = built(view)["search"]
     assert search is not None
     return search
 
@@ -201,27 +201,40 @@ def test_without_rungs_a_finished_trial_without_a_metric_is_remarked_on() -> Non
     ]
 
 
-def test_improvements_are_when_the_checkpoints_had_them() -> None:
-    view = halving(
-        competitor(1, best_metric=0.7),
-        competitor(2, best_metric=0.6, state=State.ERROR, ended_at=CREATED_AT + 2),
-        competitor(3, best_metric=0.9),
-    )
-    saved = [
-        checkpoint(22, 0.7, trial_id=1, created_at=CREATED_AT + 5),
-        checkpoint(22, 0.65, trial_id=3, created_at=CREATED_AT + 6),
-        checkpoint(44, float("nan"), trial_id=3, created_at=CREATED_AT + 7),
+def accuracies(trial_id: int, *points: tuple[float, float | None]) -> Curve:
+    """Return validations of a trial: seconds after the start, and value."""
+    times = [CREATED_AT + after_s for after_s, _ in points]
+    values = [value for _, value in points]
+    return curve("validation", "accuracy", values, trial_id=trial_id, times=times)
+
+
+def improvements(*curves: Curve, now: float = NOW) -> list[Improvement]:
+    view = halving(*(competitor(i, best_metric=0.1) for i in range(1, 4)))
+    search = build_view_state(view, curves, [], now)["search"]
+    assert search is not None
+    return search["improvements"]
+
+
+def test_improvements_are_dated_by_their_reports_and_stay_where_they_are() -> None:
+    reports = [
+        accuracies(1, (5, 0.7), (8, 0.8)),
+        accuracies(2, (2, 0.6)),
+        accuracies(3, (6, 0.65), (7, None), (30, 0.9)),
+        curve("training", "accuracy", [1.0]),
     ]
-    assert search_of(view, *saved)["improvements"] == [
+    expected = [
         {"after_s": 2.0, "value": 0.6, "trial_id": 2},
         {"after_s": 5.0, "value": 0.7, "trial_id": 1},
-        {"after_s": 42.0, "value": 0.9, "trial_id": 3},  # not saved yet: known as of now
+        {"after_s": 8.0, "value": 0.8, "trial_id": 1},
+        {"after_s": 30.0, "value": 0.9, "trial_id": 3},  # of a trial that runs
     ]
+    assert improvements(*reports) == expected
+    assert improvements(*reports, now=NOW + 1000) == expected
 
 
-def test_of_several_values_known_at_once_only_the_best_is_an_improvement() -> None:
-    view = halving(*(competitor(i, best_metric=i / 10) for i in range(1, 4)))
-    assert search_of(view)["improvements"] == [{"after_s": 42.0, "value": 0.3, "trial_id": 3}]
+def test_of_several_values_reported_at_once_only_the_best_is_an_improvement() -> None:
+    reports = [accuracies(number, (42, number / 10)) for number in range(1, 4)]
+    assert improvements(*reports) == [{"after_s": 42.0, "value": 0.3, "trial_id": 3}]
 
 
 def test_what_a_search_waits_for_is_said_while_nothing_runs() -> None:

@@ -153,6 +153,7 @@ def curve(group: str, name: str, values: list[float | None], **changes: Any) -> 
             "name": name,
             "steps": steps,
             "values": values,
+            "times": [CREATED_AT + step / 10 for step in steps],
             **changes,
         }
     )

@@ -1,0 +1,86 @@
+"""Records of metrics in, curves out: one fold for the master and for its followers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from det_jupyter.records import to_finite
+from det_jupyter.wire.states import Wire
+
+BATCHES = "batches"  # the group of per-batch training metrics
+CurveKey = tuple[int, str, str]  # trial, group, metric
+
+
+class Curve(Wire):
+    """One metric of one trial, as parallel lists.
+
+    A value is None where it was not a finite number; `times` has when each point was reported.
+    """
+
+    trial_id: int
+    group: str  # training, training batches ("batches"), validation, or the user's
+    name: str
+    steps: list[int]
+    values: list[float | None]
+    times: list[float]
+
+    @property
+    def key(self) -> CurveKey:
+        """What no other curve of the experiment has."""
+        return self.trial_id, self.group, self.name
+
+    def at_places(self, places: Sequence[int]) -> Curve:
+        """Return the curve with these of its points alone."""
+        return self.model_copy(
+            update={
+                "steps": [self.steps[i] for i in places],
+                "values": [self.values[i] for i in places],
+                "times": [self.times[i] for i in places],
+            }
+        )
+
+
+class Curves(dict[CurveKey, Curve]):
+    """The curves of an experiment, which grow by records of metrics (as JSON)."""
+
+    @classmethod
+    def of(cls, curves: Iterable[Curve]) -> Curves:
+        """Return curves by key."""
+        return cls((curve.key, curve) for curve in curves)
+
+    def add(self, trial_id: int, record: dict[str, Any]) -> None:
+        """Add the points of a record.
+
+        A step that a curve has passed is left out: a follower had it with the curve already, or
+        the next run repeated a validation that was due at the checkpoint.
+        """
+        for group, name, step, value in _points(record):
+            key = (trial_id, group, name)
+            if key not in self:
+                self[key] = Curve(
+                    trial_id=trial_id, group=group, name=name, steps=[], values=[], times=[]
+                )
+            curve = self[key]
+            if not curve.steps or step > curve.steps[-1]:
+                curve.steps.append(step)
+                curve.values.append(to_finite(value))
+                curve.times.append(record["at"])
+
+    def truncate(self, trial_id: int, steps_completed: int) -> None:
+        """Drop the points of a trial after a step: it trains again from there."""
+        for key, curve in self.items():
+            if curve.trial_id == trial_id:
+                kept = [i for i, step in enumerate(curve.steps) if step <= steps_completed]
+                self[key] = curve.at_places(kept)
+
+
+def _points(record: dict[str, Any]) -> Iterator[tuple[str, str, int, Any]]:
+    """Yield group, name, step and value of each point."""
+    if record["kind"] == "batch_metrics":
+        for name, values in record["values"].items():
+            for step, value in enumerate(values, start=record["first"]):
+                yield BATCHES, name, step, value
+    else:
+        for name, value in record["metrics"].items():
+            yield record["group"], name, record["steps_completed"], value
