@@ -36,6 +36,11 @@ _OURS = str(Path(__file__).parents[1]) + os.sep
 _COLLECTIVES_DIFFER = (
     "the ranks were in different collectives, or in one with tensors of different sizes"
 )
+# Where a model agrees with the other ranks on which parameters are trained: pytorch/parallel.
+_AGREES_ON_TRAINED = "in _agree_on_trained\n"
+_TRAINED_BY_SOME = (
+    "requires_grad has changed on this rank and not on all the others; set it to the same on all"
+)
 
 
 class _Frame(NamedTuple):
@@ -74,7 +79,7 @@ def parse_last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWord
     told = [before, fatal[0], "Stack of the crash (most recent call last):"]
     told += [f"  {_place(frame, labels)}" for frame in stack]
     return LastWords(
-        error=_cause(before),
+        error=_cause(before, text[fatal.end() :]),
         where=_place(theirs[-1], labels, short=True) if theirs else "",
         traceback="\n".join(filter(None, told)) + "\n",
     )
@@ -104,11 +109,13 @@ def _place(frame: _Frame, labels: Mapping[str, str], *, short: bool = False) -> 
     return f"{labels.get(frame.file, file)}, line {frame.line}, in {frame.name}"
 
 
-def _cause(before: str) -> str:
+def _cause(before: str, stacks: str) -> str:
     said = _WHAT.search(before)
     if said is None:
         return ""
     sizes = _SIZES_DIFFER.search(said[1])
     if sizes is not None:
+        if _AGREES_ON_TRAINED in stacks:
+            return _TRAINED_BY_SOME
         return f"{_COLLECTIVES_DIFFER} (gloo got {sizes[1]} bytes, expected {sizes[2]})"
     return said[1][:300]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.agent.last_words import last_words, parse_last_words
+from det_jupyter.pytorch.parallel.replicas import DistributedModel
 from det_jupyter.wire import LastWords
 
 PACKAGE = Path(__file__).parents[3] / "det_jupyter"
@@ -68,6 +69,20 @@ def test_an_exception_of_cpp_is_the_cause_and_a_mismatch_is_put_into_words() -> 
     assert words.where == "Cell In[5], line 31, in train_batch"
     assert words.traceback.startswith("terminate called after throwing")
     assert words.traceback.endswith("line 3252, in all_reduce\n")
+
+
+def test_layers_that_were_frozen_on_some_ranks_only_are_the_cause_of_a_mismatch() -> None:
+    agreeing = DistributedModel._agree_on_trained.__code__  # where the rank waits for the others
+    frame = f'  File "{agreeing.co_filename}", line 180 in {agreeing.co_name}\n'
+    text = MISMATCH.replace('  File "<cell 5>"', f'{frame}  File "<cell 5>"')
+    words = parse_last_words(text, LABELS, "/home/me/notebooks")
+    assert words is not None
+    assert words.error == (
+        "requires_grad has changed on this rank and not on all the others; set it to the same on "
+        "all"
+    )
+    assert words.where == "Cell In[5], line 31, in train_batch"
+    assert "_agree_on_trained" not in words.traceback
 
 
 def test_an_output_without_a_crash_is_told_by_its_last_lines() -> None:
