@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
 
+from det_jupyter.remedies import notebook_lines
 from det_jupyter.wire import AllocationState, Reason, TrialView
 
 
@@ -30,8 +31,8 @@ def reason_text(reason: Reason) -> str:
     if reason.remedies:
         lines.append("  What would start it:")
     for remedy in reason.remedies:
-        lines.append(f"    • {remedy.sentence}")
-        lines += [f"        {line}" for line in remedy.command.splitlines()]
+        lines.append(f"    • {remedy.text}")
+        lines += [f"        {line}" for line in notebook_lines(remedy)]
     return "\n".join(lines)
 
 
@@ -42,8 +43,8 @@ def reason_page(reason: Reason) -> str:
         parts.append(f"<p>{escape(expected)}</p>")
     if reason.remedies:
         items = "".join(
-            f"<li>{escape(remedy.sentence)}"
-            + "".join(f"<br><code>{escape(line)}</code>" for line in remedy.command.splitlines())
+            f"<li>{escape(remedy.text)}"
+            + "".join(f"<br><code>{escape(line)}</code>" for line in notebook_lines(remedy))
             + "</li>"
             for remedy in reason.remedies
         )

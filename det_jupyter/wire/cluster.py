@@ -102,35 +102,36 @@ class Estimate(Wire):
     basis: str  # in words, such as "by the progress of trial 3"
 
 
-RemedyKind = Literal[
-    "wait",  # for `experiment_id` (or `trial_id`) to end or leave
-    "pause",  # experiment `experiment_id`
-    "kill_trial",  # `trial_id`
-    "set_priority",  # of experiment `experiment_id` to `value`
-    "set_max_slots",  # of its own experiment to `value` (None: no limit)
-    "move_ahead",  # its experiment ahead of experiment `experiment_id`
-    "ask_slots",  # submit it again with slots_per_trial `value`
-    "free_device",  # end process `pid` on agent `agent_id`
-    "enable_slots",  # `slot_ids` of agent `agent_id`
-    "activate",  # its own experiment
-    "set_pool",  # of its own experiment: to another pool
-    "continue",  # its own experiment, after it was killed
-    "add_agent",  # start or reconnect agent `agent_id`, or add slots
+RemedyVerb = Literal[
+    "wait",  # until one of `trials` or of the experiments ends, or `num_trials` of them on `agent`
+    "pause",  # these experiments
+    "activate",
+    "kill",
+    "kill_and_continue",
+    "kill_and_submit",  # the experiment, and submit it again with `slots_per_trial`
+    "set",  # `priority`, `max_slots` or `pool` of the experiment
+    "move",  # the experiment ahead of experiment `ahead_of`
+    "enable_slots",  # `slot_ids` of the agent
+    "end_processes",  # `pids` on the agent: they are the user's own and do nothing
+    "ask_for_devices",  # whoever runs `pids` on the agent
+    "add_agent",  # start or reconnect this agent, or any
 ]
 
 
 class Remedy(Wire):
-    """Something that would start the trial, as data, in words, and as what to type."""
+    """Something that would start the trial, as data that each front end renders, and in words.
 
-    kind: RemedyKind
-    sentence: str
-    command: str = ""
-    experiment_id: int | None = None
-    trial_id: int | None = None
-    agent_id: str | None = None
-    slot_ids: list[int] = []
-    pid: int | None = None
-    value: int | None = None
+    Args:
+        verb: What to do.
+        target: To what: experiments by number, or an agent by name.
+        values: With which values, by name.
+        text: The same in words.
+    """
+
+    verb: RemedyVerb
+    target: list[int | str] = []
+    values: dict[str, int | str | list[int]] = {}
+    text: str
 
 
 class Reason(Wire):

@@ -185,7 +185,7 @@ class Replay:
             "mean_wait_h": fmean(job.waited_s for job in jobs) / 3600,
             "p95_wait_h": quantiles((job.waited_s for job in jobs), n=20)[-1] / 3600,
             "urgent_wait_h": fmean(job.waited_s for job in urgent) / 3600,
-            "large_wait_h": fmean(job.waited_s for job in large) / 3600,
+            "large_wait_h": (fmean(job.waited_s for job in large) if large else 0.0) / 3600,
             "fairness": sum(got) ** 2 / (len(got) * sum(ratio**2 for ratio in got)),
             "preemptions": self.num_preemptions,
             "median_us": times[len(times) // 2] * 1e6,

@@ -106,9 +106,10 @@ def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client) -> 
     )
     assert [h.experiment_id for h in reason.holders] == [holder.id]
     assert [entry.trial_id for entry in cluster(client).queue] == [waiting.trial.id]
-    remedy = next(r for r in reason.remedies if r.kind == "set_priority")
-    assert remedy.value is not None
-    set_priority(client, waiting, remedy.value)
+    remedy = next(r for r in reason.remedies if "priority" in r.values)
+    priority = remedy.values["priority"]
+    assert isinstance(priority, int)
+    set_priority(client, waiting, priority)
     assert waiting.wait(60) is State.COMPLETED
     assert holder.wait(60) is State.COMPLETED
 

@@ -164,7 +164,7 @@ def test_a_kill_ends_a_trial_that_hangs_in_its_pause_at_once(client: Client) -> 
     experiment.pause()
     told = experiment.view.trials[0].waiting_for or ""
     assert "was asked at" in told
-    assert f"`%det_experiment kill {experiment.id}` ends it now" in told
+    assert f"killing experiment {experiment.id} ends it now" in told
     experiment.kill()
     began = time.monotonic()
     assert experiment.wait(30) == "CANCELED"

@@ -84,7 +84,7 @@ class Whys:
                 where = " and ".join(dict.fromkeys(allocation.agent_ids))
                 return _said(trial, "starting", f"its ranks are starting on {where}")
             case AllocationState.STOPPING:
-                return _said(trial, "leaving", self._leaving(trial, allocation))
+                return _said(trial, "leaving", self._leaving(trial, allocation), *_kill(trial))
             case _:
                 return _said(trial, "running", "runs")
 
@@ -114,7 +114,7 @@ class Whys:
         asked, limit = (clock(at, self.now, self._zone) for at in (allocation.asked_at, until))
         after = ""
         if trial.state is not State.ACTIVE:
-            after = f"; `%det_experiment kill {trial.experiment_id}` ends it now"
+            after = f"; killing experiment {trial.experiment_id} ends it now"
         elif not trial.is_resting:
             after = "; then it queues again"
         return (
@@ -231,6 +231,14 @@ def _said(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reason:
     )
 
 
+def _kill(trial: Trial) -> list[Remedy]:
+    """Return what ends a trial that was asked to save and leave, and is not to queue again."""
+    if trial.state in (State.ACTIVE, State.STOPPING_KILLED):
+        return []
+    text = "kill its experiment: what it has not saved is lost"
+    return [Remedy(verb="kill", target=[trial.experiment_id], text=text)]
+
+
 def _over(trial: Trial) -> Reason:
     why = f": {trial.message}" if trial.message else ""
     return _said(trial, "over", f"is over, {trial.state}{why}")
@@ -241,11 +249,9 @@ def _resting(trial: Trial) -> Reason:
 
 
 def _paused(trial: Trial) -> Reason:
-    command = f"%det_experiment activate {trial.experiment_id}"
     remedy = Remedy(
-        kind="activate",
-        sentence="activate its experiment; then it waits for its turn",
-        command=command,
-        experiment_id=trial.experiment_id,
+        verb="activate",
+        target=[trial.experiment_id],
+        text="activate its experiment; then it waits for its turn",
     )
-    return _said(trial, "paused", f"is paused; `{command}` lets it go on", remedy)
+    return _said(trial, "paused", "is paused until its experiment is activated", remedy)

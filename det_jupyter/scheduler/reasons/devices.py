@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from math import inf
-from shlex import quote
 
 from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.situation import Situation
@@ -69,13 +68,11 @@ def _enable(situation: Situation, agent_id: str, withheld: Withheld, test: Test)
 
 def _enabled(agent_id: str, slots: Sequence[int]) -> Remedy:
     slots = sorted(slots)
-    ids = " ".join(str(slot) for slot in slots)
     return Remedy(
-        kind="enable_slots",
-        sentence=f"enable {count(len(slots), 'slot')} of agent {shown(agent_id)} again",
-        command=f"%det slot enable {quote(agent_id)} {ids}",
-        agent_id=agent_id,
-        slot_ids=list(slots),
+        verb="enable_slots",
+        target=[agent_id],
+        values={"slot_ids": list(slots)},
+        text=f"enable {count(len(slots), 'slot')} of agent {shown(agent_id)} again",
     )
 
 
@@ -147,12 +144,10 @@ def _freed(
     may_be_busy = f"; pid {listed(busy)} may be busy" if busy else ""
     is_safe = len(own) == len(users) and not busy and not any(user.notebook for user in users)
     return Remedy(
-        kind="free_device",
-        sentence=f"{' and '.join(filter(None, steps))} on agent {shown(agent_id)}{may_be_busy}",
-        command=f"!kill {' '.join(str(user.pid) for user in users)}" if is_safe else "",
-        agent_id=agent_id,
-        slot_ids=list(slots),
-        pid=users[0].pid if len(users) == 1 else None,
+        verb="end_processes" if is_safe else "ask_for_devices",
+        target=[agent_id],
+        values={"slot_ids": list(slots), "pids": [user.pid for user in users]},
+        text=f"{' and '.join(filter(None, steps))} on agent {shown(agent_id)}{may_be_busy}",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from shlex import quote
 
 from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.reasons.possible import Capacity
@@ -50,28 +49,26 @@ def starts_anew(situation: Situation, value: int) -> bool:
 
 def ask_slots(situation: Situation, value: int, effect: str) -> Remedy:
     """Return the advice to submit it again with another number of slots."""
-    kill = f"%det_experiment kill {situation.request.group}"
     return Remedy(
-        kind="ask_slots",
-        sentence=(
-            f"instead: kill it ({kill}) and submit it again with resources.slots_per_trial "
-            f"{value}, {effect}"
+        verb="kill_and_submit",
+        target=[situation.request.group],
+        values={"slots_per_trial": value},
+        text=(
+            f"instead: kill it and submit it again with resources.slots_per_trial {value}, "
+            f"{effect}"
         ),
-        command=f"{kill}\nresources: {{slots_per_trial: {value}}}",
-        value=value,
     )
 
 
 def other_pool(situation: Situation) -> Iterator[Remedy]:
     """Yield another pool where nobody waits and the request would start at once."""
-    own = situation.request.group
     for name, pool in list(situation.survey.facts.other_pools().items())[:_POOLS]:
         if _starts_in(situation, pool):
             yield Remedy(
-                kind="set_pool",
-                sentence=f"move its experiment to pool {shown(name)}, where there is room",
-                command=f"%det_experiment set {own} --pool {quote(name)}",
-                experiment_id=own,
+                verb="set",
+                target=[situation.request.group],
+                values={"pool": name},
+                text=f"move its experiment to pool {shown(name)}, where there is room",
             )
             return
 

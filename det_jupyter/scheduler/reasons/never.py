@@ -26,7 +26,7 @@ def make_possible(situation: Situation, cause: Cause) -> list[Remedy]:
     elif cause == "agent_gone":
         remedies = chain(_agents(situation), other_pool(situation))
     elif cause == "no_agent":
-        start = Remedy(kind="add_agent", sentence="start an agent, or reconnect one")
+        start = Remedy(verb="add_agent", text="start an agent, or reconnect one")
         remedies = chain([start], other_pool(situation))
     else:
         remedies = chain(_again(situation), other_pool(situation), _values(situation))
@@ -35,11 +35,11 @@ def make_possible(situation: Situation, cause: Cause) -> list[Remedy]:
 
 def _devices(situation: Situation) -> Iterator[Remedy]:
     at_once = list(device_remedies(situation))
-    kinds = {remedy.kind for remedy in at_once}
+    verbs = {remedy.verb for remedy in at_once}
     yield from at_once
     for remedy in device_remedies(situation, Situation.is_possible):
-        if remedy.kind not in kinds:
-            yield remedy.model_copy(update={"sentence": f"{remedy.sentence}; {_THEN}"})
+        if remedy.verb not in verbs:
+            yield remedy.model_copy(update={"text": f"{remedy.text}; {_THEN}"})
 
 
 _THEN = "then it waits for its turn"
@@ -52,16 +52,20 @@ def _agents(situation: Situation) -> Iterator[Remedy]:
         if then.is_possible():
             effect = "" if then.starts() else f"; {_THEN}"
             yield Remedy(
-                kind="add_agent",
-                sentence=f"reconnect agent {shown(agent.id)}{effect}",
-                agent_id=agent.id,
+                verb="add_agent",
+                target=[agent.id],
+                text=f"reconnect agent {shown(agent.id)}{effect}",
             )
             return
     then = with_agents(situation, gone)
     if then.is_possible():
         names = listed([shown(agent.id) for agent in gone])
         effect = "" if then.starts() else f"; {_THEN}"
-        yield Remedy(kind="add_agent", sentence=f"reconnect agents {names}{effect}")
+        yield Remedy(
+            verb="add_agent",
+            target=[agent.id for agent in gone],
+            text=f"reconnect agents {names}{effect}",
+        )
 
 
 def is_kept_away(situation: Situation) -> bool:
@@ -73,12 +77,10 @@ def is_kept_away(situation: Situation) -> bool:
 def _again(situation: Situation) -> Iterator[Remedy]:
     """Yield how a trial comes back to agents that a log policy has it avoid."""
     if is_kept_away(situation):
-        own = situation.request.group
         yield Remedy(
-            kind="continue",
-            sentence=f"kill its experiment and continue it: it may run there again; {_THEN}",
-            command=f"%det_experiment kill {own}\n%det_experiment continue {own}",
-            experiment_id=own,
+            verb="kill_and_continue",
+            target=[situation.request.group],
+            text=f"kill its experiment and continue it: it may run there again; {_THEN}",
         )
 
 

@@ -113,10 +113,9 @@ def _pause(situation: Situation, chosen: Sequence[int], held: Held) -> Remedy:
     # Holders first: what they give back is kept for those ahead, too, as long as they wait.
     ids = sorted(chosen, key=lambda group_id: (not held[group_id], group_id))
     return Remedy(
-        kind="pause",
-        sentence=f"pause {_names(situation, ids)}, {_what_they_do(situation, ids, held)}",
-        command="\n".join(f"%det_experiment pause {group_id}" for group_id in ids),
-        experiment_id=ids[0] if len(ids) == 1 else None,
+        verb="pause",
+        target=[*ids],
+        text=f"pause {_names(situation, ids)}, {_what_they_do(situation, ids, held)}",
     )
 
 

@@ -60,18 +60,28 @@ def find_remedies(
 
 
 def _waits(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
-    facts = situation.survey.facts
     for relief in found[:1]:
-        who = _who(situation, relief)
-        is_one = len(relief.gangs) == 1 and not relief.is_all
         yield Remedy(
-            kind="wait",
-            sentence=f"wait until {who}{_when(situation, relief)}",
-            experiment_id=relief.group_id,
-            trial_id=facts.trial_of(relief.gangs[0].request.id) if is_one else None,
-            agent_id=relief.agent_id,
-            value=relief.num_slots or (relief.num if relief.agent_id else None),
+            verb="wait",
+            target=[] if relief.group_id is None else [relief.group_id],
+            values=_values(situation, relief),
+            text=f"wait until {_who(situation, relief)}{_when(situation, relief)}",
         )
+
+
+def _values(situation: Situation, relief: Relief) -> dict[str, int | str | list[int]]:
+    trial_of = situation.survey.facts.trial_of
+    values: dict[str, int | str | list[int]] = {}
+    if relief.after:
+        values["left"] = sorted(trial_of(gang.request.id) for gang in relief.after)
+    if relief.agent_id is not None:
+        amount = (
+            {"num_slots": relief.num_slots} if relief.num_slots else {"num_trials": relief.num}
+        )
+        return values | {"agent": relief.agent_id} | amount
+    if not relief.is_all:
+        values["trials"] = sorted(trial_of(gang.request.id) for gang in relief.gangs)
+    return values
 
 
 def _when(situation: Situation, relief: Relief) -> str:
@@ -153,13 +163,12 @@ def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
             held = situation.survey.pool.held(group_id)
             is_all = held == sum(gang.request.slots for gang in relief.gangs)
             yield Remedy(
-                kind="kill_trial",
-                sentence=(
+                verb="kill",
+                target=[group_id],
+                text=(
                     f"kill experiment {group_id}{'' if is_all else ' with all its trials'}: what "
                     "it has not saved is lost"
                 ),
-                command=f"%det_experiment kill {group_id}",
-                experiment_id=group_id,
             )
 
 
@@ -171,11 +180,10 @@ def _more_max_slots(situation: Situation) -> Iterator[Remedy]:
     value = situation.survey.pool.held(group.id) + mates + request.slots
     if value > (group.max_slots or 0) and replace(situation, allowance=None).starts():
         yield Remedy(
-            kind="set_max_slots",
-            sentence=f"raise max_slots of its experiment from {group.max_slots} to {value}",
-            command=f"%det_experiment set {group.id} --max-slots {value}",
-            experiment_id=group.id,
-            value=value,
+            verb="set",
+            target=[group.id],
+            values={"max_slots": value},
+            text=f"raise max_slots of its experiment from {group.max_slots} to {value}",
         )
 
 
@@ -197,10 +205,10 @@ def _move(situation: Situation, other: Request) -> Remedy:
     own = situation.request.group
     title = situation.survey.facts.title_of(other.group)
     return Remedy(
-        kind="move_ahead",
-        sentence=f"move experiment {own} ahead of experiment {other.group} “{shown(title.name)}”",
-        command=f"%det job move {own} --ahead-of {other.group}",
-        experiment_id=other.group,
+        verb="move",
+        target=[own],
+        values={"ahead_of": other.group},
+        text=f"move experiment {own} ahead of experiment {other.group} “{shown(title.name)}”",
     )
 
 
@@ -232,12 +240,11 @@ def _priorities(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]
 def _priority(situation: Situation, value: int) -> Remedy:
     own = situation.group
     return Remedy(
-        kind="set_priority",
-        sentence=(
+        verb="set",
+        target=[own.id],
+        values={"priority": value},
+        text=(
             f"make its experiment more urgent: priority {value} instead of {own.priority}; less "
             "urgent trials are asked to save and leave"
         ),
-        command=f"%det_experiment set {own.id} --priority {value}",
-        experiment_id=own.id,
-        value=value,
     )

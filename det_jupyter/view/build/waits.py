@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import chain, islice
 
+from det_jupyter import wire
+from det_jupyter.remedies import notebook_lines
 from det_jupyter.view.build.facts import trial_status
 from det_jupyter.view.build.slots import build_pools, counts_line
 from det_jupyter.view.model.cluster import Cluster, QueueRow, Remedy, Wait
@@ -87,14 +89,15 @@ def _wait(reason: Reason, now: float) -> Wait:
         trial_id=reason.trial_id,
         sentence=shortened(reason.sentence, MAX_SENTENCE),
         expected=expected_text(reason.expected, reason.why_unknown, now),
-        remedies=[
-            Remedy(
-                sentence=shortened(remedy.sentence, MAX_SENTENCE),
-                # Cut short, it would be another command.
-                command=remedy.command if len(remedy.command) <= MAX_SENTENCE else "",
-            )
-            for remedy in reason.remedies[:MAX_REMEDIES]
-        ],
+        remedies=[_remedy(remedy) for remedy in reason.remedies[:MAX_REMEDIES]],
+    )
+
+
+def _remedy(remedy: wire.Remedy) -> Remedy:
+    command = "\n".join(notebook_lines(remedy))
+    return Remedy(
+        sentence=shortened(remedy.text, MAX_SENTENCE),
+        command=command if len(command) <= MAX_SENTENCE else "",  # cut, it would be another one
     )
 
 

@@ -277,7 +277,7 @@ def test_a_kill_overtakes_a_pause_and_each_is_told_as_it_is(world: World) -> Non
     world.tell(PauseRequested(experiment_id=1))
     assert world.waiting_for() == (
         "was asked at 00:01 to save its state and give its slots back, and is killed if it has "
-        "not by 00:11; `%det_experiment kill 1` ends it now"
+        "not by 00:11; killing experiment 1 ends it now"
     )
     assert world.tell(KillRequested(experiment_id=1)) == [world.order(KILL)]
     assert world.waiting_for() == "its ranks are being killed"

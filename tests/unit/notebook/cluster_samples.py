@@ -81,9 +81,9 @@ def busy_agent() -> AgentStatus:
 
 def reason(**changes: Any) -> Reason:
     remedies = [
-        Remedy(kind="wait", sentence="wait until experiment 3 ends"),
-        Remedy(kind="set_priority", sentence="let experiment 5 go first",
-               command="%det_experiment set 5 --priority 10"),
+        Remedy(verb="wait", text="wait until experiment 3 ends"),
+        Remedy(verb="set", target=[5], values={"priority": 10},
+               text="let experiment 5 go first"),
     ]  # fmt: skip
     fields = {"trial_id": 9, "cause": "slots", "sentence": SENTENCE, "remedies": remedies}
     return Reason.model_validate(fields | changes)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
+from det_jupyter.remedies import notebook_lines
 from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import (
     AgentSlots,
@@ -17,8 +17,8 @@ from det_jupyter.scheduler.model import (
     Request,
     Running,
 )
-from det_jupyter.scheduler.reasons import Title, Withheld
-from det_jupyter.wire import Estimate, Remedy
+from det_jupyter.scheduler.reasons import Title, Withheld, why_waiting
+from det_jupyter.wire import Estimate, Reason, Remedy
 
 NOON = 20_000 * 86_400.0 + 12 * 3600.0
 
@@ -122,82 +122,80 @@ def end(minutes: float, first: float, last: float | None) -> Estimate:
 
 def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
     """Do as a remedy says, one thing after the other; return the request's id from then on."""
-    match remedy.kind:
+    match remedy.verb:
         case "wait":
             _wait(remedy, pool, world, waiting)
-        case "pause":
-            for line in remedy.command.splitlines():
-                group_id = int(line.removeprefix("%det_experiment pause "))
+        case "pause" | "kill":
+            for group_id in remedy.target:
                 assert group_id != waiting.group
-                _remove_experiment(pool, group_id)
+                _remove_experiment(pool, int(group_id))
                 pool.decide(world.now)
-        case "kill_trial":
-            assert remedy.experiment_id is not None
-            _remove_experiment(pool, remedy.experiment_id)
-        case "set_max_slots":
-            pool.set_group(replace(pool.groups[waiting.group], max_slots=remedy.value))
-        case "set_priority":
-            assert remedy.value is not None
+        case "set":
+            assert remedy.target == [waiting.group]
             mine = pool.groups[waiting.group]
-            pool.set_group(replace(mine, priority=remedy.value, position=float(mine.id)))
-        case "move_ahead":
-            assert remedy.experiment_id is not None
-            _move(pool, waiting.group, remedy.experiment_id)
-        case "ask_slots":
+            if "priority" in remedy.values:
+                mine = replace(mine, position=float(mine.id))
+            pool.set_group(replace(mine, **remedy.values))  # type: ignore[arg-type]
+        case "move":
+            assert remedy.target == [waiting.group]
+            _move(pool, waiting.group, number(remedy, "ahead_of"))
+        case "kill_and_submit":
             return _submit_anew(remedy, pool, world, waiting)
-        case "enable_slots" | "free_device":
-            assert remedy.agent_id is not None
+        case "enable_slots" | "end_processes" | "ask_for_devices":
             _give_out(pool, world, remedy)
         case "add_agent":
             for absent in world.absent:
-                if remedy.agent_id in (None, absent.id):
+                if absent.id in remedy.target:
                     pool.set_agent(absent)
-        case "continue":
-            assert "continue" in remedy.command
+        case "kill_and_continue":
             pool.remove(waiting.id)
             pool.add(replace(waiting, blocked=frozenset()))
         case _:
-            raise AssertionError(remedy.kind)
+            raise AssertionError(remedy.verb)
     return waiting.id
+
+
+def number(remedy: Remedy, name: str) -> int:
+    value = remedy.values[name]
+    assert isinstance(value, int)
+    return value
+
+
+def numbers(remedy: Remedy, name: str) -> list[int]:
+    value = remedy.values.get(name, [])
+    assert isinstance(value, list)
+    return value
 
 
 def _wait(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> None:
     """Let those end that it names; where it names a number, the smallest of them."""
-    if match := re.search(r"experiments? ([0-9, and]+) (has|have) left", remedy.sentence):
-        groups = {int(number) for number in re.findall(r"[0-9]+", match[1])}
-        for running in list(pool.running.values()):
-            if running.is_leaving and running.request.group in groups:
-                pool.remove(running.request.id)
-        pool.decide(world.now)
-    if remedy.trial_id is not None:
-        if str(remedy.trial_id) in pool.running:
-            pool.remove(str(remedy.trial_id))
-    elif match := re.search(r"trials ([0-9, and]+) have ended", remedy.sentence):
-        for number in re.findall(r"[0-9]+", match[1]):
-            pool.remove(number)
+    for trial in [*numbers(remedy, "left"), *numbers(remedy, "trials")]:
+        if str(trial) in pool.running:
+            pool.remove(str(trial))
             pool.decide(world.now)
-    elif remedy.agent_id is not None:
-        assert remedy.value is not None
-        _end_some(pool, world, remedy, waiting, remedy.value)
-    elif remedy.experiment_id is not None and "ends" in remedy.sentence:
-        assert remedy.experiment_id != waiting.group
-        _remove_experiment(pool, remedy.experiment_id)
+    if "agent" in remedy.values:
+        _end_some(pool, world, remedy, waiting)
+    elif "trials" not in remedy.values:
+        assert remedy.target != [waiting.group]
+        _remove_experiment(pool, int(remedy.target[0]))
 
 
-def _end_some(pool: Pool, world: World, remedy: Remedy, waiting: Request, enough: int) -> None:
-    assert remedy.agent_id is not None
-    usable = set(pool.agents[remedy.agent_id].slots)
+def _end_some(pool: Pool, world: World, remedy: Remedy, waiting: Request) -> None:
+    agent_id = str(remedy.values["agent"])
+    counts_slots = "num_slots" in remedy.values
+    enough = number(remedy, "num_slots" if counts_slots else "num_trials")
+    usable = set(pool.agents[agent_id].slots)
     given = {
         running.request.id: len(usable & {s for p in running.parts for s in p.slot_ids
-                                          if p.agent_id == remedy.agent_id})
-        for running in pool.on_agent(remedy.agent_id)
+                                          if p.agent_id == agent_id})
+        for running in pool.on_agent(agent_id)
         if not running.is_leaving
-        and remedy.experiment_id in (None, running.request.group)
+        and remedy.target in ([], [running.request.group])
         and not _is_asked(pool, running, waiting)
     }  # fmt: skip
     for request_id in sorted(given, key=lambda name: (given[name], name)):
         if enough > 0 and given[request_id]:
-            enough -= 1 if remedy.experiment_id is not None else given[request_id]
+            enough -= given[request_id] if counts_slots else 1
             pool.remove(request_id)
             pool.decide(world.now)
 
@@ -211,14 +209,13 @@ def _is_asked(pool: Pool, running: Running, waiting: Request) -> bool:
 
 def _submit_anew(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
     """Kill the experiment and submit it again."""
-    assert remedy.value is not None
     mine = pool.groups[waiting.group]
     _remove_experiment(pool, mine.id)
     pool.decide(world.now)
     new = max(pool.groups) + 1
     pool.set_group(replace(mine, id=new, position=float(new)))
     pool.add(Request(
-        id="1000000", group=new, slots=remedy.value, number=1000000,
+        id="1000000", group=new, slots=number(remedy, "slots_per_trial"), number=1000000,
         is_single_agent=waiting.is_single_agent,
     ))  # fmt: skip
     return "1000000"
@@ -246,15 +243,15 @@ def _move(pool: Pool, own: int, anchor_id: int) -> None:
 
 
 def _give_out(pool: Pool, world: World, remedy: Remedy) -> None:
-    assert remedy.agent_id is not None
-    old = pool.agents[remedy.agent_id]
-    withheld = world.away[remedy.agent_id]
-    if remedy.kind == "enable_slots":
-        assert set(remedy.slot_ids) <= set(withheld.disabled)
-        more = set(remedy.slot_ids) - set(withheld.occupied)
+    agent_id = str(remedy.target[0])
+    old, withheld = pool.agents[agent_id], world.away[agent_id]
+    slot_ids = numbers(remedy, "slot_ids")
+    if remedy.verb == "enable_slots":
+        assert set(slot_ids) <= set(withheld.disabled)
+        more = set(slot_ids) - set(withheld.occupied)
         pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more})), is_open=True))
         return
-    named = {p.pid for s in remedy.slot_ids for p in withheld.occupied[s]}
+    named = {p.pid for s in slot_ids for p in withheld.occupied[s]}
     freed = {slot for slot, users in withheld.occupied.items() if {p.pid for p in users} <= named}
     more = freed - set(withheld.disabled)
     pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more}))))
@@ -271,6 +268,18 @@ def starts(pool: Pool, request_id: str, now: float, *, is_preempting: bool = Fal
     return request_id in pool.running
 
 
-__all__ = [
-    "NOON", "Policy", "World", "agent", "apply", "ask", "end", "gang", "starts",
-]  # fmt: skip
+def reason(world: World, request_id: str = "9") -> Reason:
+    """Return why a request waits once the pool has decided what it can."""
+    pool = world.pool()
+    for _ in range(3):
+        pool.decide(world.now)
+    return why_waiting(pool, request_id, world)
+
+
+def offers(found: Reason) -> list[tuple[str, str]]:
+    """Return the remedies: what is said, and what to type."""
+    return [(remedy.text, "\n".join(notebook_lines(remedy))) for remedy in found.remedies]
+
+
+def groups(*ids: int) -> list[Group]:
+    return [Group(id=i, position=float(i)) for i in ids]

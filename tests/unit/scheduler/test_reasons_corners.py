@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
-from det_jupyter.scheduler.reasons import Withheld, why_waiting
-from det_jupyter.wire import DeviceProcess, Reason
-from tests.unit.scheduler.reasons_world import NOON, World, agent, ask, gang
+from det_jupyter.scheduler.reasons import Withheld
+from det_jupyter.wire import DeviceProcess
+from tests.unit.scheduler.reasons_world import (
+    NOON,
+    World,
+    agent,
+    ask,
+    gang,
+    offers,
+    reason,
+)
 
 MINE = [Group(id=3, position=3.0), Group(id=5, position=5.0)]
-
-
-def reason(world: World, request_id: str = "9") -> Reason:
-    pool = world.pool()
-    for _ in range(3):
-        pool.decide(world.now)
-    return why_waiting(pool, request_id, world)
 
 
 def test_a_trial_without_slots_starts_when_its_agent_is_enabled() -> None:
@@ -33,7 +34,7 @@ def test_a_trial_without_slots_starts_when_its_agent_is_enabled() -> None:
         "needs a place for a trial without slots; none of 2 slots may be given out; slots 0, 1 of "
         "agent my box are disabled; can run when enough of them are enabled"
     )
-    assert [remedy.command for remedy in found.remedies] == ["%det slot enable 'my box' 0 1"]
+    assert [line for _, line in offers(found)] == ["%det slot enable 'my box' 0 1"]
 
 
 def test_a_trial_without_slots_cannot_run_where_none_are_taken() -> None:
@@ -49,7 +50,7 @@ def test_a_trial_without_slots_cannot_run_where_none_are_taken() -> None:
         "needs a place for a trial without slots; no agent of pool default takes trials without "
         "slots; ask for 1"
     )
-    assert [remedy.value for remedy in found.remedies] == [1]
+    assert [remedy.values for remedy in found.remedies] == [{"slots_per_trial": 1}]
 
 
 def test_places_without_slots_are_given_back_one_at_a_time() -> None:
@@ -82,7 +83,7 @@ def test_whoever_must_avoid_all_agents_cannot_run() -> None:
         "needs 1 slot; it avoids agent a because of a log policy; pool default has no other "
         "agent; can run there again after a kill and a continue"
     )
-    assert [(r.sentence, r.command) for r in found.remedies] == [
+    assert offers(found) == [
         (
             "kill its experiment and continue it: it may run there again; then it waits for its "
             "turn",
@@ -100,7 +101,10 @@ def test_an_agent_that_the_pool_does_not_have_gives_nothing() -> None:
             away={"elsewhere": Withheld(disabled=(0, 1, 2, 3))},
         )
     )
-    assert (found.cause, [remedy.value for remedy in found.remedies]) == ("impossible", [2])
+    assert (found.cause, [r.values for r in found.remedies]) == (
+        "impossible",
+        [{"slots_per_trial": 2}],
+    )
 
 
 def test_several_agents_that_are_gone_are_named_together() -> None:
@@ -111,7 +115,7 @@ def test_several_agents_that_are_gone_are_named_together() -> None:
         "needs 8 slots; agents left with 4 slots and right with 4 slots are not connected; can "
         "run when they are back"
     )
-    assert [remedy.sentence for remedy in found.remedies] == ["reconnect agents left and right"]
+    assert [remedy.text for remedy in found.remedies] == ["reconnect agents left and right"]
 
 
 def test_nobody_is_asked_to_leave_for_a_mixed_fit() -> None:
@@ -127,7 +131,7 @@ def test_nobody_is_asked_to_leave_for_a_mixed_fit() -> None:
         "needs 6 slots of whole agents; 1 of these is idle; experiment 3 “name3” (trial 7, "
         "priority 42, since 10:00) holds 1; starts when it ends or is paused"
     )
-    assert [remedy.kind for remedy in found.remedies] == ["wait", "pause", "ask_slots"]
+    assert [remedy.verb for remedy in found.remedies] == ["wait", "pause", "kill_and_submit"]
 
 
 def test_whole_agents_that_several_hold_are_counted() -> None:
@@ -154,10 +158,10 @@ def test_whoever_ends_gives_back_all_that_it_uses() -> None:
         queue=[ask(9, 5, 8)],
         away={"a": Withheld(occupied={3: [one], 4: [one]})},
     )
-    assert reason(world).remedies[0].kind == "ask_slots"
+    assert reason(world).remedies[0].verb == "kill_and_submit"
     world.away = {"a": Withheld(occupied={3: [one]})}
-    assert [(r.kind, r.pid, r.slot_ids) for r in reason(world).remedies] == [
-        ("free_device", 1, [3])
+    assert [(r.verb, r.values) for r in reason(world).remedies] == [
+        ("ask_for_devices", {"pids": [1], "slot_ids": [3]})
     ]
 
 
@@ -172,11 +176,10 @@ def test_several_processes_are_ended_together() -> None:
             away={"a": Withheld(occupied={1: users[:1], 2: users[1:]})},
         )
     )
-    assert [(r.sentence, r.command, r.pid) for r in found.remedies] == [
+    assert offers(found) == [
         (
             "end python 1 (pid 1, idle for 2 min) and python 2 (pid 2, idle for 2 min) on agent a",
             "!kill 1 2",
-            None,
         )
     ]
 
@@ -204,9 +207,9 @@ def test_of_more_agents_than_those_ahead_one_is_left() -> None:
         running=[gang(7, 3, {"a": range(4), "b": range(4)})],
         queue=[ask(8, 4, 4), ask(9, 5, 2)],
     )
-    assert [(r.kind, r.trial_id) for r in reason(world).remedies][:1] == [("wait", 7)]
+    assert [(r.verb, r.values) for r in reason(world).remedies][:1] == [("wait", {"trials": [7]})]
     larger = replace(world, queue=[ask(8, 4, 8), ask(9, 5, 2)])
-    assert [(r.sentence, r.command) for r in reason(larger).remedies] == [
+    assert offers(reason(larger)) == [
         (
             "pause experiments 3 and 4, of which experiment 3 holds 8 slots and experiment 4 is "
             "ahead of it",
@@ -227,7 +230,7 @@ def test_a_process_that_uses_several_devices_gives_all_of_them_back() -> None:
             away={"a": Withheld(occupied={3: [one], 4: [one], 5: [two]})},
         )
     )
-    assert "free_device" not in [remedy.kind for remedy in found.remedies]
+    assert "ask_for_devices" not in [remedy.verb for remedy in found.remedies]
 
 
 def test_enabling_slots_helps_no_trial_without_slots_on_an_open_agent() -> None:
@@ -241,4 +244,4 @@ def test_enabling_slots_helps_no_trial_without_slots_on_an_open_agent() -> None:
             away={"a": Withheld(disabled=(1,))},
         )
     )
-    assert [remedy.kind for remedy in found.remedies] == ["wait", "pause"]
+    assert [remedy.verb for remedy in found.remedies] == ["wait", "pause"]

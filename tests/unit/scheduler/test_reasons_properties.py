@@ -200,7 +200,7 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
             assert world.now <= reason.expected.earliest <= reason.expected.at
             assert reason.expected.at <= (reason.expected.latest or reason.expected.at)
         for remedy in reason.remedies:
-            event(f"{reason.cause}: {remedy.kind}")
+            event(f"{reason.cause}: {remedy.verb}")
             check(remedy, world, waiting, reason.cause)
         if not reason.remedies:
             event(f"{reason.cause}: no remedy")
@@ -208,18 +208,18 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
 
 def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     pool = settled(world)
-    if remedy.kind == "add_agent" and cause == "no_agent":
+    if remedy.verb == "add_agent" and cause == "no_agent":
         return
-    if "--pool" in remedy.command:
+    if "pool" in remedy.values:
         assert starts_elsewhere(world, waiting, pool.waiting())
         return
     request_id = apply(remedy, pool, world, waiting)
     has_order = world.rules.policy is Policy.PRIORITY
-    is_preempting = remedy.kind == "set_priority" or (has_order and world.rules.preemption)
+    is_preempting = "priority" in remedy.values or (has_order and world.rules.preemption)
     if starts(pool, request_id, world.now, is_preempting=is_preempting):
         return
     assert cause in NEVER, (remedy, waiting)
-    assert "waits for its turn" in remedy.sentence or "can run" in remedy.sentence
+    assert "waits for its turn" in remedy.text or "can run" in remedy.text
     left = world if cause == "impossible" else replace(world, away={}, absent=())
     after = why_waiting(pool, request_id, left).cause
     hopeless = (cause,) if cause == "impossible" else NEVER

@@ -9,8 +9,18 @@ import pytest
 
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules
 from det_jupyter.scheduler.reasons import Title, Withheld, survey, why_waiting
-from det_jupyter.wire import DeviceProcess, Reason
-from tests.unit.scheduler.reasons_world import NOON, World, agent, ask, end, gang
+from det_jupyter.wire import DeviceProcess
+from tests.unit.scheduler.reasons_world import (
+    NOON,
+    World,
+    agent,
+    ask,
+    end,
+    gang,
+    groups,
+    offers,
+    reason,
+)
 
 TITLES = {3: Title("resnet", "work/eda.ipynb"), 4: Title("bert"), 5: Title("mine")}
 RESNET = gang(7, 3, {"a": range(6)})
@@ -30,25 +40,10 @@ KERNEL = DeviceProcess(
 WITHHELD = AgentSlots(id="a", kind="cuda", slots=(2, 3))  # and 0, 1 are not given out
 
 
-def groups(*ids: int) -> list[Group]:
-    return [Group(id=i, position=float(i)) for i in ids]
-
-
-def reason(world: World, request_id: str = "9") -> Reason:
-    pool = world.pool()
-    for _ in range(3):
-        pool.decide(world.now)
-    return why_waiting(pool, request_id, world)
-
-
 def one_agent(**facts: object) -> World:
     """8 slots on one agent; experiments 3, 4 and 5."""
     given = {"agents": [agent("a", 8)], "groups": groups(3, 4, 5), "titles": TITLES, **facts}
     return World(**given)  # type: ignore[arg-type]
-
-
-def offers(found: Reason) -> list[tuple[str, str]]:
-    return [(remedy.sentence, remedy.command) for remedy in found.remedies]
 
 
 WAIT = "needs 4 slots; 2 of 8 are free; experiment 3 “resnet” (trial 7, priority 42, since 10:00, "
@@ -331,7 +326,7 @@ PAUSE = ("pause experiment 3 “resnet”, which holds 6 slots", "%det_experimen
 
 def anew(value: int) -> tuple[str, str]:
     return (
-        "instead: kill it (%det_experiment kill 5) and submit it again with "
+        "instead: kill it and submit it again with "
         f"resources.slots_per_trial {value}, which starts at once",
         f"%det_experiment kill 5\nresources: {{slots_per_trial: {value}}}",
     )
@@ -439,7 +434,7 @@ def test_a_reason_carries_the_facts_as_data() -> None:
 def test_strangers_are_listed_once() -> None:
     found = reason(TABLE["strangers"][0])
     assert found.processes == [SCRIPT, KERNEL]
-    assert [remedy.pid for remedy in found.remedies] == [72]
+    assert [remedy.values["pids"] for remedy in found.remedies] == [[72]]
 
 
 @pytest.mark.parametrize(

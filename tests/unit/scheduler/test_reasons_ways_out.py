@@ -9,7 +9,17 @@ import pytest
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules, Running
 from det_jupyter.scheduler.reasons import Withheld, why_waiting
 from det_jupyter.wire import DeviceProcess, Reason
-from tests.unit.scheduler.reasons_world import NOON, World, agent, ask, end, gang
+from tests.unit.scheduler.reasons_world import (
+    NOON,
+    World,
+    agent,
+    ask,
+    end,
+    gang,
+    groups,
+    offers,
+    reason,
+)
 
 FAIR = PoolRules(policy=Policy.FAIR_SHARE)
 TURNS = PoolRules(policy=Policy.ROUND_ROBIN)
@@ -20,23 +30,8 @@ IDLE = DeviceProcess(pid=4711, command="python x.py", idle_since=NOON - 600)
 DRAINED = AgentSlots(id="left", kind="cuda", slots=())
 
 
-def groups(*ids: int) -> list[Group]:
-    return [Group(id=i, position=float(i)) for i in ids]
-
-
-def reason(world: World, request_id: str = "9") -> Reason:
-    pool = world.pool()
-    for _ in range(3):
-        pool.decide(world.now)
-    return why_waiting(pool, request_id, world)
-
-
 def last_words(found: Reason) -> str:
     return found.sentence.rpartition("; ")[2]
-
-
-def offers(found: Reason) -> list[tuple[str, str]]:
-    return [(remedy.sentence, remedy.command) for remedy in found.remedies]
 
 
 def a_search(priority: int, slots: int, rules: PoolRules = PoolRules()) -> World:  # noqa: B008
@@ -126,7 +121,7 @@ def test_who_stands_in_leaves_by_itself() -> None:
         "starts when experiment 1 ends or is paused, about 12:20 (12:10 to 12:40); experiment 3, "
         "less urgent, is asked to leave then"
     )
-    assert "%det_experiment pause 1" in [remedy.command for remedy in found.remedies]
+    assert "%det_experiment pause 1" in [line for _, line in offers(found)]
 
 
 def three_holders(slots: int) -> World:
@@ -167,7 +162,7 @@ def test_what_is_not_kept_for_it_is_not_counted_bit_by_bit() -> None:
     world.groups = groups(*range(1, 11))
     world.queue = [ask(9, 4, 4), ask(11, 5, 4), ask(12, 5, 1)]
     found = reason(world, "11")
-    assert "wait" not in [remedy.kind for remedy in found.remedies]
+    assert "wait" not in [remedy.verb for remedy in found.remedies]
     assert last_words(found) == "starts after experiment 4"
 
 
@@ -179,16 +174,16 @@ def test_a_smaller_trial_is_submitted_instead_of_the_one_that_waits() -> None:
         queue=[ask(9, 2, 4)],
     )
     assert offers(reason(world))[-1] == (
-        "instead: kill it (%det_experiment kill 2) and submit it again with "
+        "instead: kill it and submit it again with "
         "resources.slots_per_trial 2, which starts at once",
         "%det_experiment kill 2\nresources: {slots_per_trial: 2}",
     )
     # Whoever waits behind it would take the two slots in between.
     world.queue = [ask(9, 2, 4), ask(10, 3, 2)]
-    assert "ask_slots" not in [remedy.kind for remedy in reason(world).remedies]
+    assert "kill_and_submit" not in [remedy.verb for remedy in reason(world).remedies]
     # A search that runs is not worth killing.
     world.running, world.queue = [gang(1, 2, {"a": range(2)})], [ask(9, 2, 4)]
-    assert "ask_slots" not in [remedy.kind for remedy in reason(world).remedies]
+    assert "kill_and_submit" not in [remedy.verb for remedy in reason(world).remedies]
 
 
 def test_a_drained_agent_names_who_still_runs_there() -> None:
@@ -303,7 +298,7 @@ def test_an_agent_that_strangers_make_too_small_is_mentioned() -> None:
         "more are used by python x.py (pid 4711, idle for 10 min); starts when it ends or is "
         "paused"
     )
-    assert "!kill 4711" in [remedy.command for remedy in found.remedies]
+    assert "!kill 4711" in [line for _, line in offers(found)]
 
 
 def one_leaving(limit: float | None) -> World:
@@ -340,7 +335,7 @@ def test_whether_a_kill_ends_more_than_what_leaves_is_said() -> None:
     world.running = [*world.running, gang(4, 1, {"b": range(4)})]
     world.queue = [ask(9, 2, 4)]
     assert "kill experiment 1 with all its trials: what it has not saved is lost" in [
-        remedy.sentence for remedy in reason(world).remedies
+        remedy.text for remedy in reason(world).remedies
     ]
 
 
@@ -440,14 +435,13 @@ def test_whose_search_makes_more_trials_does_not_end_with_this_one() -> None:
     found = reason(a_search_that_makes_more(42))
     assert last_words(found) == "starts when it ends or is paused"
     assert found.expected is None
-    assert [remedy.kind for remedy in found.remedies][:2] == ["wait", "pause"]
-    assert found.remedies[0].experiment_id == 3
-    assert found.remedies[0].trial_id is None
+    assert [remedy.verb for remedy in found.remedies][:2] == ["wait", "pause"]
+    assert (found.remedies[0].target, found.remedies[0].values) == ([3], {})
 
 
 def test_trials_that_will_be_made_behind_it_are_not_waited_for() -> None:
     found = reason(a_search_that_makes_more(10))
-    assert found.remedies[0].trial_id == 1
+    assert found.remedies[0].values == {"trials": [1]}
     assert found.expected is not None
 
 

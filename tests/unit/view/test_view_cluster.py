@@ -275,7 +275,7 @@ def test_reason_of_a_trial_that_has_started_meanwhile_is_dropped() -> None:
 
 
 def test_command_that_would_be_cut_is_left_out() -> None:
-    remedy = Remedy(kind="pause", sentence="s" * 500, command="c" * 500)
+    remedy = Remedy(verb="pause", text="s" * 500, target=[*range(100)])
     queue = [entry(1, OWN_ID, reason=reason(1, remedies=[remedy] * 9))]
     [wait] = built(cluster(queue=queue), experiment(waiting_trial()))["waits"]
     assert [(len(r["sentence"]), r["command"]) for r in wait["remedies"]] == [(400, "")] * 4

@@ -84,14 +84,12 @@ def reason(trial_id: int = 1, **changes: Any) -> Reason:
         ),
         "pool": "default", "slots": 4, "free": 2, "total": 8, "position": 0,
         "remedies": [
-            Remedy(kind="wait", sentence="wait until experiment 3 ends", experiment_id=3),
+            Remedy(verb="wait", text="wait until experiment 3 ends", target=[3]),
             Remedy(
-                kind="pause", sentence="pause experiment 3, which gives 4 slots back",
-                command="%det_experiment pause 3", experiment_id=3,
+                verb="pause", text="pause experiment 3, which gives 4 slots back", target=[3],
             ),
             Remedy(
-                kind="ask_slots", sentence="ask for 2 slots",
-                command="%det_experiment set 7 --max-slots 2", value=2,
+                verb="set", text="ask for 2 slots", target=[7], values={"max_slots": 2},
             ),
         ],
         "expected": Estimate(

@@ -251,7 +251,7 @@ def on_pools_set(turn: Turn, event: PoolsSet) -> None:
         raise Conflict(
             "; ".join(
                 f"pool {name} is needed by experiment {experiment.id}: "
-                f"end it, or have it wait elsewhere (%det_experiment set {experiment.id} --pool …)"
+                "end it, or set another pool for it"
                 for name, experiment in used.items()
             )
         )

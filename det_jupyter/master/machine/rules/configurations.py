@@ -50,7 +50,7 @@ def unknown_template(name: str, known: Iterable[str]) -> str:
         more = ", ..." if len(names) > _SHOWN else ""
         remedy = f"there are {', '.join(names[:_SHOWN])}{more}"
     else:
-        remedy = "there is none yet; %%det template set NAME makes one"
+        remedy = "there is none yet"
     return f"there is no template {name!r}; {remedy}"
 
 
