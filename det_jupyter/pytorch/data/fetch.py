@@ -33,6 +33,8 @@ from det_jupyter.pytorch.data.beginnings import beginning
 from det_jupyter.pytorch.data.division import Indices
 from det_jupyter.pytorch.rng import derive_seed
 
+_AT_ONCE, _AT_ONCE_BYTES = 8, 1 << 16
+
 Collate = Callable[[list[Any]], Any]
 
 
@@ -82,6 +84,16 @@ class Fetch:
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
+    def batches_at_once(self, batch_size: int) -> int:
+        """Return how many batches to load in one go: of tensors, several small ones.
+
+        Loaded one by one they take three times as long, for the steps in between empty the caches.
+        """
+        if self._columns is None:
+            return 1
+        batch_bytes = batch_size * self._columns.record_bytes
+        return _AT_ONCE if batch_bytes * _AT_ONCE <= _AT_ONCE_BYTES else 1
+
     def load(self, indices: Indices, step: int, begin: int) -> Any:
         """Return the batch of these records, at this place in the stream."""
         if self._columns is not None:
@@ -107,6 +119,7 @@ class Columns:
     def __init__(self, tensors: tuple[torch.Tensor, ...], chosen: torch.Tensor | None) -> None:
         self._tensors = tensors
         self._chosen = chosen  # where each record of the subset is
+        self.record_bytes = sum(tensor[:1].nbytes for tensor in tensors)
         self._is_simple = chosen is None and all(tensor.is_cpu for tensor in tensors)
 
     @classmethod

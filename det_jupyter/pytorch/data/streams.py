@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -97,15 +98,22 @@ class RecipeStream:
             shut_down(self._running.pop())
 
     def _load_here(self) -> Iterator[tuple[Any, Share]]:
-        load, pins = self._recipe.fetch(self._seed).load, self._recipe.pin_memory
-        loading = self._skip
+        recipe, per_pass = self._recipe, self.batches_per_epoch or 1
+        fetch = recipe.fetch(self._seed)
+        is_cut = recipe.order.batch_sampler is None  # else batches are of any size
+        at_once = fetch.batches_at_once(recipe.batch_size) if is_cut else 1
+        parts, step = self._parts(), self._skip
         try:
-            for indices, share, step, begin in self._parts():
-                batch = load(indices, step, begin)
-                yield (pin(batch) if pins else batch), share
-                loading = step + 1
+            # Not into the next pass: what the trial writes to the data in this one counts there.
+            while group := list(islice(parts, min(at_once, per_pass - step % per_pass))):
+                loaded = []
+                for indices, share, step, begin in group:
+                    batch = fetch.load(indices, step, begin)
+                    loaded.append((pin(batch) if recipe.pin_memory else batch, share))
+                step += 1
+                yield from loaded
         except Exception as error:
-            self._tell(error, loading)
+            self._tell(error, step)
             raise
 
     def _load_in_workers(self) -> Iterator[tuple[Any, Share]]:

@@ -370,6 +370,24 @@ def test_a_batch_shares_no_memory_with_the_dataset() -> None:
     assert dataset.tensors[0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("skip", [0, 1, 7])
+def test_what_is_written_to_the_data_in_one_pass_counts_in_the_next(skip: int) -> None:
+    dataset = numbers(6)  # three batches in a pass, fewer than are loaded at once
+    batches = iter(training(DataLoader(dataset, 2), skip=skip))
+    trained = [next(batches)[0][0].tolist() for _ in range(3 - skip % 3)]
+    assert trained == [[0, 1], [2, 3], [4, 5]][skip % 3 :]
+    dataset.tensors[0].add_(10)
+    assert next(batches)[0][0].tolist() == [10, 11]
+
+
+def test_large_batches_are_loaded_one_by_one() -> None:
+    dataset = TensorDataset(torch.zeros(4, 1 << 14))
+    batches = iter(training(DataLoader(dataset, 1)))
+    next(batches)
+    dataset.tensors[0].add_(1)
+    assert next(batches)[0][0].max() == 1
+
+
 def test_only_plain_tensors_are_picked_by_columns() -> None:
     sparse = TensorDataset(torch.eye(3).to_sparse())
     assert Columns.of(sparse) is None
