@@ -33,8 +33,8 @@ from statistics import median
 from typing import Any
 
 from det_jupyter.config import parse_config
+from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.searcher import AskSampler, Close, ExitReason, Search, TrainTo
-from det_jupyter.searcher.history import TrialHistory
 from det_jupyter.wire import State
 from tests.benchmarks.search_worlds import (
     SEARCHERS,

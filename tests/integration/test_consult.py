@@ -14,9 +14,9 @@ from det_jupyter.master.chores import consult as consulting
 from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.sampling.asking import Samplers
+from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
-from det_jupyter.searcher.history import TrialHistory
 from det_jupyter.wire import State
 from tests.unit.master.machine_world import submitted
 

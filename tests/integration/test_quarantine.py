@@ -24,7 +24,7 @@ from det_jupyter.master.machine.core.events import Event, NewsSetAside
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.master.machine.on import agents
-from det_jupyter.master.machine.rules import plans
+from det_jupyter.master.machine.rules import placing
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.records import BatchTimings, CheckpointSaved, RankFailure, Record
@@ -470,7 +470,7 @@ def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asyncio.run(bench.service.submit(make_request(resources={"slots_per_trial": 1})))
-    make_plan = plans.make_plan
+    make_plan = placing.make_plan
 
     def plan(experiment: Experiment, *about: Any) -> Any:
         if experiment.id == 3:

@@ -15,8 +15,8 @@ import pytest
 
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.master.sampling.asking import Samplers, find_problems
+from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.searcher import ExitReason
-from det_jupyter.searcher.history import TrialHistory
 from tests.unit.searcher.searcher_world import World, make_config
 
 optuna = pytest.importorskip("optuna")

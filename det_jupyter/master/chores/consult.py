@@ -15,9 +15,9 @@ from det_jupyter.master.machine.core.commands import ConsultSampler
 from det_jupyter.master.machine.core.events import HparamsSampled, TrialJudged
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.sampling.asking import Samplers
+from det_jupyter.master.sampling.optuna_study import TrialHistory
 from det_jupyter.master.service.service import Service
 from det_jupyter.searcher import ExitReason
-from det_jupyter.searcher.history import TrialHistory
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from det_jupyter.bounds import Whole
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ArchiveRequested,
@@ -56,7 +58,8 @@ def keeping_routes(service: Service) -> APIRouter:
         check_continuable(experiment, body.config)
         config = _overridden(experiment, body.config)
         await check_patterns(config)
-        service.apply(ContinueRequested(experiment_id=experiment_id, config=config))
+        document = config.to_document() if body.config else experiment.config
+        service.apply(ContinueRequested(experiment_id=experiment_id, config=document))
         return JsonResponse(service.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/retention", response_model=list[CheckpointView])
@@ -64,8 +67,7 @@ def keeping_routes(service: Service) -> APIRouter:
         """Keep other checkpoints from now on; return those that are deleted, or would be."""
         experiment = service.find_experiment(experiment_id)
         numbers = body.model_dump(exclude={"dry_run"})
-        smaller_is_better = experiment.config["searcher"]["smaller_is_better"]
-        policy = Retention(**numbers, smaller_is_better=smaller_is_better)
+        policy = replace(Retention.of(experiment.settings), **numbers)
         machine = service.machine
         unneeded = find_unneeded(machine.state, machine.indexes, experiment, policy)
         if not body.dry_run:
@@ -75,10 +77,10 @@ def keeping_routes(service: Service) -> APIRouter:
     return routes
 
 
-def _overridden(experiment: Experiment, override: dict[str, Any]) -> dict[str, Any]:
+def _overridden(experiment: Experiment, override: dict[str, Any]) -> ExperimentConfig:
     """Return the effective configuration with the override laid over it."""
     if not override:
-        return experiment.config
-    seed = experiment.config["reproducibility"]["experiment_seed"]
+        return experiment.settings
+    seed = experiment.settings.reproducibility.experiment_seed
     effective, _ = complete(override, experiment.config, default_seed=seed)
     return effective

@@ -8,7 +8,7 @@ import secrets
 from fastapi import APIRouter, Response
 
 from det_jupyter.bounds import Whole
-from det_jupyter.config import notices, parse_config
+from det_jupyter.config import notices
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError
@@ -94,15 +94,14 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     name = request.template
     template = service.find_template(name).config if name is not None else None
     seed = secrets.randbelow(MAX_SEED + 1)
-    document, _ = complete(request.config, template, default_seed=seed)
-    config = parse_config(document)
-    await check_sampler(document)
+    config, _ = complete(request.config, template, default_seed=seed)
+    await check_sampler(config)
     pools = service.machine.pools
     pool = config.resources.resource_pool or DEFAULT_POOL
     if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
         raise ConfigError([problem])
     planned = plan(config)
-    view = preview_view(planned, notices(document))
+    view = preview_view(planned, notices(config.to_document()))
     slots, places = places_for(config.resources.slots_per_trial, service.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     for source in _sources(service, config.entrypoint):

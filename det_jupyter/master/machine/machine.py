@@ -44,12 +44,10 @@ from det_jupyter.errors import DetError
 from det_jupyter.master.machine.core import events
 from det_jupyter.master.machine.core.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.machine.core.events import Event
-from det_jupyter.master.machine.core.failing import HandlerFailed
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.pools import Pools
-from det_jupyter.master.machine.core.searches import Searches
 from det_jupyter.master.machine.core.state import MachineState
-from det_jupyter.master.machine.core.turn import Changes, Turn
+from det_jupyter.master.machine.core.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.invariants import check
 from det_jupyter.master.machine.on.agents import on_agent_away, on_agent_lost, on_agent_registered
 from det_jupyter.master.machine.on.clock import on_clock_stepped

@@ -32,8 +32,7 @@ from det_jupyter.master.sampling.optuna_parts import (
     find_name,
     find_part_problems,
 )
-from det_jupyter.master.sampling.optuna_study import OptunaStudy
-from det_jupyter.searcher.history import TrialHistory
+from det_jupyter.master.sampling.optuna_study import OptunaStudy, TrialHistory
 from det_jupyter.words import error_text
 
 _MOST_STUDIES = 8  # in memory; others are made anew when they are asked again

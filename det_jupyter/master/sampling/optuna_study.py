@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
-from typing import Any
+from typing import Any, Literal
 
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import trial_seed
+from det_jupyter.direction import Direction
 from det_jupyter.master.sampling.optuna_parts import PRUNER, SAMPLER, find_name, make, writes_notes
 from det_jupyter.records import to_finite
-from det_jupyter.searcher.history import TrialHistory
 from det_jupyter.searcher.optuna_space import Dimension, find_dimensions, to_hparams, to_params
 
 _NAME = "search"  # Hyperband goes by it
@@ -34,6 +33,30 @@ _NAME = "search"  # Hyperband goes by it
 # again: most of the time of a question, from some hundred trials on. Should Optuna call them
 # otherwise some day, questions only take longer.
 _SPACES = ("_search_space", "_intersection_search_space")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialHistory:
+    """What became of one trial so far.
+
+    Args:
+        index: Its place within the experiment, from 0.
+        hparams: Its hyperparameters, whole.
+        state: "pruned" was ended early by the search; "failed" tells nothing of its
+            hyperparameters.
+        value: The searcher metric as it was last reported.
+        reports: That metric at every validation: (batches trained, metric), ascending.
+        created_at: When its hyperparameters were chosen.
+        ended_at: When it was over; None: it is not, or nobody knows.
+    """
+
+    index: int
+    hparams: dict[str, Any]
+    state: Literal["running", "complete", "pruned", "failed"]
+    value: float | None = None
+    reports: Sequence[tuple[int, float]] = field(default=())
+    created_at: float = 0.0
+    ended_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +81,7 @@ class OptunaStudy:
 
         self._optuna = optuna
         self._searcher = OptunaSearcher.model_validate(config["searcher"])
+        self._direction = Direction.of(smaller_is_better=self._searcher.smaller_is_better)
         self._seed = int(config["reproducibility"]["experiment_seed"])
         self._hyperparameters = config["hyperparameters"]
         self._distributions = {
@@ -68,7 +92,7 @@ class OptunaStudy:
         self._study = optuna.create_study(
             storage=self._storage,
             study_name=_NAME,
-            direction="minimize" if self._searcher.smaller_is_better else "maximize",
+            direction=self._direction.value,
             pruner=self._make_pruner(),
         )
         self._entries: list[_Entry] = []
@@ -193,9 +217,7 @@ class OptunaStudy:
 
     def _value(self, metric: float | None) -> float:
         number = to_finite(metric)
-        if number is None:
-            return inf if self._searcher.smaller_is_better else -inf
-        return number
+        return self._direction.worst if number is None else number
 
 
 def _is_over(past: TrialHistory) -> bool:

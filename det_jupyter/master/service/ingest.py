@@ -245,17 +245,16 @@ class _Intake:
         kind, rank = stream[1], int(stream[2])
         if rank >= len(allocation.slots):
             return None
-        config = state.experiments[trial.experiment_id].config
-        searcher = config["searcher"]
+        settings = state.experiments[trial.experiment_id].settings
         return _Source(
             allocation_id=allocation.id,
             experiment_id=trial.experiment_id,
             trial_id=trial.id,
             run=allocation.run,
             rank=rank,
-            metric=searcher["metric"],
-            time_metric=searcher.get("time_metric"),
-            policies=policies_of(config) if kind == "output" else (),
+            metric=settings.searcher.metric,
+            time_metric=getattr(settings.searcher, "time_metric", None),
+            policies=policies_of(settings) if kind == "output" else (),
         )
 
     def _take_journal(self, source: _Source, text: str) -> None:

@@ -15,8 +15,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import regex
 
@@ -67,19 +66,15 @@ class Matcher:
             return None
 
 
-def find_pattern_problems(policies: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what is wrong with the patterns of log policies, as they are looked for here."""
+def find_pattern_problems(patterns: Iterable[str | None]) -> list[str]:
+    """Return what is wrong with the patterns of log policies; None: the policy has no pattern."""
     problems = []
-    given = [
-        (place, policy["pattern"])
-        for place, policy in enumerate(policies)
-        if policy.get("pattern")
-    ]
-    for (place, pattern), problem in zip(given, _compile([p for _, p in given]), strict=True):
+    given = {index: pattern for index, pattern in enumerate(patterns) if pattern}
+    for index, problem in zip(given, _compile(list(given.values())), strict=True):
         if problem:
-            shown = pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}…"
+            shown = repr(given[index][:_SHOWN] + "…" * (len(given[index]) > _SHOWN))
             problems.append(
-                f"log_policies[{place}].pattern: got {shown!r}, expected a regular expression "
+                f"log_policies[{index}].pattern: got {shown}, expected a regular expression "
                 f"({problem})"
             )
     return problems

@@ -13,11 +13,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import psutil
 
-from det_jupyter.config import parse_config
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import (
@@ -187,7 +186,7 @@ class Service:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
         self.apply(
             ExperimentSubmitted(
-                config=config,
+                config=config.to_document(),
                 template=request.template,
                 origins=origins,
                 capsule=self._capsule_of(request),
@@ -430,17 +429,16 @@ def _cannot_decide(pool: str, error: str) -> str:
     )
 
 
-async def check_sampler(config: dict[str, Any]) -> None:
+async def check_sampler(config: ExperimentConfig) -> None:
     """Refuse what Optuna would not do; in another thread, as importing it takes a while."""
-    searcher = parse_config(config).searcher
-    if isinstance(searcher, OptunaSearcher):
-        hparams = config["hyperparameters"]
-        if problems := await asyncio.to_thread(find_problems, searcher, hparams):
+    if isinstance(config.searcher, OptunaSearcher):
+        about = (config.searcher, config.hyperparameters)
+        if problems := await asyncio.to_thread(find_problems, *about):
             raise ConfigError(problems)
 
 
-async def check_patterns(config: dict[str, Any]) -> None:
-    """Refuse log policies whose patterns the master could not look for."""
-    policies = config.get("log_policies") or ()
-    if problems := await asyncio.to_thread(find_pattern_problems, policies):
+async def check_patterns(config: ExperimentConfig) -> None:
+    """Refuse log policies with patterns that cannot be compiled, or not in a reasonable time."""
+    patterns = [policy.pattern for policy in config.log_policies or ()]
+    if problems := await asyncio.to_thread(find_pattern_problems, patterns):
         raise ConfigError(problems)

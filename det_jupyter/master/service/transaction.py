@@ -28,7 +28,7 @@ from det_jupyter.master.machine.core.commands import (
     TruncateMetrics,
 )
 from det_jupyter.master.machine.core.events import Event, KillRequested, NewsSetAside
-from det_jupyter.master.machine.core.failing import HandlerFailed
+from det_jupyter.master.machine.core.turn import HandlerFailed
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from det_jupyter.master.service.log_patterns import Matcher

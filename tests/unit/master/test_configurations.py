@@ -29,7 +29,8 @@ DOCUMENT: dict[str, Any] = {
 
 
 def experiment(**changes: Any) -> Experiment:
-    config, origins = complete(DOCUMENT | changes, {"max_restarts": 1}, default_seed=7)
+    settings, origins = complete(DOCUMENT | changes, {"max_restarts": 1}, default_seed=7)
+    config = settings.to_document()
     return Experiment(
         id=3, config=config, origins=origins, template="base", capsule=capsule(),
         python="python", cwd="/", notebook=None, created_at=1.0,
@@ -48,7 +49,8 @@ def trial(**changes: Any) -> Trial:
 
 
 def test_the_whole_says_who_gave_what() -> None:
-    config, origins = complete(DOCUMENT, {"max_restarts": 1}, default_seed=7)
+    settings, origins = complete(DOCUMENT, {"max_restarts": 1}, default_seed=7)
+    config = settings.to_document()
     assert config["max_restarts"] == 1
     assert config["reproducibility"] == {"experiment_seed": 7}
     assert origins["max_restarts"] == "template"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config import notices
+from det_jupyter.config import notices, parse_config
 from det_jupyter.master.machine.core.state import Allocation
 from det_jupyter.master.machine.rules.log_policies import describe, is_settled, policies_of
 from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
@@ -24,7 +24,7 @@ def test_only_policies_with_a_pattern_and_an_action_are_looked_for() -> None:
         {"name": "disk", "pattern": "No space left", "action": "exclude_node"},
         {"pattern": "Traceback", "action": {"type": "cancel_retries"}},
     )
-    found = [(p.name, p.pattern, p.action) for p in policies_of(config)]
+    found = [(p.name, p.pattern, p.action) for p in policies_of(parse_config(config))]
     assert found == [
         ("disk", "No space left", "exclude_node"),
         (None, "Traceback", "cancel_retries"),
@@ -32,7 +32,7 @@ def test_only_policies_with_a_pattern_and_an_action_are_looked_for() -> None:
 
 
 def test_a_configuration_without_policies_has_nothing_to_look_for() -> None:
-    assert policies_of(make_config()) == ()
+    assert policies_of(parse_config(make_config())) == ()
 
 
 def test_a_line_fits_if_the_pattern_is_found_anywhere_in_it() -> None:
@@ -51,16 +51,15 @@ def test_a_pattern_that_takes_for_ever_is_given_up() -> None:
 
 
 def test_a_pattern_of_another_dialect_is_refused() -> None:
-    fine = [{"pattern": f"fine {number}"} for number in range(98)]  # all are tried in one process
-    problems = find_pattern_problems([{"name": "none"}, *fine, {"pattern": r"\p{Nonsense}"}])
+    fine = [f"fine {number}" for number in range(98)]  # all are tried in one process
+    problems = find_pattern_problems([None, *fine, r"\p{Nonsense}"])
     assert [problem.split(":")[0] for problem in problems] == ["log_policies[99].pattern"]
 
 
 def test_a_pattern_that_takes_for_ever_to_be_made_ready_is_refused() -> None:
     words = "|".join(f"word{number}" * 8 for number in range(3000))
     pattern = f"(?:{words}){{e<=20}}"
-    policies = [{"pattern": text} for text in ("fine", pattern, "fine", "(?<")]
-    problem, other = find_pattern_problems(policies)
+    problem, other = find_pattern_problems(["fine", pattern, "fine", "(?<"])
     assert problem.startswith("log_policies[1].pattern: got ")
     assert other.startswith("log_policies[3].pattern: got '(?<', ")
     assert "simpler than this" in problem
@@ -77,7 +76,7 @@ def test_a_pattern_that_takes_for_ever_to_be_made_ready_is_refused() -> None:
 def test_a_policy_is_called_by_its_name_or_else_by_its_pattern(
     policy: dict[str, Any], words: str
 ) -> None:
-    assert describe(with_policies(policy), "x+") == words
+    assert describe(parse_config(with_policies(policy)), "x+") == words
 
 
 def test_a_run_that_is_hopeless_or_excludes_the_agent_is_not_watched_for_that_any_more() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
-from det_jupyter.master.machine.core import searches
 from det_jupyter.master.machine.core.commands import Command, ConsultSampler
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
@@ -133,7 +132,7 @@ class Scripted:
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Action]]:
     """Return what the search answers, by what it is told."""
     answers: dict[str, list[Action]] = {}
-    monkeypatch.setattr(searches, "Search", Scripted)
+    monkeypatch.setattr("det_jupyter.master.machine.core.turn.Search", Scripted)
     monkeypatch.setattr(Scripted, "answers", answers)
     return answers
 

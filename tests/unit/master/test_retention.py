@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.direction import Direction
 from det_jupyter.master.machine.rules.retention import Retention, kept
 from det_jupyter.wire import CheckpointView
 
@@ -31,12 +32,14 @@ def checkpoint(number: int, trial_id: int, metric: float | None) -> CheckpointVi
     )
 
 
-def keep(experiment_best: int, trial_best: int, trial_latest: int, **also: bool) -> Retention:
+def keep(
+    experiment_best: int, trial_best: int, trial_latest: int, smaller_is_better: bool = True
+) -> Retention:
     return Retention(
         save_experiment_best=experiment_best,
         save_trial_best=trial_best,
         save_trial_latest=trial_latest,
-        **also,
+        direction=Direction.of(smaller_is_better=smaller_is_better),
     )
 
 

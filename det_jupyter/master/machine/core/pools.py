@@ -259,7 +259,7 @@ def to_request(trial: Trial, experiment: Experiment) -> Request:
         group=experiment.id,
         slots=experiment.slots_per_trial,
         number=trial.id,
-        is_single_agent=bool(experiment.config["resources"].get("is_single_node")),
+        is_single_agent=experiment.is_single_agent,
         blocked=frozenset(trial.avoids),
         promised=tuple(trial.allocation.promised),
     )

@@ -5,10 +5,13 @@ Knows no rules: those are the machine's and the tables' (lifecycle.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
@@ -27,13 +30,13 @@ from det_jupyter.wire import (
 _DIGITS = 20  # of numbers: no trial has one of as many
 
 
-class Part(BaseModel):
-    """Base of all parts: NaN is kept, unknown fields are refused."""
+class StateModel(BaseModel):
+    """Base of all that the state holds: NaN is kept, unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
-class Allocation(Part):
+class Allocation(StateModel):
     """One period in which a trial waits for, or holds, slots."""
 
     id: str
@@ -73,7 +76,7 @@ class Allocation(Part):
         return self.state not in (AllocationState.QUEUED, AllocationState.ENDED)
 
 
-class Trial(Part):
+class Trial(StateModel):
     """One sample of hyperparameters being trained."""
 
     id: int
@@ -114,7 +117,7 @@ class Trial(Part):
         return self.allocation is not None and self.allocation.holds_slots
 
 
-class Experiment(Part):
+class Experiment(StateModel):
     """A configuration and its trials."""
 
     id: int
@@ -148,9 +151,31 @@ class Experiment(Part):
     created_at: float
     ended_at: float | None = None
 
+    @cached_property
+    def settings(self) -> ExperimentConfig:
+        """The configuration, parsed.
+
+        Raises:
+            ConfigError: It is of another version of det_jupyter, and cannot be parsed any more.
+        """
+        return parse_config(self.config)
+
+    def reconfigure(self, config: dict[str, Any], origins: Iterable[str] = ()) -> None:
+        """Replace the configuration.
+
+        Args:
+            config: The effective one from now on.
+            origins: The paths of the values that the user has just given.
+        """
+        self.config = config
+        self.origins |= dict.fromkeys(origins, "you")
+        self.__dict__.pop("settings", None)
+
+    # What is shown and placed of every experiment must not fail, whatever version stored it.
+
     @property
     def name(self) -> str:
-        """Its name."""
+        """The experiment's title."""
         return str(self.config["name"])
 
     @property
@@ -158,8 +183,13 @@ class Experiment(Part):
         """How many slots each of its trials needs."""
         return int(self.config["resources"]["slots_per_trial"])
 
+    @property
+    def is_single_agent(self) -> bool:
+        """Whether a trial must have all its slots on one agent."""
+        return bool(self.config["resources"].get("is_single_node"))
 
-class Agent(Part):
+
+class Agent(StateModel):
     """One computer's slots."""
 
     id: str
@@ -173,7 +203,7 @@ class Agent(Part):
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: strangers on its device
 
 
-class MachineState(Part):
+class MachineState(StateModel):
     """Everything."""
 
     seq: int = 0  # how many events were handled

@@ -1,18 +1,87 @@
-"""A turn: one event being handled. Holds the state and collects what follows."""
+"""A turn: one event being handled. Holds the state and collects what follows.
+
+A handler that raises anything but a refusal ends its turn with HandlerFailed, and the state is not
+to be used any more; rules/giving_up.py says what becomes of the experiment at fault.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.core.commands import Command, ToAgent
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.pools import Pools
-from det_jupyter.master.machine.core.searches import Searches
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
+from det_jupyter.searcher import Search
 from det_jupyter.wire import AgentCommand
+from det_jupyter.words import error_line
 
 _STORY_LENGTH = 20
+
+
+class HandlerFailed(Exception):
+    """A handler raised half way; the state that it worked on is not to be used any more.
+
+    Attributes:
+        experiment_id: Of the experiment at fault, where that is not the one of the event itself.
+    """
+
+    def __init__(self, message: str, experiment_id: int | None = None) -> None:
+        super().__init__(message)
+        self.experiment_id = experiment_id
+
+
+@contextmanager
+def on_behalf_of(experiment_id: int) -> Iterator[None]:
+    """Have what raises inside blamed on an experiment that the event need not be about.
+
+    Raises:
+        HandlerFailed: In the place of what was raised.
+    """
+    try:
+        yield
+    except HandlerFailed:
+        raise
+    except Exception as error:
+        raise HandlerFailed(error_line(error), experiment_id) from error
+
+
+class Searches:
+    """The searches of the experiments that are not over, each made when it is first asked for.
+
+    The state holds a search as a snapshot, which grows with every trial: to make the search anew
+    for each event would cost more the longer it runs. So the searches live here, and snapshots are
+    taken only when the machine's state is written down.
+    """
+
+    def __init__(self) -> None:
+        self._alive: dict[int, Search] = {}
+
+    def of(self, experiment: Experiment) -> Search:
+        """Return an experiment's search."""
+        search = self._alive.get(experiment.id)
+        if search is None:
+            search = Search(experiment.settings, experiment.searcher)
+            self._alive[experiment.id] = search
+        return search
+
+    def forget(self, experiment: Experiment) -> None:
+        """Drop the search of an experiment that is over."""
+        self._alive.pop(experiment.id, None)
+        experiment.searcher = None
+
+    def write_into(self, state: MachineState) -> None:
+        """Store snapshots of the searches in the state."""
+        for experiment_id, search in self._alive.items():
+            state.experiments[experiment_id].searcher = search.snapshot()
+
+    def take_back(self, state: MachineState) -> None:
+        """Remove the snapshots from the state again: it would hold them twice."""
+        for experiment_id in self._alive:
+            state.experiments[experiment_id].searcher = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ nothing             alive               nobody wants it: kill
 from __future__ import annotations
 
 from det_jupyter.master.machine.core.events import AgentAway, AgentRegistered
-from det_jupyter.master.machine.core.failing import on_behalf_of
 from det_jupyter.master.machine.core.lifecycle import move_allocation
 from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.on.runs import on_gang_exited
 from det_jupyter.master.machine.rules.placing import order_extend, order_leave, order_start
 from det_jupyter.wire import AllocationState, GangExited, KillGang, State

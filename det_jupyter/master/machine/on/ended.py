@@ -123,8 +123,8 @@ def on_retention_set(turn: Turn, event: RetentionSet) -> None:
         raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")
     numbers = event.model_dump(exclude={"kind", "experiment_id"})
     storage = experiment.config["checkpoint_storage"] | numbers
-    experiment.config = experiment.config | {"checkpoint_storage": storage}
-    experiment.origins |= {f"checkpoint_storage.{name}": "you" for name in numbers}
+    config = experiment.config | {"checkpoint_storage": storage}
+    experiment.reconfigure(config, [f"checkpoint_storage.{name}" for name in numbers])
     turn.touch(experiment)
     drop_unneeded(turn, experiment)
 
@@ -139,13 +139,13 @@ def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
 
 
 def on_log_matched(turn: Turn, event: LogMatched) -> None:
-    """Note what a line of a run means for the trial's next one; see policies.py."""
+    """Note what a line of a run means for the trial's next one; see log_policies.py."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None or is_settled(found[1], event.action, event.rank):
         return
     trial, allocation = found
     line = event.line[:_LINE_SHOWN] + "…" * (len(event.line) > _LINE_SHOWN)
-    policy = describe(turn.experiment(trial.experiment_id).config, event.pattern)
+    policy = describe(turn.experiment(trial.experiment_id).settings, event.pattern)
     agent_id = agent_of(allocation, event.rank)
     if event.action == "cancel_retries":
         allocation.is_hopeless = True

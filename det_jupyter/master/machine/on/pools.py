@@ -98,9 +98,8 @@ def _problems(turn: Turn, experiment: Experiment, change: ChangeResources) -> li
 def _pool_problems(turn: Turn, experiment: Experiment, pool: str) -> list[str]:
     if pool not in turn.pools.configs:
         return [unknown_pool("resource_pool", pool, turn)]
-    is_single_agent = bool(experiment.config["resources"].get("is_single_node"))
     problem = turn.pools.find_impossibility(
-        pool, experiment.slots_per_trial, is_single_agent=is_single_agent
+        pool, experiment.slots_per_trial, is_single_agent=experiment.is_single_agent
     )
     return [problem] if problem else []
 
@@ -125,8 +124,8 @@ def _note_in_config(experiment: Experiment, change: ChangeResources) -> None:
     resources = experiment.config["resources"] | changed
     if resources.get("max_slots") == "none":
         resources["max_slots"] = None
-    experiment.config = experiment.config | {"resources": resources}
-    experiment.origins |= {f"resources.{key}": "you" for key in changed}
+    config = experiment.config | {"resources": resources}
+    experiment.reconfigure(config, [f"resources.{key}" for key in changed])
 
 
 def on_move_requested(turn: Turn, event: MoveRequested) -> None:

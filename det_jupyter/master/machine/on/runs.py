@@ -256,7 +256,7 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
         _give_up(turn, trial, f"{trial.failure.error} ({times}, in the same way)")
         return
-    max_restarts = turn.experiment(trial.experiment_id).config["max_restarts"]
+    max_restarts = turn.experiment(trial.experiment_id).settings.max_restarts
     if not is_final and trial.restarts < max_restarts:
         trial.restarts += 1
         _queue_if_active(turn, trial)

@@ -63,8 +63,7 @@ def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> Non
     config = experiment.config | {"searcher": experiment.config["searcher"] | changed}
     if event.hyperparameters is not None:
         config["hyperparameters"] = event.hyperparameters
-    experiment.config = config
-    experiment.origins |= {f"searcher.{key}": "you" for key in changed}
+    experiment.reconfigure(config, [f"searcher.{key}" for key in changed])
 
 
 def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:

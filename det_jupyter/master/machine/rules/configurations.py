@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from det_jupyter.config import check_sanity, notices, origins, parse_config, to_yaml
+from det_jupyter.config import (
+    ExperimentConfig,
+    check_sanity,
+    notices,
+    origins,
+    parse_config,
+    to_yaml,
+)
 from det_jupyter.config.lengths import UNITS, parse_length
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.core.state import Experiment, Trial
@@ -56,21 +63,20 @@ def unknown_template(name: str, known: Iterable[str]) -> str:
 
 def complete(
     document: Mapping[str, Any], template: Mapping[str, Any] | None, *, default_seed: int
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the effective configuration, and of its values by path who gave them.
+) -> tuple[ExperimentConfig, dict[str, str]]:
+    """Return the effective configuration, and the origins of its values by path.
 
     Args:
         document: What the user wrote.
         template: What it is laid over.
-        default_seed: For who gives none.
+        default_seed: The experiment's seed, if neither gives one.
 
     Raises:
         ConfigError: Everything that is wrong with the whole.
     """
     config = parse_config(document, default_seed=default_seed, template=template)
-    effective = config.to_document()
-    found = origins(document, template or {}, effective)
-    return effective, {path: origin for path, origin in found.items() if origin != "default"}
+    found = origins(document, template or {}, config.to_document())
+    return config, {path: origin for path, origin in found.items() if origin != "default"}
 
 
 def effective_config(experiment: Experiment) -> EffectiveConfig:

@@ -189,8 +189,7 @@ def _take_on(experiment: Experiment, config: dict[str, Any]) -> None:
         if resources[name] != experiment.config["resources"][name]:
             setattr(experiment, name, resources[name])
     given = origins(_changed(experiment.config, config), {}, config)
-    experiment.origins |= {path: origin for path, origin in given.items() if origin == "you"}
-    experiment.config = config
+    experiment.reconfigure(config, [path for path, origin in given.items() if origin == "you"])
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

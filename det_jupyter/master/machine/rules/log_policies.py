@@ -9,10 +9,10 @@ name was disabled: neither is looked for. A line fits if the pattern is found an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.master.machine.core.state import Allocation
 
 Action = Literal["cancel_retries", "exclude_node"]
@@ -27,12 +27,12 @@ class LogPolicy:
     name: str | None = None
 
 
-def policies_of(config: Mapping[str, Any]) -> tuple[LogPolicy, ...]:
-    """Return the policies of an effective configuration that something follows from."""
+def policies_of(settings: ExperimentConfig) -> tuple[LogPolicy, ...]:
+    """Return the log policies of a configuration that have an action."""
     return tuple(
-        LogPolicy(entry["pattern"], entry["action"], entry.get("name"))
-        for entry in config.get("log_policies") or ()
-        if entry.get("pattern") is not None and entry.get("action") is not None
+        LogPolicy(entry.pattern, entry.action, entry.name)
+        for entry in settings.log_policies or ()
+        if entry.pattern is not None and entry.action is not None
     )
 
 
@@ -50,9 +50,9 @@ def agent_of(allocation: Allocation, rank: int) -> str | None:
     return allocation.agent_id
 
 
-def describe(config: Mapping[str, Any], pattern: str) -> str:
+def describe(settings: ExperimentConfig, pattern: str) -> str:
     """Return what to call the policy with this pattern."""
-    for policy in policies_of(config):
+    for policy in policies_of(settings):
         if policy.pattern == pattern and policy.name:
             return f"log policy {policy.name!r}"
     return f"log policy {pattern!r}"

@@ -12,17 +12,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from det_jupyter.master.machine.core.commands import TruncateMetrics
-from det_jupyter.master.machine.core.failing import on_behalf_of
 from det_jupyter.master.machine.core.lifecycle import move_allocation
-from det_jupyter.master.machine.core.state import Allocation, Trial
-from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.rules.plans import make_plan
+from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
 from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Decisions, Part, Placement, Preemption, Promise
 from det_jupyter.wire import (
     AllocationState,
     ExtendGang,
+    GangPlan,
     KillGang,
     SignalGang,
     SlotView,
@@ -119,11 +118,33 @@ def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     turn.tell(allocation.agent_id, StartGang(plan=plan))
 
 
+def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
+    """Return what a gang is started with; made again later, it may have a farther target."""
+    return GangPlan(
+        allocation_id=allocation.id,
+        experiment_id=experiment.id,
+        trial_id=trial.id,
+        run=allocation.run,
+        python=experiment.python,
+        cwd=experiment.cwd,
+        slots=allocation.slots,
+        agent_ids=allocation.agent_ids,
+        config=experiment.config,
+        hparams=trial.hparams,
+        seed=trial.seed,
+        capsule=experiment.capsule,
+        checkpoint=allocation.starts_from,
+        warm_start=trial.warm_start,
+        best_metric=experiment.best_metric,
+        target=trial.target,
+        target_is_last=trial.target_is_last,
+    )
+
+
 def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """What was reported after the checkpoint will be reported again."""
     steps = allocation.starts_from.steps_completed if allocation.starts_from is not None else 0
-    kept = {step: value for step, value in trial.metrics_by_step.items() if step <= steps}
-    forget_metrics(turn, trial, kept)
+    forget_metrics(turn, trial, steps)
     turn.commands.append(
         TruncateMetrics(
             experiment_id=trial.experiment_id,
@@ -166,7 +187,7 @@ def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bo
     if at_once:
         order_kill(turn, allocation)
         return
-    timeout_s = float(turn.experiment(trial.experiment_id).config["preemption_timeout"])
+    timeout_s = float(turn.experiment(trial.experiment_id).settings.preemption_timeout)
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)
     turn.tell(allocation.agent_id, signal)
 

@@ -22,9 +22,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.storages import folder_of
+from det_jupyter.direction import Direction
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
@@ -40,17 +41,17 @@ class Retention:
     save_experiment_best: int
     save_trial_best: int
     save_trial_latest: int
-    smaller_is_better: bool = True
+    direction: Direction = Direction.MINIMIZE
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> Retention:
-        """Return what an effective configuration says."""
-        storage = config["checkpoint_storage"]
+    def of(cls, settings: ExperimentConfig) -> Retention:
+        """Return what a configuration says."""
+        storage = settings.checkpoint_storage
         return cls(
-            save_experiment_best=storage["save_experiment_best"],
-            save_trial_best=storage["save_trial_best"],
-            save_trial_latest=storage["save_trial_latest"],
-            smaller_is_better=config["searcher"]["smaller_is_better"],
+            save_experiment_best=storage.save_experiment_best,
+            save_trial_best=storage.save_trial_best,
+            save_trial_latest=storage.save_trial_latest,
+            direction=Direction.of(smaller_is_better=settings.searcher.smaller_is_better),
         )
 
 
@@ -69,13 +70,8 @@ def kept(checkpoints: Iterable[CheckpointView], policy: Retention) -> set[str]:
 
 
 def _best(checkpoints: list[CheckpointView], num: int, policy: Retention) -> list[CheckpointView]:
-    sign = 1.0 if policy.smaller_is_better else -1.0
-    measured = [
-        (sign * metric, place)
-        for place, one in enumerate(checkpoints)
-        if (metric := to_finite(one.searcher_metric)) is not None
-    ]
-    return [checkpoints[place] for _, place in sorted(measured)[:num]]
+    measured = [one for one in checkpoints if to_finite(one.searcher_metric) is not None]
+    return sorted(measured, key=lambda one: policy.direction.loss(one.searcher_metric))[:num]
 
 
 def find_unneeded(
@@ -140,7 +136,7 @@ def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | No
 
 def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
     """Plan away what an experiment's policy does not keep; to be called when it has ended."""
-    policy = Retention.of(experiment.config)
+    policy = Retention.of(experiment.settings)
     uuids = find_unneeded(turn.state, turn.indexes, experiment, policy)
     for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
         _take_out(turn, turn.state.trials[trial_id], set(uuids))

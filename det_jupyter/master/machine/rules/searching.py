@@ -21,10 +21,9 @@ from typing import assert_never
 
 from det_jupyter.config import Length
 from det_jupyter.master.machine.core.commands import ConsultSampler
-from det_jupyter.master.machine.core.failing import on_behalf_of
 from det_jupyter.master.machine.core.lifecycle import ENDS_AS, is_stopping, move
 from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
 from det_jupyter.master.machine.rules.continuing import take_up
 from det_jupyter.master.machine.rules.placing import make_leave, order_extend, queue
 from det_jupyter.master.machine.rules.retention import drop_unneeded, sources_of
@@ -151,10 +150,10 @@ def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
     for trial in trials:
         if trial.message:
             return trial.message
-    searcher = experiment.config["searcher"]
-    is_search = searcher["name"] != "single" and experiment.state is State.STOPPING_COMPLETED
+    searcher = experiment.settings.searcher
+    is_search = searcher.name != "single" and experiment.state is State.STOPPING_COMPLETED
     if is_search and experiment.best_metric is None:
-        return f"no trial reported a finite {searcher['metric']!r}, which they are judged by"
+        return f"no trial reported a finite {searcher.metric!r}, which they are judged by"
     return ""
 
 

@@ -1,43 +1,35 @@
-"""The searcher's metric: which value is better. One that is not finite is the worst there is."""
+"""The searcher's metric of each trial: its latest and best values, and the experiment's best."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
+from det_jupyter.direction import Direction
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.records import to_finite
-
-
-def best_of(values: Iterable[float | None], config: dict[str, Any]) -> float | None:
-    """Return the best of these values by the configuration's `smaller_is_better`."""
-    numbers = [number for v in values if (number := to_finite(v)) is not None]
-    if not numbers:
-        return None
-    return min(numbers) if config["searcher"]["smaller_is_better"] else max(numbers)
 
 
 def note_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
     """Note the metric of a validation."""
     experiment = turn.experiment(trial.experiment_id)
+    direction = Direction.of_config(experiment.config)
     trial.metrics_by_step[steps_completed] = metric
-    trial.best_metric = best_of((trial.best_metric, metric), experiment.config)
+    trial.best_metric = direction.best((trial.best_metric, metric))
     if steps_completed >= max(trial.metrics_by_step):
         trial.latest_metric = metric
-    _note_best(turn, experiment, best_of((experiment.best_metric, metric), experiment.config))
+    _note_best(turn, experiment, direction.best((experiment.best_metric, metric)))
 
 
-def forget_metrics(turn: Turn, trial: Trial, kept: dict[int, float]) -> None:
-    """The trial starts again from a checkpoint: only these metrics hold."""
+def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
+    """Drop the metrics after a step: the trial starts again from a checkpoint of that step."""
     experiment = turn.experiment(trial.experiment_id)
+    direction = Direction.of_config(experiment.config)
     was_best = trial.best_metric is not None and trial.best_metric == experiment.best_metric
+    kept = {step: metric for step, metric in trial.metrics_by_step.items() if step <= after_step}
     trial.metrics_by_step = kept
-    trial.best_metric = best_of(kept.values(), experiment.config)
+    trial.best_metric = direction.best(kept.values())
     trial.latest_metric = kept[max(kept)] if kept else None
     if was_best and trial.best_metric != experiment.best_metric:
-        values = (other.best_metric for other in turn.trials_of(experiment))
-        _note_best(turn, experiment, best_of(values, experiment.config))
+        values = [other.best_metric for other in turn.trials_of(experiment)]
+        _note_best(turn, experiment, direction.best(values))
 
 
 def _note_best(turn: Turn, experiment: Experiment, best: float | None) -> None:
