@@ -97,7 +97,7 @@ class Zygote:
         answer: asyncio.Future[RankProcesses | ForkRefused]
         answer = asyncio.get_running_loop().create_future()
         self._forks[allocation_id] = answer
-        request = ForkGang(specs=specs, until=time.monotonic() + _PATIENCE_S)
+        request = ForkGang.of(specs, until=time.monotonic() + _PATIENCE_S)
         self._writer.write(request.model_dump_json().encode() + b"\n")
         # A second at a time: if we were stopped, too, the answer may be there when we wake.
         for _ in range(_PATIENCE_S):

@@ -3,7 +3,7 @@
     client  ->  master     CreateExperiment                         answers: *View
     agent   ->  master     RegisterAgent, AgentReport               answers: Offsets
     master  ->  agent      AgentCommand: StartGang, SignalGang, ExtendGang, KillGang, ...
-    agent   ->  rank       GangPlan + RankPlace = RankSpec (through the zygote, or a file)
+    agent   ->  rank       GangSpec + RankPlace = RankSpec (through the zygote, or a file)
     agent   ->  zygote     ForkGang                                 answers: ZygoteReport
 
 Times are UTC seconds since the epoch. `PROTOCOL` changes when an old peer would misunderstand.
@@ -59,6 +59,7 @@ from det_jupyter.wire.ranks import (
     ForkGang,
     ForkRefused,
     GangForked,
+    GangSpec,
     RankExited,
     RankPlace,
     RankSpec,
@@ -138,6 +139,7 @@ __all__ = [
     "GangExited",
     "GangForked",
     "GangPlan",
+    "GangSpec",
     "GangStarted",
     "HolderView",
     "JobEntry",

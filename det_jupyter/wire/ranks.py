@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -25,26 +26,30 @@ class RankPlace(Wire):
     num_threads: int = 1  # the rank's share of the computer's cores
 
 
-class RankSpec(Wire):
-    """What one rank process is told. Goes from hand to hand, never to a file or an environment.
+class GangSpec(Wire):
+    """What all ranks of one start of a gang share. Never written to a named file.
 
     Args:
         plan: The gang.
-        place: The rank in it.
         run_dir: The run's folder.
-        data_dir: Where what lasts is kept.
+        data_dir: The data folder, for blobs and checkpoints.
         socket_dir: Short 0700 folder for IPC sockets (their paths are limited to ~100 bytes).
         store: File in a 0700 folder, over which the ranks of this start find each other.
         secret: Hex digits that only the ranks of this start know: what they send is signed.
     """
 
     plan: GangPlan
-    place: RankPlace
     run_dir: str
     data_dir: str
     socket_dir: str
     store: str
     secret: str = Field(repr=False)
+
+
+class RankSpec(GangSpec):
+    """What one rank process is started with: its gang, and its place in it."""
+
+    place: RankPlace
 
 
 # ---- agent <-> zygote (one JSON line each, over the socket that the zygote is started with) ----
@@ -54,12 +59,24 @@ class ForkGang(Wire):
     """Fork all ranks of one gang, in rank order, or none.
 
     Args:
-        specs: What the ranks are told.
-        until: On the clock that both have (CLOCK_MONOTONIC): later, nobody wants them any more.
+        gang: What the ranks share: a plan may be large, so it is sent once.
+        places: The place of each rank.
+        until: On CLOCK_MONOTONIC, which both sides share: a later fork is not waited for.
     """
 
-    specs: list[RankSpec]
+    gang: GangSpec
+    places: list[RankPlace]
     until: float
+
+    @classmethod
+    def of(cls, specs: Sequence[RankSpec], *, until: float) -> ForkGang:
+        """Return the request to fork these ranks of one gang."""
+        shared = {name: getattr(specs[0], name) for name in GangSpec.model_fields}
+        return cls(gang=GangSpec(**shared), places=[spec.place for spec in specs], until=until)
+
+    def specs(self) -> list[RankSpec]:
+        """Return what each rank is started with."""
+        return [RankSpec(**dict(self.gang), place=place) for place in self.places]
 
 
 class ZygoteReady(Wire):

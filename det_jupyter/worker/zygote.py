@@ -258,13 +258,13 @@ class ForkServer:
         return bool(data)
 
     def _fork_gang(self, request: ForkGang) -> GangForked | ForkRefused:
-        specs, allocation_id = request.specs, request.specs[0].plan.allocation_id
+        allocation_id = request.gang.plan.allocation_id
         pids: list[int] = []
         try:
             is_late = time.monotonic() > request.until  # we were stopped, and are not waited for
             reason = "the request is too old" if is_late else why_unsafe()
             if not reason:
-                for spec in specs:
+                for spec in request.specs():
                     pids.append(self._fork_rank(spec))
         except OSError as error:
             _undo(pids)

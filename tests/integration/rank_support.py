@@ -66,7 +66,7 @@ class Zygote:
     def fork(self, specs: list[RankSpec]) -> list[int]:
         """Fork the ranks and return their pids."""
         self._connection.sendall(
-            ForkGang(specs=specs, until=time.monotonic() + 60).model_dump_json().encode() + b"\n"
+            ForkGang.of(specs, until=time.monotonic() + 60).model_dump_json().encode() + b"\n"
         )
         while True:
             report = self._next(time.monotonic() + 30)

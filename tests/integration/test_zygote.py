@@ -42,8 +42,8 @@ class Zygote:
         plan = make_plan(allocation_id, acts, slots=slots)
         run = new_run(plan, sockets=self._folder / allocation_id)
         run.prepare()
-        request = ForkGang(
-            specs=run.specs(lifeline_fd=self.lifeline, num_threads=1),
+        request = ForkGang.of(
+            run.specs(lifeline_fd=self.lifeline, num_threads=1),
             until=time.monotonic() + 60,
         )
         self.started.connection.sendall(request.model_dump_json().encode() + b"\n")
