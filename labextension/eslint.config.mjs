@@ -16,6 +16,7 @@ export default tseslint.config(
         'error',
         { selector: 'interface', format: ['PascalCase'], custom: { regex: '^I[A-Z]', match: true } }
       ],
+      '@typescript-eslint/no-unused-vars': ['error', { ignoreRestSiblings: true }],
       '@typescript-eslint/no-confusing-void-expression': ['error', { ignoreArrowShorthand: true }],
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
       // Indexing is checked by the compiler; `as` after it says that the index is known to be good.

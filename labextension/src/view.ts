@@ -4,7 +4,8 @@ import { ClusterSection } from './cluster/section.js';
 import { Details } from './experiment/details.js';
 import { h } from './dom/dom.js';
 import { Header, type OnCommand } from './experiment/header.js';
-import { Clock, isEnded, type IViewState } from './model/state.js';
+import { Clock, isEnded } from './model/clock.js';
+import type { IViewState } from './model/state.js';
 import { SearchView } from './search/view.js';
 import { watchTheme } from './dom/theme.js';
 import { english, type ITrans } from './model/trans.js';
@@ -92,7 +93,7 @@ export class ExperimentView {
     this.node.setAttribute('aria-label', state.name);
     this._header.update(state);
     this._header.tick(state, this._clock, Date.now() / 1000);
-    this._trials.update(state.search === null ? state : { ...state, trials: [], num_trials: 0 });
+    this._trials.update(state.search === null ? state : { trials: [], num_trials: 0 });
     this._drawSearch(state);
     this._board.update(state);
     this._cluster.update(state.cluster);

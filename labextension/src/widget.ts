@@ -7,7 +7,7 @@
 import type { AnyModel, RenderProps } from '@anywidget/types';
 
 import { MetricChart } from './charts/chart.js';
-import type { ICluster } from './model/cluster.js';
+import type { ICluster } from './model/state.js';
 import type { IRow, IViewState, Verb } from './model/state.js';
 import { mergeRows } from './model/rows.js';
 import { ExperimentView } from './view.js';

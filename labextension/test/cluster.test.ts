@@ -2,14 +2,11 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { ClusterSection } from '../src/cluster/section.js';
-import type { ICluster, IPoolBars } from '../src/model/cluster.js';
-import { waitOf, waitOfSearch } from '../src/model/cluster.js';
-import type { IRow } from '../src/model/state.js';
+import type { ICluster, IPoolBars } from '../src/model/state.js';
 import { SlotBars } from '../src/cluster/slots.js';
 import { english } from '../src/model/trans.js';
 import { WaitNote } from '../src/cluster/waits.js';
 import { agent, cluster, pool, queued, slot, wait } from './clustersamples.js';
-import { row, search, trial } from './samples.js';
 
 function texts(node: Element, selector: string): string[] {
   return [...node.querySelectorAll(selector)].map(one => one.textContent);
@@ -307,23 +304,5 @@ describe('a wait', () => {
     button.focus();
     note.update(wait({ expected: 'expected to start at 14:35' }));
     expect(document.activeElement).toBe(button);
-  });
-
-  it('is that of the trial, as the queue knows it, and else as the trial says', () => {
-    const known = cluster({ waits: [wait({ trial_id: 2 })] });
-    const waiting = { status: 'queued', waiting_for: 'Needs 4 slots.' } as const;
-    expect(waitOf(trial({ ...waiting, id: 2 }), known)).toEqual(wait({ trial_id: 2 }));
-    expect(waitOf(trial({ ...waiting, id: 3 }), known)?.sentence).toBe('Needs 4 slots.');
-    expect(waitOf(trial({ id: 2 }), known)).toBeNull();
-  });
-
-  it('of a search is told while none of its trials has slots', () => {
-    const of = (rows: IRow[], known: ICluster | null, waitingFor = ''): string | undefined =>
-      waitOfSearch(search(rows, { waiting_for: waitingFor }), known, english)?.sentence;
-    const known = cluster({ waits: [wait({ trial_id: 2 })] });
-    expect(of([row()], known)).toBe('trial 2: needs 4 slots; 2 of 8 are free');
-    expect(of([row({ num_slots: 1 })], known)).toBeUndefined();
-    expect(of([row()], null, 'Needs 4.')).toBe('Needs 4.');
-    expect(of([row()], cluster())).toBeUndefined();
   });
 });

@@ -5,7 +5,7 @@ import type {
   IQueueRow,
   ISlotBar,
   IWait
-} from '../src/model/cluster.js';
+} from '../src/model/state.js';
 
 export function slot(id: number, changes: Partial<ISlotBar> = {}): ISlotBar {
   return {
@@ -74,7 +74,6 @@ export function cluster(changes: Partial<ICluster> = {}): ICluster {
     pools: [pool([agent('local', slots)])],
     queue: [],
     num_waiting: 0,
-    waits: [],
     ...changes
   };
 }

@@ -8,7 +8,7 @@ import {
   tableSteps,
   toColumns
 } from '../src/charts/curves.js';
-import { Clock } from '../src/model/state.js';
+import { Clock } from '../src/model/clock.js';
 import { chart, series } from './samples.js';
 
 describe('columns', () => {

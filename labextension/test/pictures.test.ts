@@ -10,14 +10,18 @@ import {
 import { layoutSteps } from '../src/search/progress.js';
 import { layoutRungs, nearestDot, nextDot, trialDots, type IDot } from '../src/search/rungs.js';
 import { row, search } from './samples.js';
-import cases from './rung-cases.json';
 
 const SIZE = { width: 600, height: 240 };
 
 describe('dots of a trial', () => {
-  it.each(cases)('$name', one => {
-    const dots = trialDots(row(one.row as Partial<IRow>), one.num_rungs);
-    expect(dots.map(dot => [dot.rung, dot.mark, dot.value])).toEqual(one.marks);
+  it('are at each rung it has reached, and where it trains to', () => {
+    const one = row({ rungs: [0.5, null], aim: 2, latest: 0.6 });
+    const marked: IRow = { ...one, marks: ['promoted', 'promoted', 'running'] };
+    expect(trialDots(marked)).toEqual([
+      { rung: 0, mark: 'promoted', value: 0.5 },
+      { rung: 1, mark: 'promoted', value: null },
+      { rung: 2, mark: 'running', value: 0.6 }
+    ]);
   });
 });
 
@@ -26,7 +30,7 @@ describe('rungs', () => {
     row({ id: 1, rungs: [0.5, 0.9], aim: 1, status: 'completed' }),
     row({ id: 2, rungs: [0.3], aim: 0 }),
     row({ id: 3, rungs: [], aim: 0, status: 'running', latest: null }),
-    row({ id: 4, bracket: null, rungs: [] })
+    row({ id: 4, bracket: null, rungs: [], marks: [] })
   ];
   const layout = layoutRungs(search(rows), SIZE);
   const at = (id: number, rung: number): IDot =>

@@ -29,7 +29,7 @@ export function trial(changes: Partial<ITrial> = {}): ITrial {
     steps_completed: 44,
     restarts: 0,
     hparams: 'lr=0.05',
-    waiting_for: '',
+    wait: null,
     makes_room: '',
     backend: 'gloo',
     launch_note: '',
@@ -55,6 +55,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     progress: 0.5,
     eta_s: 40,
     steps_per_epoch: 22,
+    summary: ['step 44', 'epoch 2.0'],
     message: '',
     actions: [
       { verb: 'pause', label: 'Pause', enabled: true, why: 'Gives the slots back.' },
@@ -83,6 +84,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
 }
 
 export function row(changes: Partial<IRow> = {}): IRow {
+  const { rungs = [0.5], aim = 0 } = changes;
   return {
     id: 1,
     status: 'resting',
@@ -90,6 +92,10 @@ export function row(changes: Partial<IRow> = {}): IRow {
     bracket: 0,
     rungs: [0.5],
     aim: 0,
+    marks: [
+      ...rungs.map(() => 'resting' as const),
+      ...(aim < rungs.length ? [] : ['running' as const])
+    ],
     best: 0.5,
     latest: 0.5,
     steps_completed: 22,
@@ -131,7 +137,7 @@ export function search(rows: IRow[], changes: Partial<ISearch> = {}): ISearch {
     ],
     rows,
     improvements: [],
-    waiting_for: '',
+    wait: null,
     remarks: [],
     num_more_remarks: 0,
     chosen: null,

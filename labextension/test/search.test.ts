@@ -2,8 +2,6 @@ import { describe, expect, it } from 'vitest';
 
 import type { IRow } from '../src/model/state.js';
 import {
-  bestText,
-  countsText,
   describe as describeRow,
   matches,
   mergeRows,
@@ -103,20 +101,6 @@ describe('filters', () => {
 
 describe('words', () => {
   const rows = [row({ id: 4, best: 0.9812, values: [0.005, 1] }), row({ id: 5, best: null })];
-
-  it('count the trials, leaving out what there is none of', () => {
-    expect(countsText(search(rows), english)).toEqual([
-      '1 of 16 trials done',
-      '2 running',
-      '3 resting'
-    ]);
-  });
-
-  it('name the best value and whose it is', () => {
-    expect(bestText(search(rows), english)).toBe('best accuracy 0.9812 (trial 4)');
-    expect(bestText(search([row({ best: null })]), english)).toBe('no accuracy yet');
-    expect(bestText(search([]), english)).toBe('no accuracy yet');
-  });
 
   it('describe a trial with its hyperparameters', () => {
     expect(describeRow(rows[0] as IRow, search(rows), english)).toBe(

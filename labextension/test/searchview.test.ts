@@ -6,6 +6,7 @@ import type { IRow, ISearch } from '../src/model/state.js';
 import { SearchView } from '../src/search/view.js';
 import { english } from '../src/model/trans.js';
 import { row, search, state, trial } from './samples.js';
+import { wait } from './clustersamples.js';
 
 let view: SearchView;
 let chosen: (number | null)[];
@@ -276,7 +277,9 @@ describe('remarks', () => {
   });
 
   it('say what a search waits for', () => {
-    show([], { waiting_for: 'Needs 4 slots; 2 are free.' });
+    show([], {
+      wait: wait({ sentence: 'Needs 4 slots; 2 are free.', expected: '', remedies: [] })
+    });
     expect(find('.det-waiting').textContent).toBe('Needs 4 slots; 2 are free.');
   });
 });
@@ -288,7 +291,7 @@ describe('safety', () => {
     show([row({ status_word: name })], {
       axes,
       metric: name,
-      waiting_for: name,
+      wait: wait({ sentence: name }),
       remarks: [{ trial_ids: [1], is_failure: true, text: name }]
     });
     expect(view.node.querySelectorAll('img, script')).toHaveLength(0);

@@ -6,7 +6,7 @@ import type { OnCommand } from '../src/experiment/header.js';
 import type { IChart, IViewState } from '../src/model/state.js';
 import type { IChartFrame } from '../src/charts/plot.js';
 import { ExperimentView } from '../src/view.js';
-import { cluster, wait } from './clustersamples.js';
+import { wait } from './clustersamples.js';
 import { chart, series, state, trial } from './samples.js';
 
 /** Stands in for a drawn chart: keeps what it was told. */
@@ -226,19 +226,17 @@ describe('trials', () => {
     const waiting = trial({
       status: 'queued',
       ranks: [],
-      waiting_for: 'Needs 4 slots; 2 are free.'
+      wait: wait({ sentence: 'Needs 4 slots; 2 are free.', expected: '', remedies: [] })
     });
     show(state({ status: 'queued', trials: [waiting] }));
     expect(text('.det-waiting')).toBe('Needs 4 slots; 2 are free.');
   });
 
   it('says what would start a waiting trial, and leaves the rest alone when that changes', () => {
-    const waiting = trial({ status: 'queued', ranks: [], waiting_for: 'Needs 4 slots.' });
     const of = (expected: string): IViewState =>
       state({
         status: 'queued',
-        trials: [waiting],
-        cluster: cluster({ is_waiting: true, waits: [wait({ expected })] })
+        trials: [trial({ status: 'queued', ranks: [], wait: wait({ expected }) })]
       });
     show(of('expected to start at 14:34'));
     const section = view.node.querySelector('.det-trial');
@@ -313,7 +311,9 @@ describe('safety', () => {
         notices: [name],
         num_captured: 1,
         captured: [{ name, cell: name, type: name, size_bytes: 1 }],
-        trials: [trial({ hparams: name, waiting_for: name, launch_note: name, failure })]
+        trials: [
+          trial({ hparams: name, wait: wait({ sentence: name }), launch_note: name, failure })
+        ]
       })
     );
     expect(view.node.querySelectorAll('img, script')).toHaveLength(0);

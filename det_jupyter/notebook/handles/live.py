@@ -115,7 +115,7 @@ class LiveView:
             self._tell_why_it_waits(follower, follower.live)
 
     def _note_what_was_told(self, state: ViewState, follower: Follower) -> None:
-        if state["cluster"] is not None and state["cluster"]["waits"] and follower.live:
+        if state["cluster"] is not None and follower.live is not None:
             self._news.line(follower.live.experiment, follower.live.reasons)
 
     def _tell_why_it_waits(self, follower: Follower, live: LiveExperiment) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from det_jupyter.view.build.charts import build_charts
 from det_jupyter.view.build.comparison import compare_trials
@@ -12,14 +11,12 @@ from det_jupyter.view.build.facts import (
     experiment_status,
     finite,
     fraction,
-    makes_room_for,
     metric_of,
-    slot_label,
     status_word,
-    trial_status,
 )
-from det_jupyter.view.build.search import build_search, is_search
-from det_jupyter.view.build.waits import build_cluster, name_in
+from det_jupyter.view.build.search import build_search, is_search, search_summary
+from det_jupyter.view.build.trial import build_trial
+from det_jupyter.view.build.waits import build_cluster, wait_of_search
 from det_jupyter.view.model.experiment import (
     ENDED,
     STATUS_WORDS,
@@ -27,9 +24,6 @@ from det_jupyter.view.model.experiment import (
     Action,
     Captured,
     Checkpoints,
-    Chosen,
-    Failure,
-    Rank,
     Status,
     Trial,
     Verb,
@@ -37,24 +31,18 @@ from det_jupyter.view.model.experiment import (
 )
 from det_jupyter.wire import (
     AllocationState,
-    AllocationView,
     CapturedName,
     CheckpointView,
     ClusterView,
     Curve,
     ExperimentView,
-    FailureView,
-    RankView,
     Reason,
     State,
     TrialView,
 )
-from det_jupyter.words import named
 
 MAX_CAPTURED = 100
-MAX_HPARAMS = 200
 MAX_NOTICES = 10  # of trials
-MAX_TRACEBACK = 20_000
 _NO_REASONS: Mapping[int, Reason] = {}
 _PURPOSE: dict[Verb, str] = {
     "pause": "All ranks save a checkpoint at the same batch and give their slots back.",
@@ -82,9 +70,15 @@ def build_view_state(
     """
     status = experiment_status(experiment)
     captured = experiment.capsule.captured
+
+    def shown(trial: TrialView) -> Trial:
+        return build_trial(trial, experiment, cluster, reasons, now)
+
     search = None
     if is_search(experiment):
-        search = build_search(experiment, curves, _chosen(experiment, curves, chosen_id, cluster))
+        chosen = next((shown(trial) for trial in experiment.trials if trial.id == chosen_id), None)
+        wait = wait_of_search(experiment, reasons, now)
+        search = build_search(experiment, curves, chosen, wait)
         charts, more_metrics = compare_trials(curves, search, chosen_id)
     else:
         charts, more_metrics = build_charts(curves, metric_of(experiment))
@@ -99,17 +93,16 @@ def build_view_state(
         progress=fraction(experiment.progress),
         eta_s=None if search else _eta_s(experiment, checkpoints, now),
         steps_per_epoch=_steps_per_epoch(experiment),
+        summary=_steps(experiment) if search is None else search_summary(search),
         message=experiment.message,
         actions=[_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
         more_metrics=more_metrics,
-        trials=[] if search else [_trial(t, experiment.state, cluster) for t in experiment.trials],
+        trials=[] if search else [shown(trial) for trial in experiment.trials],
         num_trials=len(experiment.trials),
         search=search,
         cluster=(
-            None
-            if cluster is None or status in ENDED
-            else build_cluster(cluster, reasons, experiment, now)
+            None if cluster is None or status in ENDED else build_cluster(cluster, experiment, now)
         ),
         checkpoints=_checkpoints(experiment, checkpoints),
         captured=[_captured(name) for name in captured[:MAX_CAPTURED]],
@@ -127,22 +120,6 @@ def _trial_notices(experiment: ExperimentView) -> list[str]:
 def _status_word(experiment: ExperimentView, status: Status) -> str:
     is_alone = len(experiment.trials) == 1
     return status_word(experiment.trials[0], status) if is_alone else STATUS_WORDS[status]
-
-
-def _chosen(
-    experiment: ExperimentView,
-    curves: Sequence[Curve],
-    trial_id: int | None,
-    cluster: ClusterView | None,
-) -> Chosen | None:
-    trial = next((trial for trial in experiment.trials if trial.id == trial_id), None)
-    if trial is None:
-        return None
-    own = [curve for curve in curves if curve.trial_id == trial_id]
-    charts, more_metrics = build_charts(own, metric_of(experiment))
-    return Chosen(
-        trial=_trial(trial, experiment.state, cluster), charts=charts, more_metrics=more_metrics
-    )
 
 
 def _action(verb: Verb, state: State) -> Action:
@@ -163,83 +140,6 @@ def _obstacle(verb: Verb, state: State) -> str:
     if (verb == "pause") is (state is State.PAUSED):
         return f"It is {state.value.lower()} already."
     return ""
-
-
-def _trial(trial: TrialView, experiment_state: State, cluster: ClusterView | None) -> Trial:
-    allocation = trial.allocation
-    status = trial_status(trial, experiment_state)
-    ranks = [] if allocation is None else allocation.ranks
-    return Trial(
-        id=trial.id,
-        status=status,
-        status_word=status_word(trial, status),
-        progress=fraction(trial.progress),
-        steps_completed=trial.steps_completed,
-        restarts=trial.restarts,
-        hparams=_hparams(trial.hparams),
-        waiting_for=trial.waiting_for or "",
-        makes_room=_makes_room(trial, cluster),
-        backend=next((rank.backend for rank in ranks if rank.backend), ""),
-        launch_note="" if allocation is None else allocation.launch_note,
-        first_step_s=_first_step_s(allocation) if ranks else None,
-        ranks=[_rank(rank, status) for rank in ranks],
-        failure=_failure(trial.failure, again=status != "failed"),
-    )
-
-
-def _makes_room(trial: TrialView, cluster: ClusterView | None) -> str:
-    taker = makes_room_for(trial)
-    if taker is None:
-        return ""
-    name = "" if cluster is None else name_in(cluster, taker)
-    return f"makes room for {named(taker, name)}: saves a checkpoint, then queues at its place"
-
-
-def _hparams(hparams: dict[str, Any]) -> str:
-    text = ", ".join(f"{name}={value}" for name, value in _flat(hparams))
-    return text if len(text) <= MAX_HPARAMS else text[: MAX_HPARAMS - 1] + "…"
-
-
-def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in hparams.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _rank(rank: RankView, trial_status: Status) -> Rank:
-    """A rank has told its device once its process is up."""
-    is_up = bool(rank.device) or trial_status != "running"
-    return Rank(
-        rank=rank.rank,
-        pid=rank.pid,
-        slot=slot_label(rank.slot),
-        device=rank.device,
-        status=trial_status if is_up else "starting",
-    )
-
-
-def _first_step_s(allocation: AllocationView | None) -> float | None:
-    if allocation is None or allocation.started_at is None or allocation.first_step_at is None:
-        return None
-    return max(0.0, allocation.first_step_at - allocation.started_at)
-
-
-def _failure(failure: FailureView | None, *, again: bool) -> Failure | None:
-    if failure is None:
-        return None
-    text = failure.traceback
-    if len(text) > MAX_TRACEBACK:  # the innermost frames, which matter, come last
-        text = "…\n" + text[-MAX_TRACEBACK:]
-    return Failure(
-        rank=failure.rank,
-        exit_code=failure.exit_code,
-        error=failure.error,
-        where=failure.where,
-        traceback=text,
-        again=again,
-    )
 
 
 def _captured(name: CapturedName) -> Captured:
@@ -288,6 +188,14 @@ def _eta_s(
         return None
     num_steps = trial.steps_completed / trial.progress
     return round((num_steps - trial.steps_completed) * elapsed_s / steps_here, 1)
+
+
+def _steps(experiment: ExperimentView) -> list[str]:
+    steps = max((trial.steps_completed for trial in experiment.trials), default=0)
+    per_epoch = _steps_per_epoch(experiment)
+    if not steps:
+        return []
+    return [f"step {steps}", *([] if per_epoch is None else [f"epoch {steps / per_epoch:.1f}"])]
 
 
 def _steps_per_epoch(experiment: ExperimentView) -> float | None:

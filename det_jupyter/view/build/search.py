@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from det_jupyter.direction import Direction
-from det_jupyter.view.build.charts import is_searchers
+from det_jupyter.view.build.charts import build_charts, is_searchers
 from det_jupyter.view.build.facts import (
     direction_of,
     finite,
@@ -20,17 +20,20 @@ from det_jupyter.view.build.facts import (
     trial_status,
 )
 from det_jupyter.view.build.space import place_trials
+from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
     ENDED,
     Bracket,
     Chosen,
     Counts,
     Improvement,
+    Mark,
     Remark,
     Row,
     Rung,
     Search,
     Status,
+    Trial,
 )
 from det_jupyter.wire import (
     BracketView,
@@ -41,7 +44,7 @@ from det_jupyter.wire import (
     State,
     TrialView,
 )
-from det_jupyter.words import length, one_line
+from det_jupyter.words import count, length, number, one_line
 
 MAX_REMARKS = 4
 MAX_NAMED = 5  # trials of one remark
@@ -55,6 +58,13 @@ _COUNTED: dict[Status, str] = {
     "canceled": "canceled",
 }
 
+_END_MARKS: dict[Status, Mark] = {
+    "failed": "failed",
+    "canceled": "canceled",
+    "stopped": "stopped",
+    "completed": "stopped",  # one that was not stopped before ends at the top rung
+}
+
 
 def is_search(experiment: ExperimentView) -> bool:
     """Return whether there are, or will be, several trials."""
@@ -63,7 +73,7 @@ def is_search(experiment: ExperimentView) -> bool:
 
 
 def build_search(
-    experiment: ExperimentView, curves: Sequence[Curve], chosen: Chosen | None
+    experiment: ExperimentView, curves: Sequence[Curve], chosen: Trial | None, wait: Wait | None
 ) -> Search:
     """Return what the view shows of the search."""
     search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
@@ -87,17 +97,41 @@ def build_search(
         brackets=[_bracket(bracket) for bracket in search.brackets],
         rows=rows,
         improvements=_improvements(experiment, curves),
-        waiting_for=_waiting_for(experiment.trials, rows),
+        wait=wait,
         remarks=remarks[:MAX_REMARKS],
         num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
-        chosen=chosen,
+        chosen=None if chosen is None else _chosen(chosen, curves, metric_of(experiment)),
     )
+
+
+def _chosen(trial: Trial, curves: Sequence[Curve], metric: str) -> Chosen:
+    own = [curve for curve in curves if curve.trial_id == trial["id"]]
+    charts, more_metrics = build_charts(own, metric)
+    return Chosen(trial=trial, charts=charts, more_metrics=more_metrics)
 
 
 def ranked(search: Search) -> list[Row]:
     """Return the trials by the searcher's metric, the best first and those without one last."""
     direction = Direction.of(smaller_is_better=search["smaller_is_better"])
     return sorted(search["rows"], key=lambda row: (direction.loss(row["best"]), row["id"]))
+
+
+def search_summary(search: Search) -> list[str]:
+    """Return what the trials of a search do, and which is the best."""
+    counts = search["counts"]
+    others = {
+        "running": counts["running"],
+        "resting": counts["resting"],
+        "waiting": counts["waiting"],
+        "failed": counts["failed"],
+        "canceled": counts["canceled"],
+    }
+    parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
+    parts += [f"{amount} {state}" for state, amount in others.items() if amount]
+    best = next((row for row in ranked(search) if row["best"] is not None), None)
+    if best is None:
+        return [*parts, f"no {search['metric']} yet"]
+    return [*parts, f"best {search['metric']} {number(best['best'])} (trial {best['id']})"]
 
 
 def _row(
@@ -109,14 +143,16 @@ def _row(
     status = trial_status(trial, experiment_state)
     is_placed = trial.bracket is not None and trial.bracket < len(brackets)
     rungs = brackets[trial.bracket or 0].rungs if is_placed else []
+    aim = _aim(trial, rungs, status)
     allocation = trial.allocation
     return Row(
         id=trial.id,
         status=status,
         status_word=status_word(trial, status),
         bracket=trial.bracket if is_placed else None,
-        rungs=[_short(metric) for metric in trial.rung_metrics],
-        aim=_aim(trial, rungs, status),
+        rungs=[_short(metric) for metric in trial.rung_metrics[: len(rungs)]],
+        aim=aim,
+        marks=trial_marks(len(trial.rung_metrics), aim, len(rungs), status),
         best=_short(trial.best_metric),
         latest=_short(trial.latest_metric),
         steps_completed=trial.steps_completed,
@@ -135,6 +171,21 @@ def _aim(trial: TrialView, rungs: Sequence[RungView], status: Status) -> int:
     is_going = status not in ENDED and status != "resting"
     last = max(0, len(rungs) - 1)
     return min(last, reached if is_going else max(0, reached - 1))
+
+
+def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> list[Mark]:
+    """Return how a trial stands at each rung it has reached, and at its aim if that is beyond."""
+    marks: list[Mark] = []
+    for rung in range(min(num_reached, num_rungs)):
+        if rung < num_reached - 1 or aim > rung:
+            marks.append("promoted")
+        elif rung == num_rungs - 1 and status != "failed":
+            marks.append("finished")
+        else:
+            marks.append(_END_MARKS.get(status, "resting"))
+    if num_reached <= aim < num_rungs:
+        marks.append(_END_MARKS.get(status, "running"))
+    return marks
 
 
 def _short(metric: float | None) -> float | None:
@@ -189,18 +240,6 @@ def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]
         if value is not None and direction.is_better(value, best):
             best = value
             yield at, value
-
-
-def _waiting_for(trials: Sequence[TrialView], rows: Sequence[Row]) -> str:
-    """Return what the first waiting trial waits for, while nothing runs at all."""
-    if any(row["num_slots"] for row in rows):
-        return ""
-    waiting = (t.waiting_for for t, row in zip(trials, rows, strict=True) if _waits(row))
-    return next((sentence for sentence in waiting if sentence), "")
-
-
-def _waits(row: Row) -> bool:
-    return row["status"] == "queued"
 
 
 def _remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 
 from det_jupyter import wire
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view.build.facts import trial_status
 from det_jupyter.view.build.slots import build_pools, counts_line
 from det_jupyter.view.model.cluster import Cluster, QueueRow, Remedy, Wait
-from det_jupyter.wire import ClusterView, Estimate, ExperimentView, QueueEntry, Reason
+from det_jupyter.wire import ClusterView, Estimate, ExperimentView, QueueEntry, Reason, TrialView
 from det_jupyter.words import clock, count, moment, named, shortened
 
 MAX_FRONT = 8  # of each pool
@@ -22,27 +22,50 @@ MAX_SENTENCE = 400
 _SOON_S = 600.0
 
 
-def build_cluster(
-    cluster: ClusterView, reasons: Mapping[int, Reason], experiment: ExperimentView, now: float
-) -> Cluster:
-    """Return what the view of `experiment` shows of slots and queue.
-
-    Args:
-        cluster: All pools and the front of the queue.
-        reasons: Why trials of the experiment wait, by trial, the next to start first.
-        experiment: Whose slots and trials are marked.
-        now: The present time.
-    """
-    queued = {t.id for t in experiment.trials if trial_status(t, experiment.state) == "queued"}
-    waits = (_wait(reason, now) for id, reason in reasons.items() if id in queued)
+def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) -> Cluster:
+    """Return what the view of `experiment` shows of slots and queue; its own are marked."""
     return Cluster(
         summary=summary(cluster),
-        is_waiting=bool(queued),
+        is_waiting=any(_is_queued(trial, experiment) for trial in experiment.trials),
         pools=build_pools(cluster.pools, experiment.id, now),
         queue=[_row(entry, experiment.id, now) for entry in _shown(cluster, experiment.id)],
         num_waiting=cluster.num_waiting,
-        waits=list(islice(waits, MAX_OWN)),
     )
+
+
+def wait_of(
+    trial: TrialView, experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
+) -> Wait | None:
+    """Return all that is known of why a trial waits, if it does."""
+    if trial.id in reasons and _is_queued(trial, experiment):
+        return _wait(reasons[trial.id], now)
+    return _plain_wait(trial.id, trial.waiting_for or "")
+
+
+def wait_of_search(
+    experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
+) -> Wait | None:
+    """Return why no trial of a search runs: what is known of the first one that waits."""
+    trials = {trial.id: trial for trial in experiment.trials}
+    if any(trial.allocation is not None and trial.allocation.slots for trial in trials.values()):
+        return None
+    queued = {id: trial for id, trial in trials.items() if _is_queued(trial, experiment)}
+    for id, reason in reasons.items():
+        if id in queued:
+            wait = _wait(reason, now)
+            return {**wait, "sentence": f"trial {id}: {wait['sentence']}"}
+    sentences = (trial.waiting_for for trial in queued.values() if trial.waiting_for)
+    return _plain_wait(0, next(sentences, ""))
+
+
+def _is_queued(trial: TrialView, experiment: ExperimentView) -> bool:
+    return trial_status(trial, experiment.state) == "queued"
+
+
+def _plain_wait(trial_id: int, sentence: str) -> Wait | None:
+    if not sentence:
+        return None
+    return Wait(trial_id=trial_id, sentence=sentence, expected="", remedies=[])
 
 
 def summary(cluster: ClusterView) -> str:

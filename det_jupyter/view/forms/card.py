@@ -72,11 +72,11 @@ def render_html(state: ViewState) -> str:
         _header(state),
         _block("p", state["message"], "margin:6px 0") if state["message"] else "",
         *(_failure(trial["failure"]) for trial in state["trials"] if trial["failure"]),
-        _wait(lines.wait_of_search(state)),
+        _wait(None if state["search"] is None else state["search"]["wait"]),
         _search(state["search"]) if state["search"] is not None else "",
         _charts(state),
         _metrics(state),
-        *(_trial(trial, lines.wait_of(state, trial)) for trial in state["trials"]),
+        *(_trial(trial) for trial in state["trials"]),
         _block("div", lines.slots_line(state), _QUIET),
         _block("div", lines.checkpoints_line(state["checkpoints"]), _QUIET),
         *(_block("div", sentence, _QUIET) for sentence in lines.left_out(state)),
@@ -202,12 +202,12 @@ def _wait(wait: Wait | None) -> str:
     )
 
 
-def _trial(trial: Trial, wait: Wait | None) -> str:
+def _trial(trial: Trial) -> str:
     ranks = "".join(map(_rank, trial["ranks"]))
     return (
         f'<div style="margin:6px 0">{_text(lines.trial_title(trial))}'
         + _block("div", trial["makes_room"], _REMARK)
-        + _wait(wait)
+        + _wait(trial["wait"])
         + (f"<div>{ranks}</div>" if ranks else "")
         + "</div>"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.build.space import value_text
-from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
     ENDED,
     Checkpoints,
@@ -28,39 +27,12 @@ def elapsed(state: ViewState) -> str:
 
 def summary(state: ViewState) -> str:
     """Return the line under the progress bar: step or trials, time gone, time to go."""
-    parts = _steps(state) if state["search"] is None else search_parts(state["search"])
-    parts.append(f"{elapsed(state)} elapsed")
+    parts = [*state["summary"], f"{elapsed(state)} elapsed"]
     if state["eta_s"] is not None:
         parts.append(f"about {duration(state['eta_s'])} left")
     if state["status"] not in ENDED:
         parts.append(f"as of {clock(state['as_of'])}")
     return " · ".join(parts)
-
-
-def _steps(state: ViewState) -> list[str]:
-    steps = max((trial["steps_completed"] for trial in state["trials"]), default=0)
-    parts = [f"step {steps}"] if steps else []
-    if steps and state["steps_per_epoch"]:
-        parts.append(f"epoch {steps / state['steps_per_epoch']:.1f}")
-    return parts
-
-
-def search_parts(search: Search) -> list[str]:
-    """Return what the trials of a search do, and which is the best."""
-    counts = search["counts"]
-    others = {
-        "running": counts["running"],
-        "resting": counts["resting"],
-        "waiting": counts["waiting"],
-        "failed": counts["failed"],
-        "canceled": counts["canceled"],
-    }
-    parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
-    parts += [f"{amount} {state}" for state, amount in others.items() if amount]
-    best = next((row for row in ranked(search) if row["best"] is not None), None)
-    if best is None:
-        return [*parts, f"no {search['metric']} yet"]
-    return [*parts, f"best {search['metric']} {number(best['best'])} (trial {best['id']})"]
 
 
 def best_rows(search: Search) -> tuple[list[str], list[list[str]]]:
@@ -113,30 +85,6 @@ def trial_title(trial: Trial) -> str:
     if trial["restarts"]:
         parts.append(f"restarted {count(trial['restarts'], 'time')}")
     return " · ".join(parts)
-
-
-def wait_of(state: ViewState, trial: Trial) -> Wait | None:
-    """Return all that is known of why a trial waits, if it does."""
-    if trial["status"] == "queued" and state["cluster"] is not None:
-        for wait in state["cluster"]["waits"]:
-            if wait["trial_id"] == trial["id"]:
-                return wait
-    if not trial["waiting_for"]:
-        return None
-    return Wait(trial_id=trial["id"], sentence=trial["waiting_for"], expected="", remedies=[])
-
-
-def wait_of_search(state: ViewState) -> Wait | None:
-    """Return why no trial of a search runs: what is known of the first one that waits."""
-    search, cluster = state["search"], state["cluster"]
-    if search is None or any(row["num_slots"] for row in search["rows"]):
-        return None
-    if cluster is not None and cluster["waits"]:
-        first = cluster["waits"][0]
-        return {**first, "sentence": f"trial {first['trial_id']}: {first['sentence']}"}
-    if not search["waiting_for"]:
-        return None
-    return Wait(trial_id=0, sentence=search["waiting_for"], expected="", remedies=[])
 
 
 def slots_line(state: ViewState) -> str:

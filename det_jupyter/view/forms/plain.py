@@ -22,8 +22,8 @@ def render_plain(state: ViewState) -> str:
     if state["message"]:
         text.append(one_line(state["message"]))
     for trial in state["trials"]:
-        text += _trial(trial, lines.wait_of(state, trial))
-    text += _wait(lines.wait_of_search(state), "")
+        text += _trial(trial)
+    text += _wait(None if state["search"] is None else state["search"]["wait"], "")
     if line := lines.slots_line(state):
         text.append(one_line(line))
     text += _metrics(state) if state["search"] is None else _search(state["search"])
@@ -63,11 +63,11 @@ def _wait(wait: Wait | None, indent: str) -> list[str]:
     return text
 
 
-def _trial(trial: Trial, wait: Wait | None) -> list[str]:
+def _trial(trial: Trial) -> list[str]:
     text = [lines.trial_title(trial)]
     if trial["makes_room"]:
         text.append(f"  {one_line(trial['makes_room'])}")
-    text += _wait(wait, "  ")
+    text += _wait(trial["wait"], "  ")
     for rank in trial["ranks"]:
         device = f", {rank['device']}" if rank["device"] else ""
         place = f"{rank['slot']}{device}, pid {rank['pid']}"

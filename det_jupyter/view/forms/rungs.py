@@ -1,6 +1,6 @@
 """The rungs of a search as an SVG picture: a column for each, a mark for each trial at it.
 
-`labextension/src/search/rungs.ts` draws the same in the live view, by the same table of marks.
+`labextension/src/search/rungs.ts` draws the same in the live view.
 """
 
 from __future__ import annotations
@@ -9,28 +9,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
 
 from det_jupyter.view.forms.svg import COLORS, label, padded, tick_text, ticks
-from det_jupyter.view.model.experiment import Row, Search
+from det_jupyter.view.model.experiment import MARK_WORDS, Mark, Row, Search
 from det_jupyter.words import count, printable
 
-Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
-MARK_WORDS: dict[Mark, str] = {
-    "promoted": "promoted",
-    "finished": "trained to the end",
-    "running": "training to it",
-    "resting": "waiting to be promoted",
-    "stopped": "stopped",
-    "failed": "failed",
-    "canceled": "canceled",
-}
-_ENDS: dict[str, Mark] = {
-    "failed": "failed",
-    "canceled": "canceled",
-    "stopped": "stopped",
-    "completed": "stopped",
-}
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18
 _GAP = 16  # between brackets
@@ -58,18 +41,13 @@ _SHAPES: dict[Mark, _Shape] = {
 }
 
 
-def trial_marks(row: Row, num_rungs: int) -> Iterator[tuple[int, Mark, float | None]]:
-    """Yield a trial's marks: rung, mark and metric at each rung it reached, and where it aims."""
-    reached = row["rungs"][:num_rungs]
-    for rung, metric in enumerate(reached):
-        if rung < len(row["rungs"]) - 1 or row["aim"] > rung:
-            yield rung, "promoted", metric
-        elif rung == num_rungs - 1 and row["status"] != "failed":
-            yield rung, "finished", metric
+def trial_dots(row: Row) -> Iterator[tuple[int, Mark, float | None]]:
+    """Yield rung, mark and metric of each of a trial's marks; beyond its rungs, the newest."""
+    for place, mark in enumerate(row["marks"]):
+        if place < len(row["rungs"]):
+            yield place, mark, row["rungs"][place]
         else:
-            yield rung, _ENDS.get(row["status"], "resting"), metric
-    if len(row["rungs"]) <= row["aim"] < num_rungs:
-        yield row["aim"], _ENDS.get(row["status"], "running"), row["latest"]
+            yield row["aim"], mark, row["latest"]
 
 
 def worth_drawing(values: Sequence[float], *, smaller_is_better: bool) -> tuple[float, float]:
@@ -96,9 +74,7 @@ def svg_rungs(search: Search) -> str:
         (row, rung, mark, metric)
         for row in search["rows"]
         if row["bracket"] is not None
-        for rung, mark, metric in trial_marks(
-            row, len(search["brackets"][row["bracket"]]["rungs"])
-        )
+        for rung, mark, metric in trial_dots(row)
     ]
     finite = [metric for *_, metric in marks if metric is not None]
     frame = _Frame.of(search, finite, has_strip=len(finite) < len(marks))

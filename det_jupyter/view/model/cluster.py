@@ -1,7 +1,7 @@
-"""The part of a view's state that tells of slots and of who waits for them; see `model`.
+"""The part of a view's state about slots and queue, and why a trial waits.
 
 It is the same for as long as nothing happens: times in it are moments, not spans, so that it is
-sent again only when something has changed. `labextension/src/model/cluster.ts` has the interfaces.
+sent again only when something has changed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Remedy(TypedDict):
 
 
 class Wait(TypedDict):
-    """Why a trial of this experiment waits, what would start it, and when it is expected to."""
+    """Why a trial of this experiment waits, what would start it, and when that is expected."""
 
     trial_id: int
     sentence: str
@@ -85,7 +85,6 @@ class Cluster(TypedDict):
         is_waiting: Whether a trial of this experiment waits for slots.
         queue: In order, pool by pool: its front, and trials of this experiment further back.
         num_waiting: All that wait, shown in `queue` or not.
-        waits: Trials of this experiment whose reason is known, the next to start first.
     """
 
     summary: str
@@ -93,4 +92,3 @@ class Cluster(TypedDict):
     pools: list[PoolBars]
     queue: list[QueueRow]
     num_waiting: int
-    waits: list[Wait]

@@ -1,17 +1,16 @@
-"""The JSON that one view of an experiment is drawn from; written down here and nowhere else.
+"""The JSON that one view of an experiment is drawn from.
 
-`labextension/src/model/state.ts` has an interface for each class below (`IRow` for `Row`);
-a test compares them field by field. Everything is text, numbers, booleans, lists and None, so
-that any transport can carry it: the anywidget's trait today, a WebSocket tomorrow. Times are UTC
-seconds since the epoch. What a reader sees of states is text made here, so that the live view, the
-static card and the plain text say the same.
+The front end's `labextension/src/model/state.ts` is generated from these classes (`__main__.py`).
+Everything is text, numbers, booleans, lists and None, so that any transport can carry it. Times
+are UTC seconds since the epoch. States and reasons are put into words here, so that the live view,
+the static card and the plain text say the same.
 """
 
 from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from det_jupyter.view.model.cluster import Cluster
+from det_jupyter.view.model.cluster import Cluster, Wait
 
 Status = Literal[
     "queued",
@@ -42,7 +41,18 @@ STATUS_WORDS: dict[Status, str] = {
     "canceled": "Canceled",
     "failed": "Failed",
 }
-ENDED: frozenset[Status] = frozenset({"completed", "stopped", "canceled", "failed"})
+ENDED: tuple[Status, ...] = ("completed", "stopped", "canceled", "failed")
+
+Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
+MARK_WORDS: dict[Mark, str] = {
+    "promoted": "promoted",
+    "finished": "trained to the end",
+    "running": "training to it",
+    "resting": "waiting to be promoted",
+    "stopped": "stopped",
+    "failed": "failed",
+    "canceled": "canceled",
+}
 
 
 class Action(TypedDict):
@@ -108,8 +118,7 @@ class Failure(TypedDict):
 class Trial(TypedDict):
     """One trial; `first_step_s` counts from the start.
 
-    `waiting_for` and `makes_room` are sentences, or empty: why it does not run, and for whom it
-    was asked to leave.
+    `makes_room` is a sentence or empty: for which experiment it was asked to leave.
     """
 
     id: int
@@ -119,7 +128,7 @@ class Trial(TypedDict):
     steps_completed: int
     restarts: int
     hparams: str
-    waiting_for: str
+    wait: Wait | None
     makes_room: str
     backend: str
     launch_note: str
@@ -161,6 +170,7 @@ class Row(TypedDict):
         bracket: Its place in the search's brackets.
         rungs: The searcher's metric at each rung it has reached, None where there was none.
         aim: The rung that it trains to, or trained to last; beyond `rungs` if it fell short.
+        marks: How it stands at each rung it has reached, then at `aim` if that is beyond them.
         best: The searcher's metric, None if it has none yet.
         values: Its place on each of the search's axes, None where it has no such hyperparameter.
     """
@@ -171,6 +181,7 @@ class Row(TypedDict):
     bracket: int | None
     rungs: list[float | None]
     aim: int
+    marks: list[Mark]
     best: float | None
     latest: float | None
     steps_completed: int
@@ -234,7 +245,8 @@ class Search(TypedDict):
     """An experiment of many trials.
 
     `rows` has all trials, in the order they were created. `brackets` is empty where trials are
-    not compared on the way. `num_more_remarks` tells how many `remarks` were left out.
+    not compared on the way. `num_more_remarks` tells how many `remarks` were left out. `wait` is
+    None while a trial holds slots.
     """
 
     searcher: str
@@ -247,7 +259,7 @@ class Search(TypedDict):
     brackets: list[Bracket]
     rows: list[Row]
     improvements: list[Improvement]
-    waiting_for: str
+    wait: Wait | None
     remarks: list[Remark]
     num_more_remarks: int
     chosen: Chosen | None
@@ -265,11 +277,16 @@ class Captured(TypedDict):
 class ViewState(TypedDict):
     """Everything the view of one experiment shows.
 
-    `as_of` is when it was true. `eta_s` is None while it cannot be known. `steps_per_epoch` is
-    None when the configuration does not say how long an epoch is. `num_trials`, `num_captured`
-    and `more_metrics` tell what was left out of `trials`, `captured` and `charts`. `search` is
-    None for an experiment of one trial; else it has the trials, and `trials` is empty. `cluster`
-    is None for one that is over, and while nothing is known.
+    Args:
+        as_of: When it was true.
+        eta_s: None while it cannot be known.
+        steps_per_epoch: None when the configuration does not say how long an epoch is.
+        summary: What has been done, a few words each: `step 58`, `epoch 2.6`.
+        more_metrics: Metrics for which `charts` had no room.
+        trials: Those of an experiment of one trial; a search has its own.
+        search: None for an experiment of one trial.
+        cluster: None for one that is over, and while nothing is known.
+        num_captured: All names, of which `captured` has some.
     """
 
     id: int
@@ -282,6 +299,7 @@ class ViewState(TypedDict):
     progress: float
     eta_s: float | None
     steps_per_epoch: float | None
+    summary: list[str]
     message: str
     actions: list[Action]
     charts: list[Chart]

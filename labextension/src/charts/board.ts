@@ -3,7 +3,8 @@ import type { IChartOptions, IChartView } from './chart.js';
 import { placeAt, smoothingSpan, tableSteps } from './curves.js';
 import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { formatNumber } from '../model/format.js';
-import { isEnded, type IChart, type Status } from '../model/state.js';
+import { isEnded } from '../model/clock.js';
+import type { IChart, Status } from '../model/state.js';
 import type { IChartFrame } from './plot.js';
 import type { ITrans } from '../model/trans.js';
 

@@ -1,5 +1,5 @@
 /** Who waits for slots, in order, and why; trials of this experiment are marked. */
-import type { ICluster, IQueueRow } from '../model/cluster.js';
+import type { ICluster, IQueueRow } from '../model/state.js';
 import { h, rebuilder } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import type { ITrans } from '../model/trans.js';

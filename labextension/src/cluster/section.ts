@@ -1,5 +1,5 @@
 /** Slots and queue: one line, which opens while a trial of the experiment waits, or by hand. */
-import type { ICluster } from '../model/cluster.js';
+import type { ICluster } from '../model/state.js';
 import { h, setHidden, setText } from '../dom/dom.js';
 import { Queue } from './queue.js';
 import { SlotBars } from './slots.js';

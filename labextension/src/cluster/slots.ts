@@ -1,5 +1,5 @@
 /** A bar for each slot, agent by agent: who is on it, by shape, pattern and word. */
-import type { IAgentBars, IPoolBars, ISlotBar } from '../model/cluster.js';
+import type { IAgentBars, IPoolBars, ISlotBar } from '../model/state.js';
 import { focusedIn, h, rebuilder, setAttribute, setHidden } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import type { ITrans } from '../model/trans.js';

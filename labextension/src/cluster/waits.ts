@@ -1,5 +1,5 @@
 /** Why a trial waits, when it is expected to start, and what to type to have it start sooner. */
-import type { IRemedy, IWait } from '../model/cluster.js';
+import type { IRemedy, IWait } from '../model/state.js';
 import { h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import type { ITrans } from '../model/trans.js';

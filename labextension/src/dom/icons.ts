@@ -1,5 +1,5 @@
 /** A shape for each state, slot and verb, so that none is told by colour alone. 16 by 16 units. */
-import type { SlotState } from '../model/cluster.js';
+import type { SlotState } from '../model/state.js';
 import type { Status, Verb } from '../model/state.js';
 
 interface IShape {

@@ -2,15 +2,8 @@
 import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { formatClock, formatDuration, formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
-import {
-  isEnded,
-  stepsCompleted,
-  type Clock,
-  type IAction,
-  type IViewState,
-  type Verb
-} from '../model/state.js';
-import { bestText, countsText } from '../model/rows.js';
+import { isEnded, type Clock } from '../model/clock.js';
+import type { IAction, IViewState, Verb } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 
 /** Asks for what a button says; rejects with a reason for people. */
@@ -86,10 +79,8 @@ export class Header {
     const { trans } = this._options;
     const ended = state.ended_at !== null || isEnded(state.status);
     const until = state.ended_at ?? clock.time(now);
-    const parts = state.search
-      ? [...countsText(state.search, trans), bestText(state.search, trans)]
-      : this._stepsText(state);
-    parts.push(trans.__('%1 elapsed', formatDuration(until - state.created_at)));
+    const elapsed = trans.__('%1 elapsed', formatDuration(until - state.created_at));
+    const parts = [...state.summary, elapsed];
     if (state.eta_s !== null && !ended && !clock.isStale(now)) {
       const left = state.eta_s - (clock.time(now) - state.as_of);
       parts.push(trans.__('about %1 left', formatDuration(left)));
@@ -97,16 +88,6 @@ export class Header {
     setText(this._summary, parts.join(' · '));
     const stale = !ended && clock.isStale(now);
     setText(this._news, stale ? trans.__('last news at %1', formatClock(state.as_of)) : '');
-  }
-
-  private _stepsText(state: IViewState): string[] {
-    const { trans } = this._options;
-    const steps = stepsCompleted(state);
-    const parts = steps > 0 ? [trans.__('step %1', steps)] : [];
-    if (steps > 0 && state.steps_per_epoch !== null) {
-      parts.push(trans.__('epoch %1', (steps / state.steps_per_epoch).toFixed(1)));
-    }
-    return parts;
   }
 
   private _makeConfirm(): HTMLElement {

@@ -1,5 +1,4 @@
 /** The trials with their ranks and slots: what each waits for, where it runs, why it failed. */
-import { waitOf } from '../model/cluster.js';
 import { h, rebuilder } from '../dom/dom.js';
 import { formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
@@ -7,10 +6,12 @@ import type { IFailure, IRank, ITrial, IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 import { WaitNote } from '../cluster/waits.js';
 
-export type ITrialsState = Pick<IViewState, 'trials' | 'num_trials' | 'cluster'>;
+export type ITrialsState = Pick<IViewState, 'trials' | 'num_trials'>;
+
+type Shown = Omit<ITrial, 'wait'>;
 
 interface ITrialsData {
-  trials: ITrial[];
+  trials: Shown[];
   numTrials: number;
 }
 
@@ -19,10 +20,13 @@ export class Trials {
 
   constructor(private readonly _trans: ITrans) {}
 
-  update({ trials, num_trials, cluster }: ITrialsState): void {
-    this._rebuild({ trials, numTrials: num_trials });
-    // Reasons change oftener than trials: a reader's selection in the rest is left alone.
-    trials.forEach(trial => this._notes.get(trial.id)?.update(waitOf(trial, cluster)));
+  update({ trials, num_trials }: ITrialsState): void {
+    // Reasons change oftener than the rest, in which a reader's selection is left alone.
+    this._rebuild({
+      trials: trials.map(({ wait, ...shown }) => shown),
+      numTrials: num_trials
+    });
+    trials.forEach(({ id, wait }) => this._notes.get(id)?.update(wait));
   }
 
   private readonly _rebuild = rebuilder(this.node, ({ trials, numTrials }: ITrialsData) => {
@@ -44,7 +48,7 @@ export class Trials {
 
   private _notes = new Map<number, WaitNote>();
 
-  private _trial(trial: ITrial, numTrials: number): HTMLElement {
+  private _trial(trial: Shown, numTrials: number): HTMLElement {
     const trans = this._trans;
     const ranks = trial.ranks.map(rank => this._rank(rank, trial));
     return h(
@@ -63,12 +67,12 @@ export class Trials {
     );
   }
 
-  private _title(trial: ITrial, numTrials: number): string {
+  private _title(trial: Shown, numTrials: number): string {
     const title = `${this._trans.__('Trial %1', trial.id)} · ${trial.status_word.toLowerCase()}`;
     return numTrials > 1 ? `${title} · ${formatPercent(trial.progress)}` : title;
   }
 
-  private _facts(trial: ITrial): string {
+  private _facts(trial: Shown): string {
     const trans = this._trans;
     const parts: string[] = [];
     if (trial.ranks.length > 0) {
@@ -89,7 +93,7 @@ export class Trials {
     return parts.join(' · ');
   }
 
-  private _rank(rank: IRank, trial: ITrial): HTMLElement {
+  private _rank(rank: IRank, trial: Shown): HTMLElement {
     const failed = trial.failure?.rank === rank.rank && trial.status === 'failed';
     const status = failed ? 'failed' : rank.status;
     const device = rank.device && rank.device !== 'cpu' ? ` · ${rank.device}` : '';

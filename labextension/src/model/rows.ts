@@ -1,6 +1,6 @@
 /** Trials of a search: put together, ranked, sorted, filtered, counted; pure. */
 import { formatNumber } from './format.js';
-import type { IAxis, IRow, ISearch } from './state.js';
+import type { IRow, ISearch } from './state.js';
 import { axisText } from './scales.js';
 import type { ITrans } from './trans.js';
 
@@ -110,33 +110,4 @@ export function describe(row: IRow, search: ISearch, trans: ITrans): string {
 export function rungText(row: IRow, search: ISearch): string {
   const rung = search.brackets[row.bracket ?? 0]?.rungs[row.rungs.length - 1];
   return rung?.label ?? '–';
-}
-
-/** Under the progress bar: what the trials do. */
-export function countsText(search: ISearch, trans: ITrans): string[] {
-  const { counts } = search;
-  const parts = [trans.__('%1 of %2 trials done', counts.done, search.max_trials)];
-  const add = (count: number, text: string): void => {
-    if (count > 0) {
-      parts.push(trans.__(text, count));
-    }
-  };
-  add(counts.running, '%1 running');
-  add(counts.resting, '%1 resting');
-  add(counts.waiting, '%1 waiting');
-  add(counts.failed, '%1 failed');
-  add(counts.canceled, '%1 canceled');
-  return parts;
-}
-
-/** The best value, and whose it is. */
-export function bestText(search: ISearch, trans: ITrans): string {
-  const [best] = rankRows(search);
-  return best === undefined || best.best === null
-    ? trans.__('no %1 yet', search.metric)
-    : trans.__('best %1 %2 (trial %3)', search.metric, formatNumber(best.best), best.id);
-}
-
-export function axisNames(axes: readonly IAxis[]): string[] {
-  return axes.map(axis => axis.name);
 }

@@ -1,6 +1,6 @@
 /** The shape and colour of a trial at a rung; told apart by shape alone, too. 10 by 10 units. */
 import { h } from '../dom/dom.js';
-import type { Mark } from './rungs.js';
+import { MARK_WORDS, type Mark } from '../model/state.js';
 import type { ITheme } from '../dom/theme.js';
 import type { ITrans } from '../model/trans.js';
 
@@ -25,19 +25,6 @@ export const SHAPES: Record<Mark, IMarkShape> = {
   failed: { path: 'M-3.4 -3.4L3.4 3.4M3.4 -3.4L-3.4 3.4', isFilled: false, tone: 'bad' },
   canceled: { path: 'M-4 0H4', isFilled: false, tone: 'text' }
 };
-
-export function markWord(mark: Mark, trans: ITrans): string {
-  const words: Record<Mark, string> = {
-    promoted: trans.__('promoted'),
-    finished: trans.__('trained to the end'),
-    running: trans.__('training to it'),
-    resting: trans.__('waiting to be promoted'),
-    stopped: trans.__('stopped'),
-    failed: trans.__('failed'),
-    canceled: trans.__('canceled')
-  };
-  return words[mark];
-}
 
 export function drawMark(
   context: CanvasRenderingContext2D,
@@ -78,5 +65,5 @@ export function markKey(mark: Mark, trans: ITrans): HTMLElement {
   path.setAttribute('stroke', shape.isFilled ? 'none' : 'currentColor');
   path.setAttribute('stroke-width', '1.7');
   svg.append(path);
-  return h('span.det-legend-item', {}, svg, markWord(mark, trans));
+  return h('span.det-legend-item', {}, svg, trans.__(MARK_WORDS[mark]));
 }

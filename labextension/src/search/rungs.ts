@@ -8,19 +8,8 @@
  *       ○ ○ ○             ○
  *         ×                              (no value: the strip at the bottom)
  */
-import type { IRow, ISearch } from '../model/state.js';
+import type { IRow, ISearch, Mark } from '../model/state.js';
 import { linearScale, robustRange, type ITick } from '../model/scales.js';
-
-export const MARKS = [
-  'promoted',
-  'finished',
-  'running',
-  'resting',
-  'stopped',
-  'failed',
-  'canceled'
-] as const;
-export type Mark = (typeof MARKS)[number];
 
 export interface IDot {
   row: IRow;
@@ -67,52 +56,17 @@ const BRACKET_GAP = 18;
 const GOLDEN = 0.618034;
 
 /** The dots of one trial: at each rung it has reached, and where it trains to. */
-export function trialDots(row: IRow, numRungs: number): Pick<IDot, 'rung' | 'mark' | 'value'>[] {
-  const last = row.rungs.length - 1;
-  const dots = row.rungs
-    .slice(0, numRungs)
-    .map((value, rung) => ({ rung, value, mark: markAt(row, rung, numRungs) }));
-  if (row.aim > last && row.aim < numRungs) {
-    dots.push({ rung: row.aim, value: row.latest, mark: endOf(row) ?? 'running' });
-  }
-  return dots;
-}
-
-function markAt(row: IRow, rung: number, numRungs: number): Mark {
-  if (rung < row.rungs.length - 1 || row.aim > rung) {
-    return 'promoted';
-  }
-  if (rung === numRungs - 1 && row.status !== 'failed') {
-    return 'finished';
-  }
-  return endOf(row) ?? 'resting';
-}
-
-/** How a trial ended, if it did; one that was not stopped ends as completed at the top only. */
-function endOf(row: IRow): Mark | null {
-  switch (row.status) {
-    case 'failed':
-      return 'failed';
-    case 'canceled':
-      return 'canceled';
-    case 'stopped':
-    case 'completed':
-      return 'stopped';
-    default:
-      return null;
-  }
+export function trialDots(row: IRow): Pick<IDot, 'rung' | 'mark' | 'value'>[] {
+  return row.marks.map((mark, place) =>
+    place < row.rungs.length
+      ? { rung: place, mark, value: row.rungs[place] ?? null }
+      : { rung: row.aim, mark, value: row.latest }
+  );
 }
 
 export function layoutRungs(search: ISearch, size: IRungsSize): IRungsLayout {
   const columns = layoutColumns(search, size.width);
-  const found = search.rows.flatMap(row =>
-    row.bracket === null
-      ? []
-      : trialDots(row, search.brackets[row.bracket]?.rungs.length ?? 0).map(dot => ({
-          ...dot,
-          row
-        }))
-  );
+  const found = search.rows.flatMap(row => trialDots(row).map(dot => ({ ...dot, row })));
   const top = search.brackets.length > 1 ? TOP + BRACKET_NAME : TOP;
   const hasStrip = found.some(dot => dot.value === null);
   const bottom = size.height - BOTTOM - (hasStrip ? STRIP : 0);

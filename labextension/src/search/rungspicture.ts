@@ -2,17 +2,15 @@
 import { rebuilder } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
-import { drawMark, markKey, markWord } from './marks.js';
-import type { ISearch } from '../model/state.js';
+import { drawMark, markKey } from './marks.js';
+import { MARK_WORDS, type ISearch, type Mark } from '../model/state.js';
 import {
   layoutRungs,
-  MARKS,
   nearestDot,
   nextDot,
   type IColumn,
   type IDot,
-  type IRungsLayout,
-  type Mark
+  type IRungsLayout
 } from './rungs.js';
 import { axisText } from '../model/scales.js';
 import { fitted, Stage, type IBrush } from '../dom/stage.js';
@@ -119,7 +117,7 @@ export class RungsPicture {
     const isReached = rung < row.rungs.length;
     const parts = [
       trans.__('trial %1', row.id),
-      `${label}: ${markWord(mark, trans)}`,
+      `${label}: ${trans.__(MARK_WORDS[mark])}`,
       value === null
         ? isReached
           ? trans.__('no %1: counted as the worst', search.metric)
@@ -139,7 +137,8 @@ export class RungsPicture {
       this._layout = layoutRungs(search, brush);
       this._laidOutFor = brush.width;
       const seen = new Set(this._layout.dots.map(dot => dot.mark));
-      this._drawLegend(MARKS.filter(mark => seen.has(mark)));
+      const order = Object.keys(MARK_WORDS) as Mark[];
+      this._drawLegend(order.filter(mark => seen.has(mark)));
     }
     this._drawFrame(brush, this._layout, search);
     this._drawLinks(brush, this._layout.dots);

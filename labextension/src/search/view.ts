@@ -1,10 +1,10 @@
 /** An experiment of many trials: pictures, table, and the chosen trial as if there was no other. */
 import { Board, type MakeChart } from '../charts/board.js';
-import { waitOfSearch } from '../model/cluster.js';
 import { h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { Focus } from './focus.js';
 import { icon } from '../dom/icons.js';
-import { isEnded, type IRemark, type ISearch, type IViewState } from '../model/state.js';
+import { isEnded } from '../model/clock.js';
+import type { IRemark, ISearch, IViewState } from '../model/state.js';
 import { ParallelPicture } from './parallelpicture.js';
 import { ProgressPicture } from './progresspicture.js';
 import { RungsPicture } from './rungspicture.js';
@@ -68,7 +68,7 @@ export class SearchView {
       return;
     }
     this._state = state;
-    this._waiting.update(waitOfSearch(search, state.cluster, this._options.trans));
+    this._waiting.update(search.wait);
     this._drawRemarks({ remarks: search.remarks, more: search.num_more_remarks });
     setHidden(this._rungs.node, search.brackets.length === 0);
     setHidden(this._parallel.node, search.axes.length === 0 || search.rows.length === 0);
@@ -123,8 +123,7 @@ export class SearchView {
     setHidden(this._board.node, chosen === null);
     this._trial.update({
       trials: chosen === null ? [] : [chosen.trial],
-      num_trials: 1,
-      cluster: this._state.cluster
+      num_trials: 1
     });
     this._board.update({
       status: chosen?.trial.status ?? row.status,

@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.build.waits import expected_text
-from det_jupyter.view.model.cluster import Cluster, SlotBar
+from det_jupyter.view.model.cluster import Cluster, SlotBar, Wait
 from det_jupyter.wire import (
     AllocationState,
     ClusterView,
@@ -70,6 +70,11 @@ def built(known: ClusterView, view: ExperimentView | None = None, **more: Any) -
     shown = state_of(experiment(trial()) if view is None else view, known, **more)["cluster"]
     assert shown is not None
     return shown
+
+
+def wait_of(view: ExperimentView, known: ClusterView, *further: Reason) -> Wait | None:
+    [shown] = state_of(view, known, *further)["trials"]
+    return shown["wait"]
 
 
 def bars(*slots: SlotStatus, connected: bool = True) -> list[SlotBar]:
@@ -243,8 +248,7 @@ def test_each_in_the_queue_has_its_sentence() -> None:
 
 
 def test_waiting_trial_says_why_what_would_start_it_and_when() -> None:
-    [wait] = built(waiting()[1], waiting()[0])["waits"]
-    assert wait == {
+    assert wait_of(*waiting()) == {
         "trial_id": 1,
         "sentence": "needs 4 slots; 2 of 8 are free; experiment 3 “resnet” holds 4; "
         "starts when it ends or is paused",
@@ -264,20 +268,44 @@ def test_trial_too_far_back_for_the_list_says_why_too() -> None:
     queue = [entry(100 + i, position=i) for i in range(20)]
     known = cluster(pool(), queue=queue, num_waiting=95)
     far = reason(1, sentence="needs 4 slots; 94 trials are ahead of it")
-    shown = state_of(experiment(waiting_trial()), known, far)["cluster"]
-    assert shown is not None
-    assert [w["sentence"] for w in shown["waits"]] == ["needs 4 slots; 94 trials are ahead of it"]
+    wait = wait_of(experiment(waiting_trial()), known, far)
+    assert wait is not None
+    assert wait["sentence"] == "needs 4 slots; 94 trials are ahead of it"
 
 
 def test_reason_of_a_trial_that_has_started_meanwhile_is_dropped() -> None:
-    shown = built(waiting()[1], experiment(trial()))
-    assert (shown["waits"], shown["is_waiting"]) == ([], False)
+    assert wait_of(experiment(trial()), waiting()[1]) is None
+    assert built(waiting()[1], experiment(trial()))["is_waiting"] is False
+
+
+def test_trial_of_which_the_queue_says_nothing_waits_for_what_it_says_itself() -> None:
+    wait = wait_of(experiment(waiting_trial()), cluster())
+    assert wait is not None
+    assert (wait["sentence"], wait["remedies"]) == ("needs 4 slots; 2 of 8 are free", [])
+
+
+def test_search_says_why_its_first_trial_waits_while_none_has_slots() -> None:
+    def wait(*reasons: Reason, **changes: Any) -> Wait | None:
+        queued = waiting_trial(**changes)
+        view = experiment(queued, queued.model_copy(update={"id": 2}))
+        search = state_of(view, cluster(), *reasons)["search"]
+        assert search is not None
+        return search["wait"]
+
+    first, second = wait(reason(2, sentence="needs 4 slots"), reason(1)), wait()
+    assert first is not None
+    assert first["sentence"] == "trial 2: needs 4 slots"
+    assert second is not None
+    assert second["sentence"] == "needs 4 slots; 2 of 8 are free"
+    assert wait(waiting_for=None) is None
+    assert wait(reason(2), allocation=allocation()) is None
 
 
 def test_command_that_would_be_cut_is_left_out() -> None:
     remedy = Remedy(verb="pause", text="s" * 500, target=[*range(100)])
     queue = [entry(1, OWN_ID, reason=reason(1, remedies=[remedy] * 9))]
-    [wait] = built(cluster(queue=queue), experiment(waiting_trial()))["waits"]
+    wait = wait_of(experiment(waiting_trial()), cluster(queue=queue))
+    assert wait is not None
     assert [(len(r["sentence"]), r["command"]) for r in wait["remedies"]] == [(400, "")] * 4
 
 

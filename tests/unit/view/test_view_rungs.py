@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,24 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.view import build_view_state
+from det_jupyter.view.build.search import trial_marks
 from det_jupyter.view.forms.rungs import (
     rung_sentences,
     svg_rungs,
-    trial_marks,
+    trial_dots,
     worth_drawing,
 )
-from det_jupyter.view.model.experiment import Row, Search
+from det_jupyter.view.model.experiment import Mark, Row, Search, Status
 from tests.unit.view.view_samples import search_experiment
-
-CASES = json.loads(
-    (Path(__file__).parents[3] / "labextension/test/rung-cases.json").read_text(encoding="utf-8")
-)
 
 
 def row(**changes: Any) -> Row:
     fields: dict[str, Any] = {
         "id": 1, "status": "running", "status_word": "Running", "bracket": 0, "rungs": [],
-        "aim": 0, "best": None, "latest": None, "steps_completed": 0, "num_slots": 0, "values": [],
+        "aim": 0, "marks": [], "best": None, "latest": None, "steps_completed": 0, "num_slots": 0,
+        "values": [],
     }  # fmt: skip
     return {**fields, **changes}  # type: ignore[typeddict-item]
 
@@ -41,10 +37,88 @@ def halving(max_trials: int, num_results: int, *, is_over: bool = False) -> Sear
     return search
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_marks_are_those_of_the_live_view(case: dict[str, Any]) -> None:
-    marks = [list(mark) for mark in trial_marks(row(**case["row"]), case["num_rungs"])]
-    assert marks == case["marks"]
+@pytest.mark.parametrize(
+    ("num_reached", "aim", "status", "marks"),
+    [
+        pytest.param(0, 0, "running", ["running"], id="a new trial trains to the lowest rung"),
+        pytest.param(
+            1,
+            1,
+            "running",
+            ["promoted", "running"],
+            id="a trial that was promoted is where it was and where it goes",
+        ),
+        pytest.param(
+            1,
+            1,
+            "queued",
+            ["promoted", "running"],
+            id="a promoted trial that waits for slots goes there too",
+        ),
+        pytest.param(
+            2,
+            1,
+            "resting",
+            ["promoted", "resting"],
+            id="a resting trial waits at the rung it has reached",
+        ),
+        pytest.param(
+            1, 0, "resting", ["resting"], id="a trial without a metric is at its rung all the same"
+        ),
+        pytest.param(
+            1,
+            0,
+            "stopped",
+            ["stopped"],
+            id="a trial that was stopped stays where it was compared last",
+        ),
+        pytest.param(
+            3,
+            2,
+            "completed",
+            ["promoted", "promoted", "finished"],
+            id="a trial at the top has been trained to the end",
+        ),
+        pytest.param(
+            1,
+            1,
+            "failed",
+            ["promoted", "failed"],
+            id="a trial that failed on its way failed there",
+        ),
+        pytest.param(
+            1,
+            0,
+            "failed",
+            ["failed"],
+            id="a failed trial that counts as the worst at a rung failed there",
+        ),
+        pytest.param(
+            1,
+            0,
+            "canceled",
+            ["canceled"],
+            id="a canceled trial that rested was canceled where it rested",
+        ),
+    ],
+)
+def test_marks_say_how_a_trial_stands_at_each_of_three_rungs(
+    num_reached: int, aim: int, status: Status, marks: list[Mark]
+) -> None:
+    assert trial_marks(num_reached, aim, 3, status) == marks
+
+
+def test_rungs_that_the_bracket_has_not_have_no_marks() -> None:
+    assert trial_marks(2, 3, 1, "completed") == ["promoted"]
+
+
+def test_dots_have_the_metric_of_their_rung_and_the_newest_beyond_it() -> None:
+    shown = row(rungs=[0.5, None], aim=2, latest=0.6, marks=["promoted", "promoted", "running"])
+    assert list(trial_dots(shown)) == [
+        (0, "promoted", 0.5),
+        (1, "promoted", None),
+        (2, "running", 0.6),
+    ]
 
 
 def test_value_far_worse_than_most_is_not_worth_the_space() -> None:
@@ -64,7 +138,7 @@ def test_any_metrics_give_a_picture_inside_its_frame(
 ) -> None:
     search = halving(16, 4)
     rows = [
-        row(id=i, rungs=[value], best=value, status="resting") for i, value in enumerate(values)
+        row(id=i, rungs=[value], best=value, marks=["resting"]) for i, value in enumerate(values)
     ]
     search = {**search, "rows": rows, "smaller_is_better": smaller_is_better}
     places = re.findall(r"M([-\d.]+) ([-\d.]+)m", svg_rungs(search))
@@ -77,7 +151,7 @@ def test_any_metrics_give_a_picture_inside_its_frame(
 def test_picture_has_a_mark_for_each_trial_at_each_rung() -> None:
     search = halving(300, 330)
     picture = svg_rungs(search)
-    expected = sum(len(list(trial_marks(row, 3))) for row in search["rows"])
+    expected = sum(len(row["marks"]) for row in search["rows"])
     in_legend = picture.count('<svg viewBox="0 0 10 12"')
     assert len(re.findall(r"M[-\d.]+ [-\d.]+m", picture)) == expected + in_legend
 

@@ -239,9 +239,11 @@ def test_of_several_values_reported_at_once_only_the_best_is_an_improvement() ->
 
 def test_what_a_search_waits_for_is_said_while_nothing_runs() -> None:
     waiting = competitor(1, waiting_for="Needs 4 slots; 2 of 8 are free.")
-    assert search_of(halving(waiting))["waiting_for"] == "Needs 4 slots; 2 of 8 are free."
+    wait = search_of(halving(waiting))["wait"]
+    assert wait is not None
+    assert wait["sentence"] == "Needs 4 slots; 2 of 8 are free."
     running = competitor(2, allocation=allocation())
-    assert search_of(halving(waiting, running))["waiting_for"] == ""
+    assert search_of(halving(waiting, running))["wait"] is None
 
 
 def test_chosen_trial_is_shown_as_if_there_was_no_other() -> None:

@@ -1,0 +1,113 @@
+"""From what the master says of one trial to what a view shows of it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from det_jupyter.view.build.facts import (
+    fraction,
+    makes_room_for,
+    slot_label,
+    status_word,
+    trial_status,
+)
+from det_jupyter.view.build.waits import name_in, wait_of
+from det_jupyter.view.model.experiment import Failure, Rank, Status, Trial
+from det_jupyter.wire import (
+    AllocationView,
+    ClusterView,
+    ExperimentView,
+    FailureView,
+    RankView,
+    Reason,
+    TrialView,
+)
+from det_jupyter.words import named
+
+MAX_HPARAMS = 200
+MAX_TRACEBACK = 20_000
+
+
+def build_trial(
+    trial: TrialView,
+    experiment: ExperimentView,
+    cluster: ClusterView | None,
+    reasons: Mapping[int, Reason],
+    now: float,
+) -> Trial:
+    """Return what the view shows of one trial of the experiment."""
+    allocation = trial.allocation
+    status = trial_status(trial, experiment.state)
+    ranks = [] if allocation is None else allocation.ranks
+    return Trial(
+        id=trial.id,
+        status=status,
+        status_word=status_word(trial, status),
+        progress=fraction(trial.progress),
+        steps_completed=trial.steps_completed,
+        restarts=trial.restarts,
+        hparams=_hparams(trial.hparams),
+        wait=wait_of(trial, experiment, reasons, now),
+        makes_room=_makes_room(trial, cluster),
+        backend=next((rank.backend for rank in ranks if rank.backend), ""),
+        launch_note="" if allocation is None else allocation.launch_note,
+        first_step_s=_first_step_s(allocation) if ranks else None,
+        ranks=[_rank(rank, status) for rank in ranks],
+        failure=_failure(trial.failure, again=status != "failed"),
+    )
+
+
+def _makes_room(trial: TrialView, cluster: ClusterView | None) -> str:
+    taker = makes_room_for(trial)
+    if taker is None:
+        return ""
+    name = "" if cluster is None else name_in(cluster, taker)
+    return f"makes room for {named(taker, name)}: saves a checkpoint, then queues at its place"
+
+
+def _hparams(hparams: dict[str, Any]) -> str:
+    text = ", ".join(f"{name}={value}" for name, value in _flat(hparams))
+    return text if len(text) <= MAX_HPARAMS else text[: MAX_HPARAMS - 1] + "…"
+
+
+def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in hparams.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _rank(rank: RankView, trial_status: Status) -> Rank:
+    """A rank has told its device once its process is up."""
+    is_up = bool(rank.device) or trial_status != "running"
+    return Rank(
+        rank=rank.rank,
+        pid=rank.pid,
+        slot=slot_label(rank.slot),
+        device=rank.device,
+        status=trial_status if is_up else "starting",
+    )
+
+
+def _first_step_s(allocation: AllocationView | None) -> float | None:
+    if allocation is None or allocation.started_at is None or allocation.first_step_at is None:
+        return None
+    return max(0.0, allocation.first_step_at - allocation.started_at)
+
+
+def _failure(failure: FailureView | None, *, again: bool) -> Failure | None:
+    if failure is None:
+        return None
+    text = failure.traceback
+    if len(text) > MAX_TRACEBACK:  # the innermost frames, which matter, come last
+        text = "…\n" + text[-MAX_TRACEBACK:]
+    return Failure(
+        rank=failure.rank,
+        exit_code=failure.exit_code,
+        error=failure.error,
+        where=failure.where,
+        traceback=text,
+        again=again,
+    )
