@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 IGNORED: dict[str, Any] = {
-    "version": 0,
+    "version": 1,
+    "internal": {"native": {"command": ["train.py"]}},
     "workspace": "team",
     "project": "mine",
     "debug": True,

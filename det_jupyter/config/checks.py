@@ -57,12 +57,6 @@ def _storage(document: Mapping[str, Any]) -> Iterator[str]:
     storage = document.get("checkpoint_storage")
     if not isinstance(storage, Mapping):
         return
-    kind = storage.get("type")
-    if kind in ("s3", "gcs", "azure"):
-        yield (
-            f"checkpoint_storage.type: got {kind!r}, which this version cannot write to; "
-            "expected shared_fs or directory"
-        )
     host, inner = storage.get("host_path"), storage.get("storage_path")
     if isinstance(inner, str) and inner.startswith("/") and isinstance(host, str):
         folder = host.rstrip("/")
@@ -71,16 +65,6 @@ def _storage(document: Mapping[str, Any]) -> Iterator[str]:
                 f"checkpoint_storage.storage_path: got {inner!r}, expected a relative path, or "
                 f"one within checkpoint_storage.host_path ({host})"
             )
-    if kind == "azure":
-        yield from _azure(storage)
-
-
-def _azure(storage: Mapping[str, Any]) -> Iterator[str]:
-    path = "checkpoint_storage.connection_string"
-    if ("connection_string" in storage) == ("account_url" in storage):
-        yield f"{path}: expected either it or checkpoint_storage.account_url"
-    elif "connection_string" in storage and "credential" in storage:
-        yield f"{path}: it holds a credential; remove checkpoint_storage.credential"
 
 
 def _log_policies(document: Mapping[str, Any]) -> Iterator[str]:

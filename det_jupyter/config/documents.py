@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from det_jupyter.config.foreign import ForeignConfig
-from det_jupyter.config.notices import NO_MEANING, NOT_YET
-from det_jupyter.config.reference import FieldHelp, describe, describe_field, known_keys
+from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.keys import NO_MEANING, NOT_YET, TAGS
+from det_jupyter.config.reference import ANYTHING, FieldHelp, describe, describe_field, known_keys
 from det_jupyter.config.sections import DEVICE_KINDS
-from det_jupyter.config.tree import TAGS, kinds
+from det_jupyter.config.tree import kinds
 
 _INTRODUCTION = """\
 # Configuration
@@ -103,9 +103,8 @@ _HALVING = """\
 with `stop_once` or `time_metric` it goes on at once or is stopped for good.
 """
 _TOO_EARLY = "In this version the following is accepted and has no effect yet; a notice says so."
-_MEANINGLESS = "These keys of Determined are accepted, checked, and ignored; a notice says so."
+_MEANINGLESS = "These keys of Determined are accepted as they are and ignored; a notice says so."
 _NONE = FieldHelp("", "", None, "")
-_BUCKETS = ("s3", "gcs", "azure")
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 _SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null", "array"]}
 _VARIABLES: dict[str, Any] = {
@@ -116,13 +115,13 @@ _VARIABLES: dict[str, Any] = {
 
 def markdown() -> str:
     """Return the reference as it is in docs/configuration.md."""
-    parts = [_INTRODUCTION, "## The whole\n", _table(_of_this_version(""))]
+    parts = [_INTRODUCTION, "## The whole\n", _table(_with_meaning(""))]
     for section in known_keys(""):
         if section in TAGS:
             parts += _kinds(section)
         elif section == "hyperparameters":
             parts.append(_HYPERPARAMETERS)
-        elif rows := _of_this_version(section):
+        elif rows := _with_meaning(section):
             parts += [f"## {section}\n", _table(rows)]
     parts += [_LENGTHS, _YAML, _other_defaults(), f"## Not yet\n\n{_TOO_EARLY}\n", _notes(NOT_YET)]
     parts += [f"## Without meaning here\n\n{_MEANINGLESS}\n", _notes(NO_MEANING)]
@@ -135,40 +134,32 @@ def _other_defaults() -> str:
     return "\n".join([*head, *rows]) + "\n"
 
 
-def _of_this_version(section: str) -> list[FieldHelp]:
-    """Return the keys of a section but for those without a meaning here."""
+def _with_meaning(section: str, kind: str = "") -> list[FieldHelp]:
+    """Return the keys of a section, or of one kind of it, but for those without a meaning here."""
     if section in NO_MEANING or (describe(section) or _NONE).type == "length":
         return []
-    hidden = {*NO_MEANING, "internal", "version"}
-    return [field for field in known_keys(section).values() if field.path not in hidden]
+    document = {section: {TAGS[section]: kind}} if kind else None
+    rows = known_keys(section, document).values()
+    return [row for row in rows if row.path not in NO_MEANING and row.type != ANYTHING]
 
 
 def _kinds(section: str) -> Iterator[str]:
     """Yield what all kinds of a section have, then what each has besides."""
     tag = TAGS[section]
-    by_kind = {name: known_keys(section, {section: {tag: name}}) for name in kinds(section)}
-    common = set.intersection(*(set(fields) for fields in by_kind.values()))
-    whole = known_keys(section)
+    by_kind = {name: _with_meaning(section, name) for name in kinds(section)}
+    common = set.intersection(*({row.path for row in rows} for rows in by_kind.values()))
     yield f"## {section}\n\nEvery kind has\n"
-    yield _table([whole[name] for name in whole if name in common])
+    yield _table([row for row in known_keys(section).values() if row.path in common])
     if section == "searcher":
         yield _HALVING
     for name, kind in kinds(section).items():
         yield f"### {tag}: {name}\n\n{_about(kind)}\n"
-        if name in _BUCKETS:
-            yield "Checked, and then refused: this version cannot write to it.\n"
-        elif rows := [row for row in by_kind[name].values() if _is_told(row, name, common)]:
+        if rows := [row for row in by_kind[name] if row.path not in common]:
             yield _table(rows)
 
 
 def _about(kind: type) -> str:
     return inspect.cleandoc(kind.__doc__ or "")
-
-
-def _is_told(row: FieldHelp, kind: str, common: set[str]) -> bool:
-    is_container = kind == "shared_fs" and row.path.endswith(".container_path")
-    key = row.path.rpartition(".")[2]
-    return key not in common and row.path not in NO_MEANING and not is_container
 
 
 def _table(rows: list[FieldHelp]) -> str:
@@ -201,8 +192,8 @@ def _notes(notes: dict[str, str]) -> str:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of what a user writes: what is filled in is not required."""
-    schema = ForeignConfig.model_json_schema()
-    sections = schema["$defs"] | {"ForeignConfig": schema}
+    schema = ExperimentConfig.model_json_schema()
+    sections = schema["$defs"] | {"ExperimentConfig": schema}
     for name, section in sections.items():
         section.pop("title", None)
         _name_bounds(section)
@@ -234,12 +225,9 @@ def _name_bounds(schema: Any) -> None:
 
 def _allow_short_forms(sections: dict[str, Any]) -> None:
     """Say what validators read besides the forms that they return."""
-    sections["SharedFs" if "SharedFs" in sections else "ForeignSharedFs"].pop("required", None)
-    devices = sections["ForeignResources"]["properties"]["devices"]
-    devices["anyOf"][0]["items"] = {"anyOf": [{"type": "string"}, _ref("DeviceMapping")]}
     action = sections["LogPolicy"]["properties"]["action"]
     action["anyOf"].append({"type": "object", "properties": {"type": action["anyOf"][0]}})
-    variables = sections["ForeignEnvironment"]["properties"]["environment_variables"]
+    variables = sections["Environment"]["properties"]["environment_variables"]
     described = variables.get("description", "")
     kinds = {kind: _VARIABLES for kind in (*DEVICE_KINDS, "gpu")}
     by_kind = {"type": "object", "properties": kinds, "additionalProperties": False}

@@ -1,7 +1,7 @@
 """The experiment configuration as a tree of frozen sections.
 
 The names and defaults are Determined's; where ours differ, the field says why. What has a meaning
-only on a cluster is in `foreign`. Defaults are constructed, not validated, which would build each
+only on a cluster is Ignored. Defaults are constructed, not validated, which would build each
 section once more.
 """
 
@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from det_jupyter.config.fields import (
     Bool,
     Count,
+    Ignored,
     LengthField,
     PositiveInt,
     Section,
@@ -97,8 +98,28 @@ class ExperimentConfig(Section):
     """What to do when a rank prints something."""
     retention_policy: RetentionPolicy | None = None
     """How long things are kept."""
+    workspace: Ignored = None
+    project: Ignored = None
+    bind_mounts: Ignored = None
+    debug: Ignored = None
+    integrations: Ignored = None
+    slurm: Ignored = None
+    pbs: Ignored = None
+    security: Ignored = None
+    tensorboard_storage: Ignored = None
+    data_layer: Ignored = None
+    internal: Ignored = None
+    version: Ignored = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the effective document; `parse_config` of it gives an equal configuration."""
-        document = self.model_dump(mode="json")
+        document = self.model_dump(mode="json", exclude=self._absent())
         return {key: value for key, value in document.items() if value is not None}
+
+    def _absent(self) -> dict[str, set[str]]:
+        """Return the ignored keys that are not given: readers need not know of any."""
+        return {
+            name: {key for key in section.ignored_keys() if getattr(section, key) is None}
+            for name, section in self
+            if isinstance(section, Section)
+        }

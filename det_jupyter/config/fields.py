@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import (
@@ -95,6 +96,7 @@ _LENGTH_SCHEMA = {
         ),
     ]
 }
+Ignored = Any  # accepted as it is: it has no effect here, and `notices` say so
 Text = StrictStr
 Bool = StrictBool
 Title = Annotated[StrictStr, BeforeValidator(_title)]
@@ -126,3 +128,9 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
     )
+
+    @classmethod
+    @cache
+    def ignored_keys(cls) -> list[str]:
+        """Return the keys that are accepted as they are and have no effect."""
+        return [name for name, info in cls.model_fields.items() if info.annotation is Ignored]

@@ -16,11 +16,12 @@ The rule for lists is that of Determined's documentation; its code replaces them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from det_jupyter.config.keys import TAGS
 from det_jupyter.config.paths import join, shown
-from det_jupyter.config.values import Unread
+from det_jupyter.config.values import MAX_VALUES, Unread
 
 Origin = Literal["you", "template", "default"]
 _LENGTHS = {
@@ -28,7 +29,6 @@ _LENGTHS = {
     "min_checkpoint_period",
     "searcher.max_length",
 }
-_TAGS = {"searcher": "name", "checkpoint_storage": "type"}
 _COMMON = {
     "searcher": {"metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"},
     "checkpoint_storage": {"save_experiment_best", "save_trial_best", "save_trial_latest"},
@@ -89,9 +89,9 @@ def _merge_values(template: Any, config: Any, path: str) -> Any:
         if path == "hyperparameters":
             return _merge_hparams(template, config)
         return _merge_sections(_fitting(template, config, path), config, f"{path}.")
-    if path == _VARIABLES and isinstance(config, list) != isinstance(template, list):
+    if path == _VARIABLES and _is_list(config) != _is_list(template):
         return _merge_sections(_by_kind(template), _by_kind(config), f"{path}.")
-    if isinstance(config, list) and isinstance(template, list):
+    if _is_list(config) and _is_list(template):
         return _merge_lists(template, config, path)
     return config
 
@@ -112,18 +112,18 @@ def _fitting(
     template: Mapping[str, Any], config: Mapping[str, Any], path: str
 ) -> Mapping[str, Any]:
     """Return what of a template's section fits the kind that the configuration names."""
-    if path not in _TAGS:
+    if path not in TAGS:
         return template
-    tag = _TAGS[path]
+    tag = TAGS[path]
     theirs = template.get(tag, "shared_fs" if tag == "type" else None)
     if config.get(tag) is None or theirs is None or config[tag] == theirs:
         return template
     return {key: value for key, value in template.items() if key in _COMMON[path]}
 
 
-def _merge_lists(template: list[Any], config: list[Any], path: str) -> list[Any]:
+def _merge_lists(template: Sequence[Any], config: Sequence[Any], path: str) -> list[Any]:
     if path == "labels":
-        return list({repr(label): label for label in [*template, *config]}.values())
+        return list({_as_text(label): label for label in [*template, *config]}.values())
     if path not in _KEYED_BY:
         return [*template, *config]
     taken = {_identity(item, path) for item in config} - {None}
@@ -134,13 +134,21 @@ def _identity(item: Any, path: str) -> str | None:
     """Return what makes an entry the same as another, None if nothing does."""
     if isinstance(item, str):  # a device in its short form
         parts = item.split(":")
-        return repr([parts[1]]) if len(parts) > 1 else None
+        return _as_text([parts[1]]) if len(parts) > 1 else None
     if not isinstance(item, Mapping):
         return None
     given = [item.get(key) for key in _KEYED_BY[path]]
     if path == "log_policies" and given == [None]:
-        return repr((item.get("pattern"), item.get("action")))
-    return None if None in given else repr(given)
+        return _as_text([item.get("pattern"), item.get("action")])
+    return None if None in given else _as_text(given)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _as_text(value: Any) -> str:
+    return shown(value, longest=MAX_VALUES)
 
 
 def merge_variables(template: Any, config: Any) -> Any:
@@ -152,7 +160,7 @@ def _by_kind(variables: Any) -> Mapping[str, Any]:
     """Return environment variables by kind of device: a list is for all of them."""
     if isinstance(variables, Mapping):
         return variables
-    return {kind: variables if isinstance(variables, list) else [variables] for kind in _KINDS}
+    return {kind: variables if _is_list(variables) else [variables] for kind in _KINDS}
 
 
 def origins(
@@ -237,8 +245,8 @@ def _trace_list(
     found: dict[str, Origin],
 ) -> None:
     """The last entries are the user's, those before them the template's."""
-    is_aligned = isinstance(merged, list) and len(merged) == len(effective)
-    mine = user if isinstance(user, list) else []
+    is_aligned = _is_list(merged) and len(merged) == len(effective)
+    mine = user if _is_list(user) else []
     for index, item in enumerate(effective):
         here = join(path, index)
         if not is_aligned:

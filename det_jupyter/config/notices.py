@@ -6,47 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.lengths import UNITS
 from det_jupyter.config.paths import join, look_up
-
-_NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
-_NO_CLUSTER = "ignored: there is no cluster manager here"
-NO_MEANING = {
-    "workspace": "ignored: there are no workspaces here; use labels",
-    "project": "ignored: there are no projects here; use labels",
-    "bind_mounts": _NO_CONTAINERS,
-    "debug": "ignored: the programs keep their logs as they are",
-    "integrations": "ignored: no other services are told or asked",
-    "slurm": _NO_CLUSTER,
-    "pbs": _NO_CLUSTER,
-    "security": "ignored: ranks run with your own rights",
-    "tensorboard_storage": "ignored: metrics are kept by det_jupyter itself",
-    "data_layer": "ignored, as in Determined since 0.19.10",
-    "resources.native_parallel": "ignored, as in Determined",
-    "resources.shm_size": _NO_CONTAINERS,
-    "resources.devices": _NO_CONTAINERS,
-    "resources.agent_label": "ignored, as in Determined since 0.20",
-    "resources.slots": "ignored: the slots of a trial are resources.slots_per_trial",
-    "environment.image": _NO_CONTAINERS,
-    "environment.ports": _NO_CONTAINERS,
-    "environment.proxy_ports": _NO_CONTAINERS,
-    "environment.force_pull_image": _NO_CONTAINERS,
-    "environment.registry_auth": _NO_CONTAINERS,
-    "environment.add_capabilities": _NO_CONTAINERS,
-    "environment.drop_capabilities": _NO_CONTAINERS,
-    "environment.pod_spec": _NO_CONTAINERS,
-    "checkpoint_storage.propagation": _NO_CONTAINERS,
-    "checkpoint_storage.checkpoint_path": "ignored: its name is storage_path now",
-    "checkpoint_storage.tensorboard_path": "ignored: metrics are kept by det_jupyter itself",
-    "optimizations.tensor_fusion_cycle_time": "ignored: torch exchanges a bucket when it is full",
-    "optimizations.grad_updates_size_file": "ignored: it was for debugging Horovod",
-}
-NOT_YET = {
-    "profiling.enabled": "timings are recorded, for trial.timings(); system metrics are not in "
-    "this version",
-    "retention_policy": "not in this version: logs are kept with their experiment",
-}
-NO_EFFECT = NO_MEANING | NOT_YET
 
 
 def notices(document: Mapping[str, Any]) -> list[str]:
@@ -82,7 +44,7 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
     if look_up(document, "checkpoint_storage.type") in (None, "shared_fs") and look_up(
         document, "checkpoint_storage.container_path"
     ):
-        yield f"checkpoint_storage.container_path: {_NO_CONTAINERS}."
+        yield f"checkpoint_storage.container_path: {NO_CONTAINERS}."
     rocm = "environment.environment_variables.rocm"
     if look_up(document, rocm):
         yield f"{rocm}: ignored: slots are of kind cpu or cuda here."

@@ -20,6 +20,7 @@ from det_jupyter.config.checks import find_contradictions
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.fields import MAX_TITLE, Section
 from det_jupyter.config.hyperparameters import find_problems
+from det_jupyter.config.keys import FREE_FORM
 from det_jupyter.config.merging import merge
 from det_jupyter.config.paths import in_order, look_up, within
 from det_jupyter.config.problems import describe
@@ -35,16 +36,6 @@ from det_jupyter.config.values import (
 )
 from det_jupyter.errors import ConfigError
 
-# Their nulls are values, and their keys are the user's own.
-FREE_FORM = {
-    "hyperparameters",
-    "data",
-    "data_layer",
-    "tensorboard_storage",
-    "environment.pod_spec",
-    "searcher.sampler_args",
-    "searcher.pruner_args",
-}
 _MEANT = re.compile(r"; (?:did you mean ([\w.]+)\?|write ([\w.]+): )")
 _DIRECTORY_KEYS = {"host_path": "container_path"}
 
@@ -65,12 +56,11 @@ def parse_config(
     Raises:
         ConfigError: One line for every problem, `path: got X, expected Y`.
     """
-    document, strange = _without_strange(document)
-    if template is not None:
-        _check_bounds(template)
-        document, more = _without_strange(merge(template, document))  # less what was replaced
-        strange += more
-    filled = _fill_computed_defaults(without_nulls(document), default_seed)
+    template = {} if template is None else template
+    for given in (document, template):
+        _check_bounds(given)
+    sound, strange = _without_strange(merge(template, document))
+    filled = _fill_computed_defaults(without_nulls(sound), default_seed)
     config, problems = _validate(filled)
     problems += find_contradictions(filled)
     _raise_if_any(strange, problems)
@@ -84,6 +74,7 @@ def check_sanity(document: Mapping[str, Any]) -> list[str]:
     What is missing is no problem yet.
     """
     try:
+        _check_bounds(document)
         sound, strange = _without_strange(document)
         given = without_nulls(sound)
         _, problems = _validate(_with_storage_spelled(given), is_part=True)
@@ -129,7 +120,6 @@ def _without_strange(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], li
     Raises:
         ConfigError: Nothing more can be said of the document.
     """
-    _check_bounds(document)
     if is_plain(document):
         return document, []
     problems = find_strange_values(document)
@@ -178,7 +168,7 @@ def _validate(
     searcher = filled.get("searcher")
     is_unknown = isinstance(searcher, dict) and not _is_known(searcher.get("name"))
     try:
-        config = _model_validate(filled)
+        config = ExperimentConfig.model_validate(filled)
     except ValidationError as error:
         found = describe(error, filled, is_part=is_part)
         problems += [p for p in found if not (retired and p.startswith("searcher"))]
@@ -192,21 +182,6 @@ def _validate(
 
 def _is_known(name: Any) -> bool:
     return isinstance(name, str) and name in SEARCHERS
-
-
-def _model_validate(filled: dict[str, Any]) -> ExperimentConfig:
-    """Validate; look at what has no meaning here only if there are keys that may be of it."""
-    try:
-        return ExperimentConfig.model_validate(filled)
-    except ValidationError as error:
-        if not any(
-            details["type"] in ("extra_forbidden", "union_tag_invalid")
-            for details in error.errors(include_url=False, include_context=False)
-        ):
-            raise
-    from det_jupyter.config.foreign import ForeignConfig
-
-    return ForeignConfig.model_validate(filled)
 
 
 @cache

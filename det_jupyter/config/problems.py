@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from det_jupyter.config.paths import dotted, either, shown
+from det_jupyter.config.keys import NO_MEANING, TAGS
+from det_jupyter.config.paths import dotted, either, look_up, shown
 from det_jupyter.config.searchers import SEARCHERS
+from det_jupyter.config.steps import explain_steps
+from det_jupyter.config.tree import all_paths, fields_of, kinds, sections_at
 
-STORAGES = ("shared_fs", "directory", "s3", "gcs", "azure")
-_WRITABLE = STORAGES[:2]
+STORAGES = ("shared_fs", "directory")
+_BUCKETS = ("s3", "gcs", "azure")
 _TAGS = {"searcher": set(SEARCHERS), "checkpoint_storage": set(STORAGES)}
 _VARIABLES = ("environment", "environment_variables")
+_GONE = {
+    "template": "it is named in a cell or file only, or with --template NAME; a template has none",
+    "searcher.budget": "training is limited by max_trials and max_length",
+    "searcher.step_budget": "training is limited by max_trials and max_length",
+    "searcher.train_stragglers": "trials that were not promoted never train on",
+    "searcher.unit": "max_length has its unit with it, such as {epochs: 6}",
+}
+_MOST_LISTED = 16
 _MAPPING = "a mapping (`key: value` lines)"
 _EXPECTED = {
     "bool_type": "true or false",
@@ -79,10 +90,8 @@ def _line(details: ErrorDetails, loc: tuple[int | str, ...], document: Mapping[s
         case "missing":
             return f"{path}: missing{_HINTS.get(path, '')}"
         case "extra_forbidden":
-            from det_jupyter.config.typos import explain_unknown  # loads what has no meaning here
-
             keys = [part for part in loc if isinstance(part, str)]
-            return f"{path}: {explain_unknown(keys, document)}"
+            return f"{path}: {_explain_unknown(keys, document)}"
         case "union_tag_not_found" if isinstance(details["input"], Mapping):
             return f"{path}.name: missing{_HINTS['searcher.name']}"
         case "union_tag_invalid":
@@ -93,7 +102,12 @@ def _line(details: ErrorDetails, loc: tuple[int | str, ...], document: Mapping[s
 
 
 def _wrong_kind(path: str, tag: str, given: Any) -> str:
-    known = list(SEARCHERS) if path == "searcher" else list(_WRITABLE)
+    if path == "checkpoint_storage" and given in _BUCKETS:
+        return (
+            f"{path}.{tag}: got {given!r}, which this version cannot write to; "
+            f"expected {either(STORAGES)}"
+        )
+    known = SEARCHERS if path == "searcher" else STORAGES
     near = get_close_matches(given.lower(), SEARCHERS, n=1) if isinstance(given, str) else []
     meant = f"; did you mean {near[0]}?" if near and path == "searcher" else ""
     return f"{path}.{tag}: got {shown(given)}, expected one of {', '.join(known)}{meant}"
@@ -128,3 +142,45 @@ def _expected(details: ErrorDetails) -> str:
             return f"at most {context['max_length']} items"
         case _:
             return _EXPECTED.get(kind) or details["msg"].removeprefix("expected ")
+
+
+def _explain_unknown(parts: Sequence[str], document: Mapping[str, Any]) -> str:
+    """Return what to say of an unknown key, without its path."""
+    path = ".".join(parts)
+    if path in _GONE:
+        return f"unknown key; {_GONE[path]}"
+    if explained := explain_steps(path, document):
+        return explained
+    *above, key = parts
+    if (
+        len(above) == 1
+        and above[0] in TAGS
+        and (other := _of_another_kind(above[0], key, document))
+    ):
+        return other
+    names = list(fields_of(sections_at(above, document)))
+    return f"unknown key; {_suggestion(key, above, names)}"
+
+
+def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str | None:
+    having = [kind for kind, model in kinds(section).items() if key in model.model_fields]
+    if not having:
+        return None
+    kind = look_up(document, f"{section}.{TAGS[section]}")
+    verb = "has" if len(having) == 1 else "have"
+    return f"{kind} does not have it; {either(having, 'and')} {verb}"
+
+
+def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> str:
+    if nearest := get_close_matches(key, names, n=1):
+        return f"did you mean {nearest[0]}?"
+    by_name: dict[str, str] = {}
+    for path in all_paths():
+        by_name.setdefault(path.rpartition(".")[2], path)
+    elsewhere = [name for name in by_name if by_name[name] != ".".join((*above, name))]
+    if nearest := get_close_matches(key, elsewhere, n=1, cutoff=0.8):
+        return f"did you mean {by_name[nearest[0]]}?"
+    if len(names) > _MOST_LISTED:
+        return "remove it"
+    used = (name for name in names if ".".join((*above, name)) not in NO_MEANING)
+    return f"expected one of {', '.join(sorted(used))}"

@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from det_jupyter.config.fields import Section
+from det_jupyter.config.fields import Ignored, Section
+from det_jupyter.config.keys import NO_EFFECT, TAGS
 from det_jupyter.config.lengths import UNITS, Length
-from det_jupyter.config.notices import NO_EFFECT
 from det_jupyter.config.paths import either
+from det_jupyter.config.tree import all_sections, fields_of, sections_at
 
 _COMPUTED = {
     "name": "the entrypoint",
@@ -37,14 +38,12 @@ _NAMES = {
     Length: "length",
 }
 _BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
+ANYTHING = "anything"
 _LARGE = 10**6
 _AMOUNT = "Amount of training."
 _FREE_TYPES = {
     "entrypoint": "name of a class or function",
-    "resources.shm_size": "bytes or text",
-    "environment.image": "text or mapping",
     "environment.environment_variables": "list of NAME=value",
-    "internal": "nothing",
 }
 
 
@@ -80,8 +79,6 @@ def known_keys(
         section_path: Where the section is, without indices.
         document: What is written so far: it may say which searcher, which storage it is.
     """
-    from det_jupyter.config.tree import TAGS, fields_of, sections_at  # loads what is seldom needed
-
     keys = tuple(section_path.split(".")) if section_path else ()
     fields = fields_of(sections_at(keys, document))
     if not fields and _is_length(keys):
@@ -110,8 +107,6 @@ def choices(path: str) -> tuple[str, ...]:
 
 
 def _is_length(keys: Sequence[str]) -> bool:
-    from det_jupyter.config.tree import fields_of, sections_at
-
     found = fields_of(sections_at(keys[:-1])).get(keys[-1], []) if keys else []
     return any(Length in _flat(info.annotation) for _, info in found)
 
@@ -130,7 +125,7 @@ def _help(path: str, found: Sequence[tuple[type, FieldInfo]]) -> FieldHelp:
         if words
         else _FREE_TYPES.get(path) or _name(info.annotation, info.metadata),
         default=_COMPUTED[path] if path in _COMPUTED else _default(info),
-        text=texts[0] if len(texts) == 1 else " / ".join(texts),
+        text=" / ".join(filter(None, texts)) or "Has no effect.",
         choices=words,
         is_required=is_required,
         note=NO_EFFECT.get(path, ""),
@@ -164,7 +159,9 @@ def _name(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     members = [member for member in get_args(annotation) if member is not NoneType]
     if get_origin(annotation) is list:
         return f"list of {_plural(_name(members[0]))}"
-    if get_origin(annotation) is dict or annotation is Any:
+    if annotation is Ignored:
+        return ANYTHING
+    if get_origin(annotation) is dict:
         return "mapping"
     if NoneType in get_args(annotation) and len(members) == 1:
         return _name(members[0], metadata)
@@ -224,6 +221,4 @@ def _descriptions(module: str) -> dict[tuple[str, str], str]:
 
 def describe_field(section: str, name: str) -> str:
     """Return the description of a field of the class with this name."""
-    from det_jupyter.config.tree import all_sections
-
     return next((_description(cls, name) for cls in all_sections() if cls.__name__ == section), "")

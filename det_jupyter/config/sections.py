@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from det_jupyter.config.fields import (
     Bool,
     Count,
+    Ignored,
     Int,
     LengthField,
     Number,
@@ -49,6 +50,11 @@ class Resources(Section):
     """The most slots that all trials of the experiment hold together."""
     weight: Annotated[Number, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)] = 1
     """The experiment's share of the slots, beside others', in pools with fair share."""
+    native_parallel: Ignored = None
+    shm_size: Ignored = None
+    devices: Ignored = None
+    agent_label: Ignored = None
+    slots: Ignored = None
 
 
 class Reproducibility(Section):
@@ -172,6 +178,14 @@ class Environment(Section):
         BeforeValidator(_variables),
     ] = []
     """`NAME=value`, or `NAME` for the notebook's own value; a list, or lists by cpu and cuda."""
+    image: Ignored = None
+    ports: Ignored = None
+    proxy_ports: Ignored = None
+    force_pull_image: Ignored = None
+    registry_auth: Ignored = None
+    add_capabilities: Ignored = None
+    drop_capabilities: Ignored = None
+    pod_spec: Ignored = None
 
 
 def _log_action(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.fields import AbsolutePath, Count, Section, Text
+from det_jupyter.config.fields import AbsolutePath, Count, Ignored, Section, Text
 
 
 def _storage_path(value: str) -> str:
@@ -42,6 +42,10 @@ class SharedFs(Storage):
     """Folder that checkpoints go to; if not given, det_jupyter's own data folder."""
     storage_path: Annotated[Text, AfterValidator(_storage_path)] | None = None
     """Folder within host_path, relative or absolute."""
+    propagation: Ignored = None
+    container_path: Ignored = None
+    checkpoint_path: Ignored = None
+    tensorboard_path: Ignored = None
 
 
 class Directory(Storage):

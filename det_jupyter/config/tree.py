@@ -8,11 +8,10 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.fields import Section
-from det_jupyter.config.foreign import ForeignConfig
+from det_jupyter.config.keys import TAGS
 from det_jupyter.config.paths import look_up
-
-TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds
 
 
 def sections_of(annotation: Any) -> Iterator[type[Section]]:
@@ -26,7 +25,7 @@ def sections_of(annotation: Any) -> Iterator[type[Section]]:
 @cache
 def kinds(section: str) -> dict[str, type[Section]]:
     """Return the kinds of a section that has several, by what its tag says."""
-    found = sections_of(ForeignConfig.model_fields[section].annotation)
+    found = sections_of(ExperimentConfig.model_fields[section].annotation)
     tag = TAGS[section]
     return {get_args(kind.model_fields[tag].annotation)[0]: kind for kind in found}
 
@@ -40,7 +39,7 @@ def sections_at(
         parts: The keys that lead there.
         document: If given, says which kind of searcher or storage it is.
     """
-    found: list[type[Section]] = [ForeignConfig]
+    found: list[type[Section]] = [ExperimentConfig]
     for depth, part in enumerate(parts):
         found = [
             below
@@ -94,7 +93,7 @@ def _plain_types(annotation: Any) -> Iterator[type]:
 @cache
 def all_sections() -> tuple[type[Section], ...]:
     """Return every class of the tree once, the whole first."""
-    found: dict[type[Section], None] = {ForeignConfig: None}
+    found: dict[type[Section], None] = {ExperimentConfig: None}
     for path in all_paths():
         found |= dict.fromkeys(sections_at(path.split(".")))
     return tuple(found)

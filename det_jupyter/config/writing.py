@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from det_jupyter.config.experiment import ExperimentConfig
+from det_jupyter.config.keys import is_free
 from det_jupyter.config.paths import join
 
 _FIRST = {"searcher": ("name", "metric"), "checkpoint_storage": ("type",)}
@@ -52,7 +53,7 @@ def _section(
     indent = "  " * depth
     for key in _in_order(section, path):
         value, here = section[key], join(path, key)
-        if value is None and not _is_free(here):
+        if value is None and not is_free(here):
             continue
         start = f"{indent}{_scalar(key)}:"
         givers = _givers(value, here, origins)
@@ -73,11 +74,6 @@ def _in_order(section: Mapping[str, Any], path: str) -> list[str]:
     first = list(_FIRST.get(path, ())) if path else list(ExperimentConfig.model_fields)
     known = [key for key in first if key in section]
     return [*known, *(key for key in section if key not in known)]
-
-
-def _is_free(path: str) -> bool:
-    return path.startswith(("hyperparameters.", "data.", "searcher.sampler_args.",
-                            "searcher.pruner_args."))  # fmt: skip
 
 
 def _fits_one_line(value: Any, path: str) -> bool:
@@ -107,7 +103,7 @@ def _leaves(value: Any, path: str) -> Iterator[str]:
     is_leaf = True
     for part, item in items:
         is_leaf = False
-        if item is not None or _is_free(path + "."):
+        if item is not None or is_free(path):
             yield from _leaves(item, join(path, part))
     if is_leaf:
         yield path
@@ -118,7 +114,7 @@ def _flow(value: Any, path: str) -> str:
         inner = (
             f"{_scalar(key)}: {_flow(item, join(path, key))}"
             for key, item in value.items()
-            if item is not None or _is_free(path + ".")
+            if item is not None or is_free(path)
         )
         return "{" + ", ".join(inner) + "}"
     if isinstance(value, (list, tuple)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from det_jupyter.config import choices, known_keys
-from det_jupyter.config.notices import NO_MEANING
+from det_jupyter.config.keys import NO_MEANING
 from det_jupyter.notebook.complete.yaml_cursor import Cursor
 
 TYPES = {

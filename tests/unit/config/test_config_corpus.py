@@ -138,7 +138,7 @@ FILES = [
       "resources.slots_per_trial (4)"]),
     # Everything else.
     (f"bind_mounts:\n- host_path: # of the data\n  container_path: /data\n{SINGLE}",
-     ["line 3: bind_mounts[0].host_path: missing"]),
+     ["note bind_mounts"]),
     (f"checkpoint_storage: {{type: hdfs, hdfs_url: a}}\n{SINGLE}",
      ["line 2: checkpoint_storage.type: got 'hdfs', expected one of shared_fs, directory"]),
     (f"hyperparameter: {{lr: 1}}\nresource: {{slots_per_trial: 2}}\n{SINGLE}",

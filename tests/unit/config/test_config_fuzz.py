@@ -122,8 +122,15 @@ def test_a_valid_document_may_change_in_any_way(document: dict[str, Any]) -> Non
     assert_answered(document)
 
 
+WHOLE = parse_yaml(EVERYTHING)
+
+
 @settings(max_examples=50)
 @given(mutated(), mutated())
+@example(WHOLE, WHOLE | {"labels": ()})
+@example(WHOLE, WHOLE | {"resources": {"devices": ()}})
+@example(WHOLE | {"labels": [10**5000]}, WHOLE | {"labels": [10**5000]})
+@example(WHOLE | {"version": 0}, {"entrypoint": "T", "version": None})
 def test_any_template_may_lie_below_any_document(
     template: dict[str, Any], document: dict[str, Any]
 ) -> None:

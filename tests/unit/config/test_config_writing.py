@@ -54,7 +54,7 @@ data: {}                              # default
 """)
     assert shown.endswith("""\
 bind_mounts:
-- {host_path: /a, container_path: /b, read_only: false, propagation: rprivate}
+- {host_path: /a, container_path: /b}
 """)
     assert parse_config(parse_yaml(shown)) == parse_config(effective)
 

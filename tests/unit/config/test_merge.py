@@ -245,8 +245,8 @@ def test_what_a_template_gives_to_another_searcher_is_not_its_own() -> None:
 
 
 def test_defaults_inside_an_entry_of_a_list_are_defaults() -> None:
-    config = {**WHOLE, "bind_mounts": [{"host_path": "/a", "container_path": "/b"}]}
+    config = {**WHOLE, "log_policies": [{"pattern": "x", "action": "exclude_node"}]}
     effective = parse_config(config, default_seed=1).to_document()
     found = origins(config, {}, effective)
-    assert found["bind_mounts[0].host_path"] == "you"
-    assert found["bind_mounts[0].read_only"] == "default"
+    assert found["log_policies[0].pattern"] == "you"
+    assert found["log_policies[0].name"] == "default"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import parse_config
-from det_jupyter.config.notices import NO_EFFECT
+from det_jupyter.config.keys import NO_EFFECT
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, ToAgent
 from det_jupyter.master.machine.core.events import (
     CheckpointsDeleted,

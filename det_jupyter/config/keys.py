@@ -1,0 +1,61 @@
+"""Keys that are not like the others: of several kinds, free in form, or without effect here."""
+
+from __future__ import annotations
+
+from det_jupyter.config.paths import within
+
+TAGS = {"searcher": "name", "checkpoint_storage": "type"}  # sections of several kinds
+NO_CONTAINERS = "ignored: ranks run on this computer as they are, not in containers"
+_NO_CLUSTER = "ignored: there is no cluster manager here"
+NO_MEANING = {
+    "workspace": "ignored: there are no workspaces here; use labels",
+    "project": "ignored: there are no projects here; use labels",
+    "bind_mounts": NO_CONTAINERS,
+    "debug": "ignored: the programs keep their logs as they are",
+    "integrations": "ignored: no other services are told or asked",
+    "slurm": _NO_CLUSTER,
+    "pbs": _NO_CLUSTER,
+    "security": "ignored: ranks run with your own rights",
+    "tensorboard_storage": "ignored: metrics are kept by det_jupyter itself",
+    "data_layer": "ignored, as in Determined since 0.19.10",
+    "internal": "ignored: it is Determined's own",
+    "version": "ignored: there is one version of these keys",
+    "resources.native_parallel": "ignored, as in Determined",
+    "resources.shm_size": NO_CONTAINERS,
+    "resources.devices": NO_CONTAINERS,
+    "resources.agent_label": "ignored, as in Determined since 0.20",
+    "resources.slots": "ignored: the slots of a trial are resources.slots_per_trial",
+    "environment.image": NO_CONTAINERS,
+    "environment.ports": NO_CONTAINERS,
+    "environment.proxy_ports": NO_CONTAINERS,
+    "environment.force_pull_image": NO_CONTAINERS,
+    "environment.registry_auth": NO_CONTAINERS,
+    "environment.add_capabilities": NO_CONTAINERS,
+    "environment.drop_capabilities": NO_CONTAINERS,
+    "environment.pod_spec": NO_CONTAINERS,
+    "checkpoint_storage.propagation": NO_CONTAINERS,
+    "checkpoint_storage.checkpoint_path": "ignored: its name is storage_path now",
+    "checkpoint_storage.tensorboard_path": "ignored: metrics are kept by det_jupyter itself",
+    "optimizations.tensor_fusion_cycle_time": "ignored: torch exchanges a bucket when it is full",
+    "optimizations.grad_updates_size_file": "ignored: it was for debugging Horovod",
+}
+NOT_YET = {
+    "profiling.enabled": "timings are recorded, for trial.timings(); system metrics are not in "
+    "this version",
+    "retention_policy": "not in this version: logs are kept with their experiment",
+}
+NO_EFFECT = NO_MEANING | NOT_YET
+# Their nulls are values, and their keys are the user's own.
+FREE_FORM = {
+    "hyperparameters",
+    "data",
+    "searcher.sampler_args",
+    "searcher.pruner_args",
+    "checkpoint_storage.container_path",  # ignored with shared_fs; with directory it is text
+    *NO_MEANING,
+}
+
+
+def is_free(path: str) -> bool:
+    """Return whether a null here is a value, and not the same as nothing."""
+    return any(place in FREE_FORM for place in within(path))
