@@ -9,7 +9,8 @@ not). What it draws from generators of its own making is its own affair.
 
 Exchanging the generators costs some 10 us a batch, in a training loop, which needs the caches for
 other things, twice that (see draws.py). It is spared for datasets that are known to draw nothing.
-Records of plain tensors are not put together one by one, but picked in one operation.
+Records of plain tensors are not put together one by one, but picked in one operation, and several
+small batches of them at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from det_jupyter.pytorch.data.beginnings import beginning
 from det_jupyter.pytorch.data.division import Indices
 from det_jupyter.pytorch.rng import derive_seed
 
-_AT_ONCE, _AT_ONCE_BYTES = 8, 1 << 16
+_AT_ONCE, _AT_ONCE_BYTES = 32, 1 << 16
 
 Collate = Callable[[list[Any]], Any]
 
@@ -92,7 +93,7 @@ class Fetch:
         if self._columns is None:
             return 1
         batch_bytes = batch_size * self._columns.record_bytes
-        return _AT_ONCE if batch_bytes * _AT_ONCE <= _AT_ONCE_BYTES else 1
+        return max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(1, batch_bytes)))
 
     def load(self, indices: Indices, step: int, begin: int) -> Any:
         """Return the batch of these records, at this place in the stream."""

@@ -34,7 +34,7 @@ class DataLoader:
     the collate function draw from Python's, numpy's and torch's global generators is the same for
     any number of workers and after any pause, on the same number of ranks. A sampler that the
     user gives is asked for up to 4096 indices ahead, and draws from generators of its own pass.
-    Small batches of a TensorDataset are loaded up to 8 at once, though never into the next pass.
+    Small batches of a TensorDataset are loaded up to 32 at once, though never into the next pass.
 
     Args:
         dataset: Map-style, or a torch IterableDataset (read by every rank, see iterable.py).

@@ -45,10 +45,6 @@ class Position:
         following = self._regular_start + 2 * self.aggregation_frequency - 1
         return following if self.batch_idx + 1 == self.end else min(following, self.end - 1)
 
-    def note_step(self) -> None:
-        """Note that the optimizer has stepped: the next window begins after this batch."""
-        self.cut_at = self.batch_idx + 1
-
     def state(self) -> dict[str, Any]:
         """Return what a run that goes on needs, for a checkpoint."""
         return {"cut_at": self.cut_at}

@@ -267,7 +267,7 @@ class Loop:
             self.context.after_step()
         if self.context.lr_schedulers:
             self._step_schedulers()
-        self.position.note_step()
+        self.position.cut_at = self.steps_completed + 1
         if not self._has_stepped:
             self._has_stepped = True
             if self._distributed.is_chief:
