@@ -15,8 +15,8 @@ from det_jupyter._version import __version__
 from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session
 from det_jupyter.system import paths
-from det_jupyter.system.births import birth_of
 from det_jupyter.system.daemon import spawn_master
+from det_jupyter.system.processes import birth_of
 from det_jupyter.wire import PROTOCOL, MasterInfo
 
 _POLL_S = 0.02

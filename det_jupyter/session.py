@@ -15,7 +15,7 @@ import httpx
 
 from det_jupyter import errors
 from det_jupyter.errors import DetError, MasterUnreachable
-from det_jupyter.system.births import is_frozen
+from det_jupyter.system.processes import is_frozen
 from det_jupyter.wire import MasterInfo
 
 API = "/api/v1"

@@ -43,6 +43,13 @@ ARROWS: dict[str, set[str]] = {
 
 # room of a part: which rooms of the same part it may import. "" is the modules in no room.
 ROOMS: dict[str, dict[str, set[str]]] = {
+    "agent": {
+        "": {"devices", "launch", "link", "runs"},
+        "devices": set(),
+        "launch": set(),
+        "runs": {"launch"},
+        "link": {"devices", "runs"},
+    },
     "master": {
         "": {"chores", "http", "machine.core", "sampling", "service"},
         "machine.core": set(),

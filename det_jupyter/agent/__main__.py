@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 
-from det_jupyter.agent.zygote_process import RANK_TARGET, ZygoteProcess, start_zygote
+from det_jupyter.agent.launch.zygote_process import RANK_TARGET, ZygoteProcess, start_zygote
 from det_jupyter.system import paths
 from det_jupyter.system.programs import keep_trimmed, raise_file_limit
 
@@ -64,15 +64,15 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     import time
     import uuid
 
-    from det_jupyter.agent.device_watch import outlook_of, watch
-    from det_jupyter.agent.devices import threads_per_slot
-    from det_jupyter.agent.offers import offered_agents
-    from det_jupyter.agent.runner import Runner
-    from det_jupyter.agent.runs import adopt_runs
-    from det_jupyter.agent.service import Service, serve
+    from det_jupyter.agent.devices.offers import offered_agents
+    from det_jupyter.agent.devices.slots import threads_per_slot
+    from det_jupyter.agent.devices.watch import outlook_of, watch
+    from det_jupyter.agent.launch.spawn import Spawner
+    from det_jupyter.agent.launch.zygotes import Zygotes
+    from det_jupyter.agent.link.service import Service, serve
+    from det_jupyter.agent.runs.run import adopt_runs
+    from det_jupyter.agent.runs.runner import Runner
     from det_jupyter.agent.sockets import socket_folder
-    from det_jupyter.agent.spawn import Spawner
-    from det_jupyter.agent.zygotes import Zygotes
     from det_jupyter.system.clock import ClockWatch
 
     offers = offered_agents(options.agent, os.environ, hostname=socket.gethostname())

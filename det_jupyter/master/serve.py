@@ -34,8 +34,8 @@ from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.system import paths
-from det_jupyter.system.births import birth_of
 from det_jupyter.system.clock import ClockWatch
+from det_jupyter.system.processes import birth_of
 from det_jupyter.system.programs import LOG_BYTES, PrivateLog, keep_trimmed, raise_file_limit
 from det_jupyter.wire import PROTOCOL, MasterInfo, State
 from det_jupyter.words import error_line

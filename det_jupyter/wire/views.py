@@ -222,7 +222,7 @@ class MasterInfo(Wire):
     token: str = ""
     pid: int
     started_at: float
-    birth: str = ""  # tells a process that was given its pid later from it (births.py)
+    birth: str = ""  # tells a process that was given its pid later from it (system/processes.py)
     version: str
     protocol: int
     python: str

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from det_jupyter.wire import RankSpec
-from det_jupyter.worker.birth import prepare_process
+from det_jupyter.worker.process import prepare_process
 
 SPEC_VARIABLE = "DET_RANK_SPEC"
 

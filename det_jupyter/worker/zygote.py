@@ -51,7 +51,7 @@ from det_jupyter.wire import (
     ZygoteReport,
 )
 from det_jupyter.words import error_text
-from det_jupyter.worker.birth import prepare_process
+from det_jupyter.worker.process import prepare_process
 
 logger = logging.getLogger(__name__)
 

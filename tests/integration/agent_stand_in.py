@@ -193,7 +193,7 @@ def do_meet(spec: RankSpec, path: str) -> None:
 
 
 def main() -> NoReturn:
-    from det_jupyter.worker.birth import prepare_process
+    from det_jupyter.worker.process import prepare_process
 
     spec = RankSpec.model_validate_json(Path(os.environ["DET_RANK_SPEC"]).read_bytes())
     prepare_process(spec, os.getppid())

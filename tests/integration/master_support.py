@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from det_jupyter.agent.service import BEAT_S
+from det_jupyter.agent.link.service import BEAT_S
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.records import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.system.births import birth_of
+from det_jupyter.system.processes import birth_of
 from det_jupyter.wire import KillGang, Leave, StartGang
 from tests.integration.agent_support import (
     AgentProcess,

@@ -21,12 +21,12 @@ import httpx
 import psutil
 import pytest
 
-from det_jupyter.agent.device_watch import Outlook, is_own, watch
-from det_jupyter.agent.fake_devices import FakeDevices
-from det_jupyter.agent.notebooks import Notebooks
-from det_jupyter.agent.occupancy import Processes
-from det_jupyter.agent.offers import Offer
-from det_jupyter.agent.strangers import identify
+from det_jupyter.agent.devices.fake import FakeDevices
+from det_jupyter.agent.devices.identify import identify
+from det_jupyter.agent.devices.notebooks import Notebooks
+from det_jupyter.agent.devices.occupancy import Processes
+from det_jupyter.agent.devices.offers import Offer
+from det_jupyter.agent.devices.watch import Outlook, is_own, watch
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master

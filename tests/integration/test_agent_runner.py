@@ -14,15 +14,15 @@ from typing import cast
 
 import pytest
 
-from det_jupyter.agent import service
-from det_jupyter.agent.link import Link
-from det_jupyter.agent.offers import Offer
-from det_jupyter.agent.processes import RankProcesses, has_ended
-from det_jupyter.agent.runner import Runner
-from det_jupyter.agent.runs import Run
-from det_jupyter.agent.service import Service, serve
-from det_jupyter.agent.spawn import Spawner
-from det_jupyter.agent.zygotes import Zygotes
+from det_jupyter.agent.devices.offers import Offer
+from det_jupyter.agent.launch.processes import RankProcesses, has_ended
+from det_jupyter.agent.launch.spawn import Spawner
+from det_jupyter.agent.launch.zygotes import Zygotes
+from det_jupyter.agent.link import service
+from det_jupyter.agent.link.connection import Link
+from det_jupyter.agent.link.service import Service, serve
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.errors import LaunchError
 from det_jupyter.system import paths
 from det_jupyter.wire import PROTOCOL, GangExited, RankSpec, StartGang, ZygoteReady
@@ -118,7 +118,7 @@ def test_a_zygote_that_is_stopped_while_it_loads_torch_is_not_waited_for(
         raise LaunchError("far enough")
 
     monkeypatch.setattr(Spawner, "spawn_gang", spawn_gang)
-    monkeypatch.setattr("det_jupyter.agent.runner._LOOK_S", 0.05)
+    monkeypatch.setattr("det_jupyter.agent.runs.runner._LOOK_S", 0.05)
     zygote = StoppedZygote()
     try:
         asyncio.run(end_of_a_gang(make_runner(zygote, tmp_path / "sockets")))

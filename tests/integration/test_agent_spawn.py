@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.agent import spawn
-from det_jupyter.agent.processes import RankExit, StartFailed, has_ended, kill_group
-from det_jupyter.agent.runs import Run
-from det_jupyter.agent.spawn import Spawner
+from det_jupyter.agent.launch import spawn
+from det_jupyter.agent.launch.processes import RankExit, StartFailed, has_ended, kill_group
+from det_jupyter.agent.launch.spawn import Spawner
+from det_jupyter.agent.runs.run import Run
 from tests.processes import wait_until
 from tests.unit.agent.test_agent_outbox import make_run
 

@@ -24,7 +24,7 @@ from det_jupyter.master.serve import idle_hours
 from det_jupyter.master.service.store import Store
 from det_jupyter.records import Record
 from det_jupyter.session import Session
-from det_jupyter.system.births import is_frozen
+from det_jupyter.system.processes import is_frozen
 from det_jupyter.system.programs import PrivateLog
 from det_jupyter.wire import MasterInfo, RunReport
 from tests.integration.master_support import (

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from det_jupyter.agent.runs import new_run
-from det_jupyter.agent.zygote_process import start_zygote
+from det_jupyter.agent.launch.zygote_process import start_zygote
+from det_jupyter.agent.runs.run import new_run
 from det_jupyter.system import paths
 from det_jupyter.wire import PROTOCOL, ForkGang
 from det_jupyter.worker import zygote

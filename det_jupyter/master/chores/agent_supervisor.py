@@ -22,7 +22,7 @@ from det_jupyter.master.machine.core.events import AgentAway, AgentLost
 from det_jupyter.master.machine.core.state import Agent
 from det_jupyter.master.service.links import SILENT_S
 from det_jupyter.master.service.service import Service
-from det_jupyter.system.births import is_frozen
+from det_jupyter.system.processes import is_frozen
 
 logger = logging.getLogger(__name__)
 

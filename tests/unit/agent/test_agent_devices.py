@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.agent.devices import discover_slots, threads_per_slot
+from det_jupyter.agent.devices.slots import discover_slots, threads_per_slot
 
 
 class FakeNvmlError(Exception):

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.agent.nvml import DeviceUse, DriverError, NvmlProbe, ProcessUse
-from det_jupyter.agent.occupancy import Occupancy, has_changed
-from det_jupyter.agent.outbox import Outbox
-from det_jupyter.agent.strangers import kernel_of, shortened
+from det_jupyter.agent.devices.identify import kernel_of, shortened
+from det_jupyter.agent.devices.nvml import DeviceUse, DriverError, NvmlProbe, ProcessUse
+from det_jupyter.agent.devices.occupancy import Occupancy, has_changed
+from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent.outbox import BATCH_BYTES, UNREADABLE_S, Outbox
-from det_jupyter.agent.runs import Run
-from det_jupyter.agent.streams import CHUNK_BYTES
+from det_jupyter.agent.link.outbox import BATCH_BYTES, UNREADABLE_S, Outbox
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.streams import CHUNK_BYTES
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import (
     AgentReport,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.agent.offers import offered_agents
-from det_jupyter.agent.places import check_agents, rank_places
+from det_jupyter.agent.devices.offers import offered_agents
+from det_jupyter.agent.runs.places import check_agents, rank_places
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import Capsule, GangPlan, SlotView
-from det_jupyter.worker.birth import environment
+from det_jupyter.worker.process import environment
 from det_jupyter.worker.rendezvous import choose_backend, choose_device
 
 

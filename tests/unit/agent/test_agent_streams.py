@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.agent import streams
-from det_jupyter.agent.streams import Stream, end_of_lines
+from det_jupyter.agent.runs import streams
+from det_jupyter.agent.runs.streams import Stream, end_of_lines
 
 
 def make_stream(

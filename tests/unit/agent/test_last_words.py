@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent.last_words import last_words, parse_last_words
+from det_jupyter.agent.runs.output_tail import last_words, parse_last_words
 from det_jupyter.pytorch.parallel.replicas import DistributedModel
 from det_jupyter.wire import LastWords
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.agent.processes import end_survivors, write_records
+from det_jupyter.agent.launch.processes import end_survivors, write_records
 from det_jupyter.autostart import find_master
 from det_jupyter.errors import ProtocolMismatch
 from det_jupyter.system import paths
-from det_jupyter.system.births import birth_of, is_frozen
 from det_jupyter.system.clock import ClockWatch
+from det_jupyter.system.processes import birth_of, is_frozen
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import PROTOCOL, MasterInfo
 

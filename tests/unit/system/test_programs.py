@@ -12,7 +12,7 @@ from subprocess import Popen
 
 import pytest
 
-from det_jupyter.agent.zygote_process import start_zygote
+from det_jupyter.agent.launch.zygote_process import start_zygote
 from det_jupyter.engine.local import start_agent
 from det_jupyter.system import paths
 from det_jupyter.system.daemon import spawn_master

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from det_jupyter.wire import Capsule, GangPlan, RankPlace, SlotView
-from det_jupyter.worker.birth import environment
+from det_jupyter.worker.process import environment
 from det_jupyter.worker.rendezvous import choose_backend, choose_device
 
 

@@ -4,7 +4,7 @@
                                computer what shall run on many GPUs (on many computers: offers.py)
     CUDA_VISIBLE_DEVICES       the devices that it leaves, in its order
     neither                    all devices by PCI bus, which is NVML's order, and CUDA's own in
-                               ranks (worker/birth.py sets CUDA_DEVICE_ORDER); without devices, a
+                               ranks (worker/process.py sets CUDA_DEVICE_ORDER); without devices, a
                                CPU place for each core
 
 Devices are found by NVML, not by torch: it needs no CUDA context, so looking costs no GPU memory.

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter._version import __version__
-from det_jupyter.agent.link import Link, open_link
-from det_jupyter.agent.offers import Offer
-from det_jupyter.agent.outbox import Outbox
-from det_jupyter.agent.runner import Runner
+from det_jupyter.agent.devices.offers import Offer
+from det_jupyter.agent.link.connection import Link, open_link
+from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.wire import PROTOCOL, AgentReports, DevicesSeen, RegisterAgent, RunReport
 

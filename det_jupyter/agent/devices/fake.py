@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from det_jupyter.agent.occupancy import Processes
-from det_jupyter.agent.offers import Offer
+from det_jupyter.agent.devices.occupancy import Processes
+from det_jupyter.agent.devices.offers import Offer
 from det_jupyter.wire import DeviceProcess, SlotView
 
 logger = logging.getLogger(__name__)

@@ -18,20 +18,20 @@ from itertools import count
 from pathlib import Path
 from typing import assert_never
 
-from det_jupyter.agent.gang import Gang
-from det_jupyter.agent.places import check_agents
-from det_jupyter.agent.processes import (
+from det_jupyter.agent.launch.processes import (
     RankProcesses,
     StartFailed,
     kill_group,
     until_gone,
     write_records,
 )
-from det_jupyter.agent.runs import Run, new_run
-from det_jupyter.agent.spawn import Spawner
-from det_jupyter.agent.zygotes import Zygote, Zygotes
+from det_jupyter.agent.launch.spawn import Spawner
+from det_jupyter.agent.launch.zygotes import Zygote, Zygotes
+from det_jupyter.agent.runs.gang import Gang
+from det_jupyter.agent.runs.places import check_agents
+from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.errors import LaunchError
-from det_jupyter.system.births import is_frozen
+from det_jupyter.system.processes import is_frozen
 from det_jupyter.wire import (
     AgentCommand,
     CloseRun,

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from det_jupyter.agent.runs import Run
-from det_jupyter.agent.streams import Stream
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.streams import Stream
 from det_jupyter.wire import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pydantic import TypeAdapter
 
 from det_jupyter._version import __version__
-from det_jupyter.agent.processes import (
+from det_jupyter.agent.launch.processes import (
     RankExit,
     RankProcesses,
     StartFailed,
@@ -22,7 +22,7 @@ from det_jupyter.agent.processes import (
     kill_group,
     until_gone,
 )
-from det_jupyter.agent.zygote_process import ZygoteProcess, start_zygote
+from det_jupyter.agent.launch.zygote_process import ZygoteProcess, start_zygote
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import (
     PROTOCOL,

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from det_jupyter.agent.processes import RankExit
+from det_jupyter.agent.launch.processes import RankExit
 from det_jupyter.wire import GangExited
 
 

@@ -18,12 +18,12 @@ from typing import Protocol, TypeVar
 
 import psutil
 
-from det_jupyter.agent.fake_devices import FAKE_DEVICES_VARIABLE, FakeDevices
-from det_jupyter.agent.notebooks import Notebooks
-from det_jupyter.agent.nvml import ProcessUse, open_nvml
-from det_jupyter.agent.occupancy import Occupancy, Processes, has_changed
-from det_jupyter.agent.offers import Offer
-from det_jupyter.agent.strangers import identify
+from det_jupyter.agent.devices.fake import FAKE_DEVICES_VARIABLE, FakeDevices
+from det_jupyter.agent.devices.identify import identify
+from det_jupyter.agent.devices.notebooks import Notebooks
+from det_jupyter.agent.devices.nvml import ProcessUse, open_nvml
+from det_jupyter.agent.devices.occupancy import Occupancy, Processes, has_changed
+from det_jupyter.agent.devices.offers import Offer
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 

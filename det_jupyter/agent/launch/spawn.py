@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from det_jupyter.agent.processes import (
+from det_jupyter.agent.launch.processes import (
     RankExit,
     RankProcesses,
     StartFailed,
     has_ended,
     kill_group,
 )
-from det_jupyter.agent.zygote_process import child_setup
+from det_jupyter.agent.launch.zygote_process import child_setup
 from det_jupyter.errors import LaunchError
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
@@ -116,7 +116,7 @@ def kernel_argv(python: str) -> list[str]:
     """
     candidates = [
         Path(python).parent.parent / "share" / "jupyter" / "kernels",
-        Path(__file__).resolve().parents[2] / "kernels",  # an editable checkout
+        Path(__file__).resolve().parents[3] / "kernels",  # an editable checkout
     ]
     for folder in candidates:
         path = folder / KERNEL_NAME / "kernel.json"

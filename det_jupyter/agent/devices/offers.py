@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from det_jupyter.agent.devices import cpu_places, discover_slots
+from det_jupyter.agent.devices.slots import cpu_places, discover_slots
 from det_jupyter.wire import SlotView
 
 logger = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from det_jupyter import control
-from det_jupyter.agent.last_words import last_words
-from det_jupyter.agent.places import rank_places
-from det_jupyter.agent.processes import end_survivors
-from det_jupyter.agent.streams import Stream, streams_of
+from det_jupyter.agent.launch.processes import end_survivors
+from det_jupyter.agent.runs.output_tail import last_words
+from det_jupyter.agent.runs.places import rank_places
+from det_jupyter.agent.runs.streams import Stream, streams_of
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels
 from det_jupyter.errors import NotFound

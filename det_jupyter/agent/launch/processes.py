@@ -15,7 +15,7 @@ import psutil
 from pydantic import TypeAdapter
 
 from det_jupyter.system import paths
-from det_jupyter.system.births import birth_of, exit_status_of
+from det_jupyter.system.processes import birth_of, exit_status_of
 from det_jupyter.system.rundir import RunDir
 
 logger = logging.getLogger(__name__)

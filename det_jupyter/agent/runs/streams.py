@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from det_jupyter.agent.holes import make_hole
+from det_jupyter.agent.runs.holes import make_hole
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import Chunk
 

@@ -32,7 +32,7 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re
 _FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
 _WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _SIZES_DIFFER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
-_OURS = str(Path(__file__).parents[1]) + os.sep
+_OURS = str(Path(__file__).parents[2]) + os.sep
 _COLLECTIVES_DIFFER = (
     "the ranks were in different collectives, or in one with tensors of different sizes"
 )

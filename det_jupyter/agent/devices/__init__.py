@@ -1,0 +1,1 @@
+"""Which slots this computer offers, and which other processes use its devices."""

@@ -1,0 +1,1 @@
+"""Starts the processes of ranks: by fork servers, or as fresh interpreters."""

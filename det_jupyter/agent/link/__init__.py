@@ -1,0 +1,1 @@
+"""The connection of an agent to the master: registration, commands, reports."""
