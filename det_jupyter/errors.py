@@ -1,6 +1,7 @@
 """Every error that det_jupyter raises on purpose.
 
     DetError                      anything we refuse or report; the message is for the user
+    ├── UsageError                a line of a magic, or of the `det` command, is wrong
     ├── ConfigError               the experiment configuration is wrong (all problems at once)
     ├── CaptureError              the trial holds something that cannot travel to the ranks
     ├── NotFound                  no such experiment, trial, checkpoint, slot
@@ -29,6 +30,10 @@ class DetError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Tell IPython to show the message alone: our frames would only hide it."""
         return [f"{type(self).__name__}: {self}"]
+
+
+class UsageError(DetError):
+    """A line of a magic, or of the `det` command, is wrong; the message is one line."""
 
 
 class ConfigError(DetError):

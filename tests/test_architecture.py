@@ -70,12 +70,11 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "forms": {"build", "model"},
     },
     "notebook": {
-        "": {"complete", "submit", "verbs"},
+        "": {"complete", "handles", "submit"},
         "capture": set(),
         "handles": set(),
         "submit": {"capture", "handles"},
         "complete": {"handles"},
-        "verbs": {"handles", "submit"},
     },
     "pytorch": {
         "": set(),

@@ -15,6 +15,7 @@ from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentStatus,
     AgentView,
+    ChangeQueue,
     ChangeResources,
     ChangeSearch,
     CheckpointView,
@@ -114,6 +115,11 @@ class Client:
     def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
         """Have an experiment right ahead of, or right behind, another one; safe to repeat."""
         return self._again(f"/experiments/{experiment_id}/move", request)
+
+    def change_queue(self, request: ChangeQueue) -> list[ExperimentView]:
+        """Make all changes or none, and return the experiment of each; safe to repeat."""
+        answer = self.session.post("/queue", request.model_dump(mode="json"), repeatable=True)
+        return [ExperimentView.model_validate(item) for item in answer]
 
     def set_retention(self, experiment_id: int, request: SetRetention) -> list[CheckpointView]:
         """Keep some checkpoints; return those that are deleted, or that would be. Repeatable."""

@@ -1,4 +1,4 @@
-"""`%load_ext det_jupyter`: registers the magics, and lets the master start in the background.
+"""`%load_ext det_jupyter`: registers the magics, and starts the master in the background.
 
 Registers no hooks. By the time the first experiment is submitted, the master is up and has torch
 loaded in its fork server, and what the cell needs is imported: the first one returns at once too
@@ -13,12 +13,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from det_jupyter.errors import DetError
-from det_jupyter.notebook.complete.completion import match_det_experiment
+from det_jupyter.notebook.complete.matcher import match_det_experiment
 from det_jupyter.notebook.magics import DetMagics
 from det_jupyter.system.daemon import spawn_master
 
 if TYPE_CHECKING:  # the user's kernel has IPython loaded; a plain import of this module has not
     from IPython.core.interactiveshell import InteractiveShell
+
+# What the first submission, the first line and the first Tab need.
+IMPORTED_LATER = ("submit.submitting", "complete.lines", "handles.widget")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -29,15 +32,17 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         matchers.append(match_det_experiment)
     try:
         spawn_master()
-    except (DetError, OSError) as error:  # the first experiment would say it again
+    except (DetError, OSError) as error:  # the first experiment would report it again
         print(error)
     threading.Thread(target=_import_the_rest, name="det-import", daemon=True).start()
 
 
 def _import_the_rest() -> None:
     """Import what the first submission needs, so that its cell returns at once."""
-    for module in ("submit", "verbs", "view.widget"):
-        with suppress(ImportError):  # who needs it will say so; a thread has nowhere to
+    for module in IMPORTED_LATER:
+        with suppress(
+            ImportError
+        ):  # such as of anywidget; what needs it reports that it is missing
             importlib.import_module(f"det_jupyter.notebook.{module}")
 
 

@@ -1,23 +1,17 @@
-"""`%det_experiment` and `%det`, as line and as cell magics: thin words over what they call."""
+"""`%det_experiment` and `%det`, as line and as cell magics: what they do is in `verbs`."""
 
 from __future__ import annotations
 
 import argparse
 import keyword
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from det_jupyter.verbs.arguments import (
-    HelpShown,
-    cell_parser,
-    line_parser,
-    parse,
-)
-from det_jupyter.verbs.det_arguments import det_parser
+from det_jupyter.errors import NotFound, UsageError
 
-_VERBS_WITH_A_CELL = (["fork"], ["continue"])  # its YAML changes the experiment's configuration
+if TYPE_CHECKING:  # loaded in the background after `%load_ext`; see extension.py
+    from det_jupyter.verbs.grammar import LineParser
 
 
 @magics_class
@@ -31,9 +25,12 @@ class DetMagics(Magics):
         `%det_experiment --help` and, as a cell magic, `%%det_experiment --help` list the options.
         """
         __tracebackhide__ = True  # `--local` runs the user's code
+        from det_jupyter.verbs.grammar import HelpShown
+        from det_jupyter.verbs.table import CELL_VERBS, line_parser
+
+        if cell is None or line.split()[:1] in [[verb] for verb in CELL_VERBS]:
+            return run_line(line_parser(), line, cell)
         try:
-            if cell is None or line.split()[:1] in _VERBS_WITH_A_CELL:
-                return self._run_line(line, cell)
             return self._submit(line, cell)
         except HelpShown:
             return None
@@ -44,19 +41,15 @@ class DetMagics(Magics):
 
         `%det --help` lists all that it can do.
         """
-        try:
-            options = parse(det_parser(), line if line.strip() else "--help")
-        except HelpShown:
-            return None
-        from det_jupyter.notebook.verbs import cluster_verbs, template_verbs
-        from det_jupyter.notebook.verbs.missing import telling_what_there_is
+        from det_jupyter.verbs.table import det_parser
 
-        verbs = template_verbs if options.noun == "template" else cluster_verbs
-        with telling_what_there_is():
-            return verbs.run(options, cell)
+        return run_line(det_parser(), line if line.strip() else "--help", cell)
 
     def _submit(self, line: str, cell: str) -> Any:
         __tracebackhide__ = True
+        from det_jupyter.verbs.grammar import parse
+        from det_jupyter.verbs.table import cell_parser
+
         options = parse(cell_parser(), line)
         if not options.var.isidentifier() or keyword.iskeyword(options.var):
             raise UsageError(f"%%det_experiment: --var: got {options.var!r}, expected a name")
@@ -85,10 +78,33 @@ class DetMagics(Magics):
             return None
         return experiment
 
-    def _run_line(self, line: str, cell: str | None) -> Any:
-        options = parse(line_parser(), line)
-        from det_jupyter.notebook.verbs import experiment_verbs
-        from det_jupyter.notebook.verbs.missing import telling_what_there_is
 
-        with telling_what_there_is():
-            return experiment_verbs.run(options, cell)
+def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
+    """Carry out a line of verbs, with the cell below it if there is one; return what it shows.
+
+    Raises:
+        UsageError: The line is wrong.
+        DetError: It is refused.
+    """
+    from det_jupyter.notebook.handles import handles
+    from det_jupyter.verbs.drafts import below_magic
+    from det_jupyter.verbs.experiments import with_existing
+    from det_jupyter.verbs.grammar import Call, HelpShown, parse
+
+    try:
+        options = parse(parser, line)
+    except HelpShown:
+        return None
+    if cell is not None and not options.verb.takes_text:
+        raise UsageError(f"%{options.words}: takes no cell; write {parser.prog}")
+    client = handles.client()
+    text = None if cell is None else below_magic(cell)
+    call = Call(options=options, client=client, experiment=handles.experiment, text=text)
+    try:
+        answer = options.verb.run(call)
+    except NotFound as error:
+        raise with_existing(error, client) from None
+    if not isinstance(answer, str):
+        return answer
+    print(answer)
+    return None

@@ -1,78 +1,108 @@
-"""Changes of the queue that one line asks for, and what is wrong with them before any is made.
+"""The verbs that change the order and the shares of the queue: each is one request.
 
-The master judges each change by itself; here several are judged together, each as if those before
-it had been made, so that a line with a mistake changes nothing. Views in, problems out; what comes
-in between, the master still refuses.
+The master makes all changes of a request, or none. Values that cannot even be sent are found here;
+the master then only checks the others, so that all problems are reported together.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.errors import ConfigError
-from det_jupyter.verbs.det_arguments import OPERATIONS
-from det_jupyter.wire import ChangeResources, ExperimentView, MoveInQueue, PoolStatus
+from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.steering import describe_place
+from det_jupyter.wire import ChangeQueue, ChangeResources, ExperimentView, MoveInQueue, QueueChange
 
-_FIELDS = {"resource-pool": "resource_pool", "ahead-of": "ahead_of", "behind-of": "behind"}
+# Words of a line: which field of a request they set.
+OPERATIONS = {
+    "priority": "priority",
+    "weight": "weight",
+    "resource-pool": "resource_pool",
+    "ahead-of": "ahead_of",
+    "behind-of": "behind",
+}
 _OPERATION = re.compile(r"(\d+)\.([a-z-]+)=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One request about one experiment; `where` is what the user typed it as."""
-
-    experiment_id: int
-    where: str
-    request: ChangeResources | MoveInQueue
-
-    @property
-    def anchor_id(self) -> int | None:
-        """The experiment that it is moved by."""
-        if isinstance(self.request, ChangeResources):
-            return None
-        ahead_of = self.request.ahead_of
-        return self.request.behind if ahead_of is None else ahead_of
+def move(call: Call) -> str:
+    """Put an experiment ahead of another one, or behind it."""
+    given = call.options
+    request = ask_for(MoveInQueue, ahead_of=given.ahead_of, behind=given.behind)
+    return describe_place(call.client.move(given.id, request))
 
 
-def read_operations(texts: Iterable[str]) -> tuple[list[Change], list[str]]:
-    """Return the changes that `3.priority=10 5.ahead-of=3` stands for, and what is unreadable."""
-    changes: list[Change] = []
+def update(call: Call) -> str:
+    """Change the share and the place of one experiment."""
+    changes = _changes_of(call.options)
+    if not changes:
+        raise UsageError(
+            f"{call.options.words}: nothing to change; give --priority, --weight, "
+            "--resource-pool, --ahead-of or --behind-of"
+        )
+    return describe_place(_change(call, changes)[-1])
+
+
+def _changes_of(given: argparse.Namespace) -> list[QueueChange]:
+    """Return the changes that the options ask for; the place comes last."""
+    values = {
+        "resource-pool": given.pool,
+        "priority": given.priority,
+        "weight": given.weight,
+        "ahead-of": given.ahead_of,
+        "behind-of": given.behind,
+    }
+    return [
+        QueueChange(experiment_id=given.id, where=f"--{word}", request=_request(word, value))
+        for word, value in values.items()
+        if value is not None
+    ]
+
+
+def update_batch(call: Call) -> str:
+    """Carry out all operations of a line."""
+    changes: list[QueueChange] = []
     problems: list[str] = []
-    for text in texts:
+    for text in call.options.operations:
         try:
-            changes.append(_read_operation(text))
+            changes.append(read_operation(text))
         except ConfigError as error:
             problems += error.problems
-    return changes, problems
+    return "\n".join(describe_place(view) for view in _change(call, changes, problems))
 
 
-def _read_operation(text: str) -> Change:
+def read_operation(text: str) -> QueueChange:
+    """Return the change that `3.priority=10` or `5.ahead-of=3` stands for.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     found = _OPERATION.fullmatch(text)
     if found is None or found[2] not in OPERATIONS:
         raise ConfigError(
             [f"got {text!r}, expected ID.OPERATION=VALUE with one of {', '.join(OPERATIONS)}"]
         )
-    name, where = found[2], f"{int(found[1])}.{found[2]}"
-    value = found[3].strip() if name == "resource-pool" else _read_number(found[3])
+    number, word = int(found[1]), found[2]
+    value = found[3].strip() if word == "resource-pool" else _read_number(found[3])
     if value in (None, ""):
         raise ConfigError([f"{text}: expected a value after the ="])
-    field = _FIELDS.get(name, name)
+    where = f"{number}.{word}"
     try:
-        request = _ask_to_set(field, value)
+        request = _request(word, value)
     except ConfigError as error:
-        told = [problem.partition(": ")[2] for problem in error.problems]
-        raise ConfigError([f"{where}: {problem}" for problem in told]) from None
-    return Change(experiment_id=int(found[1]), where=where, request=request)
+        ((_, _, problem),) = (problem.partition(": ") for problem in error.problems)
+        raise ConfigError([f"{where}: {problem}"]) from None
+    return QueueChange(experiment_id=number, where=where, request=request)
 
 
-def _ask_to_set(field: str, value: Any) -> ChangeResources | MoveInQueue:
-    if field in ("ahead_of", "behind"):
+def _request(word: str, value: Any) -> ChangeResources | MoveInQueue:
+    field = OPERATIONS[word]
+    if field in MoveInQueue.model_fields:
         return ask_for(MoveInQueue, **{field: value})
     return ask_for(ChangeResources, **{field: value})
 
@@ -86,96 +116,24 @@ def _read_number(text: str) -> Any:
     return text if isinstance(value, bool) else value
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where an experiment would be after the changes so far."""
-
-    pool: str
-    priority: int
-    is_set: str = ""  # what set its priority
-
-
-def find_problems(
-    changes: Sequence[Change], views: Mapping[int, ExperimentView], pools: Sequence[PoolStatus]
-) -> list[str]:
-    """Return everything that is wrong with the changes.
-
-    Args:
-        changes: In the order in which they are to be made.
-        views: The experiments that they name, those that there are.
-        pools: The pools that there are.
-    """
-    places = {i: _Place(view.pool, view.priority) for i, view in views.items()}
-    policies = {pool.name: pool.policy for pool in pools}
-    problems: list[str] = []
-    told: set[int] = set()  # experiments that are not in the queue
-    for change in changes:
-        found = list(_find_missing(change, views, told))
-        match change.request:
-            case ChangeResources() as request:
-                found += _find_wrong_values(request, policies)
-                if not found and change.experiment_id not in told:
-                    _follow(change, request, places[change.experiment_id])
-            case MoveInQueue() if told.isdisjoint((change.experiment_id, change.anchor_id)):
-                found += _find_wrong_move(change, places, policies)
-        problems += [f"{change.where}: {problem}" for problem in found]
-    return problems
+def _change(
+    call: Call, changes: Sequence[QueueChange], problems: Sequence[str] = ()
+) -> list[ExperimentView]:
+    """Have the master make all changes, and return the experiment of each."""
+    found = list(problems)
+    try:
+        if changes:
+            request = ChangeQueue(changes=list(changes), dry_run=bool(problems))
+            views = call.client.change_queue(request)
+    except ConfigError as error:
+        found += [_with_hint(problem) for problem in error.problems]
+    if not found:
+        return views
+    if len(changes) + len(problems) > 1:
+        found.append("Nothing is changed.")
+    raise ConfigError(found)
 
 
-def _find_missing(
-    change: Change, views: Mapping[int, ExperimentView], told: set[int]
-) -> Iterator[str]:
-    """Yield which of the experiments are not in the queue, each the first time it is named."""
-    for i in (change.experiment_id, change.anchor_id):
-        view = None if i is None else views.get(i)
-        if i is None or i in told or (view is not None and not view.state.is_terminal):
-            continue
-        told.add(i)
-        if view is None:
-            yield f"there is no experiment {i}; %det job list shows those that are not over"
-        else:
-            yield f"experiment {i} is over ({view.state})"
-
-
-def _find_wrong_values(request: ChangeResources, policies: Mapping[str, str]) -> Iterator[str]:
-    if request.priority is not None and not 1 <= request.priority <= 99:
-        yield f"got {request.priority}, expected a number from 1 to 99"
-    if request.weight is not None and request.weight <= 0:
-        yield f"got {request.weight:g}, expected a number above 0"
-    name = request.resource_pool
-    if name is not None and name not in policies:
-        yield f"got {name!r}; there is no such pool, there are: {', '.join(policies)}"
-
-
-def _follow(change: Change, request: ChangeResources, place: _Place) -> None:
-    if request.priority is not None:
-        place.priority, place.is_set = request.priority, change.where
-    if request.resource_pool is not None:
-        place.pool = request.resource_pool
-
-
-def _find_wrong_move(
-    change: Change, places: Mapping[int, _Place], policies: Mapping[str, str]
-) -> Iterator[str]:
-    assert change.anchor_id is not None
-    place, anchor = places[change.experiment_id], places[change.anchor_id]
-    if change.anchor_id == change.experiment_id:
-        yield f"experiment {change.anchor_id} cannot be moved relative to itself"
-    elif place.pool != anchor.pool:
-        yield (
-            f"experiment {change.experiment_id} queues in pool {place.pool}, experiment "
-            f"{change.anchor_id} in pool {anchor.pool}; only within a pool is there an order"
-        )
-    elif (policy := policies.get(place.pool, "priority")) != "priority":
-        yield (
-            f"pool {place.pool} shares its slots by {policy}: there is no order to change; "
-            "change the experiment's weight"
-        )
-    elif place.is_set and place.priority != anchor.priority:
-        yield (
-            f"experiment {change.experiment_id} would take priority {anchor.priority} of "
-            f"experiment {change.anchor_id}, and {place.is_set} wants {place.priority}; "
-            "give one of the two"
-        )
-    else:
-        place.priority = anchor.priority
+def _with_hint(problem: str) -> str:
+    hint = "; %det job list shows those that are not over"
+    return problem + hint if "there is no experiment" in problem else problem

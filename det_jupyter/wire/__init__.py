@@ -12,6 +12,7 @@ Times are UTC seconds since the epoch. `PROTOCOL` changes when an old peer would
 from det_jupyter.wire.capsule import Capsule, CapturedName
 from det_jupyter.wire.cluster import (
     AgentStatus,
+    ChangeQueue,
     ChangeResources,
     ClusterView,
     ContinueExperiment,
@@ -21,6 +22,7 @@ from det_jupyter.wire.cluster import (
     JobEntry,
     MoveInQueue,
     PoolStatus,
+    QueueChange,
     QueueEntry,
     Reason,
     Remedy,
@@ -113,6 +115,7 @@ __all__ = [
     "BracketView",
     "Capsule",
     "CapturedName",
+    "ChangeQueue",
     "ChangeResources",
     "ChangeSearch",
     "CheckpointRef",
@@ -157,6 +160,7 @@ __all__ = [
     "PoolStatus",
     "PreviewRequest",
     "PreviewView",
+    "QueueChange",
     "QueueEntry",
     "RankExited",
     "RankPlace",

@@ -267,6 +267,29 @@ class MoveInQueue(Wire):
     behind: StrictWhole | None = None
 
 
+class QueueChange(Wire):
+    """A change of one experiment, as a part of a `ChangeQueue`.
+
+    Args:
+        where: What the user wrote it as; problems with it begin so.
+    """
+
+    experiment_id: StrictWhole
+    where: Annotated[str, Field(max_length=1000)]
+    request: ChangeResources | MoveInQueue
+
+
+class ChangeQueue(Wire):
+    """A request to make all of these changes, or none; each is judged after those before it.
+
+    Args:
+        dry_run: Make none; only find out what is wrong with them.
+    """
+
+    changes: Annotated[list[QueueChange], Field(max_length=1000)]
+    dry_run: StrictBool = False
+
+
 class SwitchSlots(Wire):
     """A request to give slots of an agent out no more, or again.
 

@@ -194,6 +194,7 @@ def bodies() -> dict[str, Any]:
         "/retention": {"save_experiment_best": 1, "save_trial_best": 1, "save_trial_latest": 1},
         "/resources": {"priority": 5, "weight": 2.0, "max_slots": 3},
         "/move": {"ahead_of": 2},
+        "/queue": {"changes": [{"experiment_id": 1, "where": "x", "request": {"priority": 5}}]},
         "/pools": {"pools": [{"name": "default", "agents": ["*"]}]},
         "/slots": {"slots": [0], "enabled": True},
         "/search": {"max_trials": 2, "max_length": {"batches": 200}},

@@ -40,6 +40,7 @@ from det_jupyter.wire import (
     GangExited,
     GangStarted,
     MoveInQueue,
+    QueueChange,
     RankProcess,
     RunReport,
     State,
@@ -154,6 +155,9 @@ REQUESTS: list[Event] = [
     events.SearchChangeRequested(experiment_id=A, max_length=LENGTH),
     events.ResourcesChangeRequested(experiment_id=A, change=ChangeResources(priority=3)),
     events.MoveRequested(experiment_id=A, move=MoveInQueue(ahead_of=B)),
+    events.QueueChangesRequested(
+        changes=[QueueChange(experiment_id=A, where="", request=ChangeResources(priority=3))]
+    ),
     events.SlotsSwitched(agent_id=AGENT, switch=SwitchSlots(enabled=False, slots=[0])),
     events.ArchiveRequested(experiment_id=A, is_archived=True),
     events.DeleteRequested(experiment_id=A),

@@ -8,18 +8,22 @@ from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
 from det_jupyter.config.pools import DEFAULT_POOL, parse_pools
+from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     MoveRequested,
     PoolsSet,
+    QueueChangesRequested,
     ResourcesChangeRequested,
     SlotsSwitched,
 )
+from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
 from det_jupyter.master.service.pools_file import read_pools, write_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.cluster import agent_status
 from det_jupyter.wire import (
     AgentStatus,
+    ChangeQueue,
     ChangeResources,
     ClusterView,
     ExperimentView,
@@ -115,6 +119,18 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         """Put an experiment ahead of or behind another one."""
         service.apply(MoveRequested(experiment_id=experiment_id, move=move))
         return JsonResponse(service.experiment(experiment_id))
+
+    @routes.post("/queue", response_model=list[ExperimentView])
+    async def change_queue(request: ChangeQueue) -> Response:
+        """Make all changes or none; return the experiment of each."""
+        machine = service.machine
+        if not request.dry_run:
+            service.apply(QueueChangesRequested(changes=request.changes))
+        elif problems := find_queue_problems(machine.state, machine.pools, request.changes):
+            raise ConfigError(problems)
+        return JsonResponse(
+            [service.experiment(change.experiment_id) for change in request.changes]
+        )
 
     @routes.post("/agents/{agent_id}/slots", response_model=AgentStatus)
     async def slots(agent_id: str, switch: SwitchSlots) -> Response:

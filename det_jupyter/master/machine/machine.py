@@ -62,10 +62,13 @@ from det_jupyter.master.machine.on.ended import (
 )
 from det_jupyter.master.machine.on.pools import (
     on_devices_reported,
-    on_move_requested,
     on_pools_set,
-    on_resources_change_requested,
     on_slots_switched,
+)
+from det_jupyter.master.machine.on.queue import (
+    on_move_requested,
+    on_queue_changes_requested,
+    on_resources_change_requested,
 )
 from det_jupyter.master.machine.on.runs import (
     on_gang_exited,
@@ -190,6 +193,8 @@ def _dispatch(turn: Turn, event: Event) -> None:
             on_resources_change_requested(turn, event)
         case events.MoveRequested():
             on_move_requested(turn, event)
+        case events.QueueChangesRequested():
+            on_queue_changes_requested(turn, event)
         case events.SlotsSwitched():
             on_slots_switched(turn, event)
         case events.PoolsSet():

@@ -5,17 +5,14 @@ Each holds what the master said when it was asked, in `view`.
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 
 from det_jupyter.notebook.handles import handles
 from det_jupyter.notebook.handles.cluster_page import ledger_page, queue_page, tables_page
-from det_jupyter.verbs.cluster_tables import MOST_ROWS, Listing, jobs_data, jobs_listings
+from det_jupyter.verbs.cluster import FRONT, WHOLE, notes, user_name
+from det_jupyter.verbs.cluster_tables import MOST_ROWS, Listing, jobs_listings
 from det_jupyter.verbs.cluster_text import ledger_text, queue_text
 from det_jupyter.wire import ClusterView, JobEntry, PoolStatus
-
-FRONT = 20  # of a queue, that is shown unless all is asked for
-WHOLE = 1000  # that the master tells of a queue
 
 
 class Slots:
@@ -55,19 +52,14 @@ class Jobs:
         self.view = list(view)
         self._pools = pools
 
-    def listings(self, pool: str | None = None) -> list[Listing]:
-        """Return a table for each pool that has any, or for one pool."""
-        return jobs_listings(self.view, self._pools, user_name(), pool)
-
-    def data(self, pool: str | None = None) -> Listing:
-        """Return one table of all pools, or of one, for programs."""
-        return jobs_data(self.view, user_name(), pool)
-
     def __repr__(self) -> str:
-        return "\n\n".join(listing.text() for listing in self.listings())
+        return "\n\n".join(listing.text() for listing in self._listings())
 
     def _repr_html_(self) -> str:
-        return tables_page(self.listings(), MOST_ROWS)
+        return tables_page(self._listings(), MOST_ROWS)
+
+    def _listings(self) -> list[Listing]:
+        return jobs_listings(self.view, self._pools, user_name())
 
 
 def slots(*, all: bool = False) -> Slots:
@@ -76,12 +68,8 @@ def slots(*, all: bool = False) -> Slots:
     Args:
         all: Print every slot, however many there are.
     """
-    return Slots(handles.client().cluster(limit=0), with_all=all, notes=notes())
-
-
-def notes() -> list[str]:
-    """Return a line for each thing that people wrote for the master and that it cannot follow."""
-    return [f"Note: not followed: {problem}" for problem in handles.client().problems()]
+    client = handles.client()
+    return Slots(client.cluster(limit=0), with_all=all, notes=notes(client))
 
 
 def queue(*, limit: int = FRONT) -> Queue:
@@ -97,11 +85,3 @@ def jobs() -> Jobs:
     """Return the experiments that are not over; it prints itself, and `.view` has it as data."""
     client = handles.client()
     return Jobs(client.jobs(), client.pools())
-
-
-def user_name() -> str:
-    """Return whose experiments these are: a master has one user."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a number without a name, as in containers
-        return "-"

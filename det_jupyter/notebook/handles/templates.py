@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.config import parse_part
-from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles import handles
+from det_jupyter.verbs.drafts import read_file
 from det_jupyter.wire import TemplateView
 
 
@@ -57,19 +57,6 @@ class Templates:
     def __repr__(self) -> str:
         names = [template.name for template in self.list()]
         return f"Templates: {', '.join(names) if names else 'none yet'}"
-
-
-def read_file(path: Path) -> str:
-    """Return a file's text.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    try:
-        return path.expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError([f"{path}: {reason}; give a file with YAML"]) from None
 
 
 templates = Templates()

@@ -35,6 +35,7 @@ from det_jupyter.master.machine.core.events import (
     NewsSetAside,
     PauseRequested,
     PoolsSet,
+    QueueChangesRequested,
     ResourcesChangeRequested,
     RetentionSet,
     SearchChangeRequested,
@@ -51,6 +52,7 @@ from det_jupyter.wire import (
     DeviceProcess,
     KillGang,
     MoveInQueue,
+    QueueChange,
     SignalGang,
     StartGang,
     SwitchSlots,
@@ -260,6 +262,21 @@ class RandomLife(RuleBasedStateMachine):
     def move(self, experiment_id: int, ahead_of: int | None, behind: int | None) -> None:
         move = MoveInQueue(ahead_of=ahead_of, behind=behind)
         self.tell(MoveRequested(experiment_id=experiment_id, move=move))
+
+    @rule(
+        first=st.integers(1, 6),
+        second=st.integers(1, 6),
+        priority=st.sampled_from([5, 42, 100]),
+        pool=st.sampled_from(["default", "night"]),
+    )
+    def change_queue(self, first: int, second: int, priority: int, pool: str) -> None:
+        requests: list[tuple[int, ChangeResources | MoveInQueue]] = [
+            (first, ChangeResources(resource_pool=pool)),
+            (first, ChangeResources(priority=priority)),
+            (second, MoveInQueue(behind=first)),
+        ]
+        changes = [QueueChange(experiment_id=i, where="", request=each) for i, each in requests]
+        self.tell(QueueChangesRequested(changes=changes))
 
     @rule(
         agent_id=AGENTS,

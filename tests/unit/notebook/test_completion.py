@@ -11,7 +11,7 @@ from IPython.core.completer import CompletionContext
 
 from det_jupyter.client import Client
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.notebook.complete import completion
+from det_jupyter.notebook.complete import lines, matcher
 from det_jupyter.notebook.complete.lookups import Lookups
 from det_jupyter.wire import ExperimentView
 from tests.unit.view.view_samples import experiment
@@ -36,23 +36,23 @@ class NoMaster(Lookups):
 
 @pytest.fixture(autouse=True)
 def _no_master(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "_lookups", NoMaster)
+    monkeypatch.setattr(lines, "_lookups", NoMaster)
 
 
 def offered(text: str, token: str | None = None) -> list[str]:
     """Return what is offered at the end of `text`; `token` is what IPython takes for the word."""
-    lines = text.split("\n")
-    line = lines[-1]
+    cell = text.split("\n")
+    line = cell[-1]
     if token is None:
         token = line.split(" ")[-1].rpartition("-")[2] if line else ""
     context = CompletionContext(
         token=token,
         full_text=text,
         cursor_position=len(line),
-        cursor_line=len(lines) - 1,
+        cursor_line=len(cell) - 1,
         limit=500,
     )
-    found = completion.match_det_experiment(context)
+    found = matcher.match_det_experiment(context)
     return [each.text for each in found["completions"]]
 
 

@@ -9,22 +9,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from IPython.core.error import StdinNotImplementedError, UsageError
+from IPython.core.error import StdinNotImplementedError
 
 import det_jupyter
 from det_jupyter.client import Client
-from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.errors import ConfigError, NotFound, UsageError
 from det_jupyter.notebook.handles import handles, waiting
 from det_jupyter.notebook.handles.waiting import WaitReasons
-from det_jupyter.notebook.magics import DetMagics
-from det_jupyter.notebook.submit.overrides import read_overrides
-from det_jupyter.notebook.verbs import cluster_verbs, experiment_verbs
-from det_jupyter.verbs.arguments import line_parser, parse
-from det_jupyter.verbs.det_arguments import det_parser
+from det_jupyter.notebook.magics import DetMagics, run_line
+from det_jupyter.verbs.overrides import read_overrides
+from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AgentStatus,
     AllocationState,
+    ChangeQueue,
     ChangeResources,
     CheckpointView,
     ClusterView,
@@ -37,7 +36,6 @@ from det_jupyter.wire import (
     Reason,
     SetPools,
     SetRetention,
-    State,
     SwitchSlots,
     TaskEntry,
 )
@@ -65,7 +63,7 @@ class Master:
         self.agent = busy_agent()
         self.pool = pool(self.agent, agent(slot(0), name="right"), num_waiting=1)
         self.night = pool(name="night", policy="fair_share")
-        self.views: dict[int, dict[str, Any]] = {}  # what is different of some experiments
+        self.refusal: list[str] = []  # of changes of the queue
         self.noted: list[str] = []
         self.asked: list[Any] = []
         self.session = SimpleNamespace(info=SimpleNamespace(data_dir="data"))
@@ -73,8 +71,7 @@ class Master:
     def experiment(self, experiment_id: int) -> ExperimentView:
         if experiment_id >= 90:
             raise NotFound(f"there is no experiment {experiment_id}")
-        changes = self.views.get(experiment_id, {})
-        return self.view.model_copy(update={"id": experiment_id, **changes})
+        return self.view.model_copy(update={"id": experiment_id})
 
     def experiments(self) -> list[ExperimentView]:
         return [self.view]
@@ -88,15 +85,17 @@ class Master:
 
     def change_resources(self, experiment_id: int, change: ChangeResources) -> ExperimentView:
         self.asked.append((experiment_id, change.model_dump(exclude_none=True)))
-        if change.priority == 100:
-            raise ConfigError(["priority: got 100, expected a number from 1 to 99"])
         return self.view.model_copy(update={"id": experiment_id})
 
     def move(self, experiment_id: int, request: MoveInQueue) -> ExperimentView:
-        if request.ahead_of == 80:
-            raise Conflict("experiment 80 is over (COMPLETED)")
         self.asked.append((experiment_id, request.model_dump(exclude_none=True)))
         return self.view.model_copy(update={"id": experiment_id})
+
+    def change_queue(self, request: ChangeQueue) -> list[ExperimentView]:
+        self.asked.append(request)
+        if self.refusal:
+            raise ConfigError(self.refusal)
+        return [self.experiment(change.experiment_id) for change in request.changes]
 
     def go_on(self, experiment_id: int, request: ContinueExperiment) -> ExperimentView:
         self.asked.append((experiment_id, request.config))
@@ -148,11 +147,11 @@ def master(monkeypatch: pytest.MonkeyPatch) -> Master:
 
 
 def det(line: str, cell: str | None = None) -> None:
-    cluster_verbs.run(parse(det_parser(), line), cell)
+    run_line(det_parser(), line, cell)
 
 
 def det_experiment(line: str, cell: str | None = None) -> Any:
-    return experiment_verbs.run(parse(line_parser(), line), cell)
+    return run_line(line_parser(), line, cell)
 
 
 @pytest.mark.parametrize(
@@ -165,10 +164,6 @@ def det_experiment(line: str, cell: str | None = None) -> Any:
         ("a enable left", ("left", None, True, False)),
         ("job move 5 --ahead-of 3", (5, {"ahead_of": 3})),
         ("j move 5 --behind 3", (5, {"behind": 3})),
-        ("job update 5 --behind-of 3", (5, {"behind": 3})),
-        ("job update 5 --priority 10", (5, {"priority": 10})),
-        ("job update 5 --weight 2.5", (5, {"weight": 2.5})),
-        ("job update 5 --resource-pool night", (5, {"resource_pool": "night"})),
     ],
 )
 def test_a_line_is_one_request(master: Master, line: str, asked: Any) -> None:
@@ -365,25 +360,37 @@ def test_what_becomes_of_the_trials_on_a_slot_is_told(
     assert "Trials 0, 1, 2, 3, 4 and 4 more may finish first." in capsys.readouterr().out
 
 
-def test_several_jobs_are_changed_in_one_line(master: Master) -> None:
+def asked_of(master: Master) -> list[tuple[int, str, dict[str, Any]]]:
+    """Return the changes of the one request that the master got."""
+    (request,) = master.asked
+    assert not request.dry_run
+    return [
+        (each.experiment_id, each.where, each.request.model_dump(exclude_none=True))
+        for each in request.changes
+    ]
+
+
+def test_several_jobs_are_changed_by_one_request(master: Master) -> None:
     det("job update-batch 3.priority=10 5.ahead-of=3 6.weight=1.5 7.resource-pool=night")
-    assert master.asked == [
-        (3, {"priority": 10}), (5, {"ahead_of": 3}), (6, {"weight": 1.5}),
-        (7, {"resource_pool": "night"}),
-    ]  # fmt: skip
+    assert asked_of(master) == [
+        (3, "3.priority", {"priority": 10}),
+        (5, "5.ahead-of", {"ahead_of": 3}),
+        (6, "6.weight", {"weight": 1.5}),
+        (7, "7.resource-pool", {"resource_pool": "night"}),
+    ]
 
 
-def test_what_fails_though_it_was_right_is_told_at_the_end(
+def test_an_experiment_is_updated_by_one_request(
     master: Master, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        det("job update-batch 3.ahead-of=80 5.priority=7")
-    assert caught.value.problems == ["3.ahead-of: experiment 80 is over (COMPLETED)"]
-    assert master.asked == [(5, {"priority": 7})]
-    capsys.readouterr()
-    with pytest.raises(Conflict, match="experiment 80 is over"):
-        det("job update 5 --weight 2 --ahead-of 80")
-    assert capsys.readouterr().out.startswith("Changed before that: Experiment 5 “digits”: ")
+    det("job update 5 --behind-of 8 --weight 2 --priority 10 --resource-pool night")
+    assert asked_of(master) == [
+        (5, "--resource-pool", {"resource_pool": "night"}),
+        (5, "--priority", {"priority": 10}),
+        (5, "--weight", {"weight": 2.0}),
+        (5, "--behind-of", {"behind": 8}),
+    ]
+    assert capsys.readouterr().out.startswith("Experiment 5 “digits”: priority 42")
 
 
 def problems_of(line: str) -> list[str]:
@@ -392,16 +399,14 @@ def problems_of(line: str) -> list[str]:
     return caught.value.problems
 
 
-def test_a_line_with_any_mistake_changes_nothing_and_tells_all(master: Master) -> None:
-    master.views = {4: {"state": State.COMPLETED}, 6: {"pool": "night"}, 8: {"priority": 10}}
-    operations = (
-        "3.priority=10 5.prio=3 x 6.weight= 2.ahead-of=x 2.priority=[1,2] 2.weight=nan "
-        "3.weight=[1 3.weight=true 3.priority=100 3.weight=-1 2.ahead-of=4 4.priority=5 "
-        "99.weight=2 3.resource-pool=nigth 3.behind-of=3 3.ahead-of=6 6.ahead-of=7"
-    )
+def test_what_cannot_be_read_is_reported_with_what_the_master_refuses(master: Master) -> None:
+    master.refusal = ["99.weight: there is no experiment 99"]
     known = "priority, weight, resource-pool, ahead-of, behind-of"
-    # A pool that shares its slots has no order: 7 goes there before 6 is to go ahead of it.
-    assert problems_of(f"job update-batch 7.resource-pool=night {operations}") == [
+    operations = (
+        "5.prio=3 x 6.weight= 2.ahead-of=x 2.priority=[1,2] 2.weight=nan 3.weight=[1 "
+        "3.weight=true 99.weight=2"
+    )
+    assert problems_of(f"job update-batch {operations}") == [
         f"got '5.prio=3', expected ID.OPERATION=VALUE with one of {known}",
         f"got 'x', expected ID.OPERATION=VALUE with one of {known}",
         "6.weight=: expected a value after the =",
@@ -410,43 +415,23 @@ def test_a_line_with_any_mistake_changes_nothing_and_tells_all(master: Master) -
         "2.weight: got 'nan', expected a number above 0",
         "3.weight: got '[1', expected a number above 0",
         "3.weight: got 'true', expected a number above 0",
-        "3.priority: got 100, expected a number from 1 to 99",
-        "3.weight: got -1, expected a number above 0",
-        "2.ahead-of: experiment 4 is over (COMPLETED)",
         "99.weight: there is no experiment 99; %det job list shows those that are not over",
-        "3.resource-pool: got 'nigth'; there is no such pool, there are: default, night",
-        "3.behind-of: experiment 3 cannot be moved relative to itself",
-        "3.ahead-of: experiment 3 queues in pool default, experiment 6 in pool night; only within "
-        "a pool is there an order",
-        "6.ahead-of: pool night shares its slots by fair_share: there is no order to change; "
-        "change the experiment's weight",
         "Nothing is changed.",
     ]
-    assert not master.asked
+    assert [request.dry_run for request in master.asked] == [True]
 
 
-def test_an_update_is_checked_before_any_of_it_is_made(master: Master) -> None:
-    master.views = {8: {"priority": 10}}
-    assert problems_of("job update 5 --priority 100 --ahead-of 99") == [
-        "--priority: got 100, expected a number from 1 to 99",
-        "--ahead-of: there is no experiment 99; %det job list shows those that are not over",
-        "Nothing is changed.",
-    ]
-    assert problems_of("job update 5 --priority 5 --behind-of 8") == [
-        "--behind-of: experiment 5 would take priority 10 of experiment 8, and --priority wants "
-        "5; give one of the two",
-        "Nothing is changed.",
-    ]
-    assert problems_of("job update 99 --priority 7 --weight 2") == [
-        "--priority: there is no experiment 99; %det job list shows those that are not over",
-        "Nothing is changed.",
-    ]
-    assert problems_of("job update 5 --priority 0") == [
-        "--priority: got 0, expected a number from 1 to 99"
+def test_a_refused_update_says_that_nothing_is_changed(master: Master) -> None:
+    master.refusal = ["--priority: got 0, expected a number from 1 to 99"]
+    assert problems_of("job update 5 --priority 0") == master.refusal
+    assert problems_of("job update 5 --priority 0 --weight 2") == [
+        *master.refusal, "Nothing is changed."
+    ]  # fmt: skip
+    master.asked.clear()
+    assert problems_of("job update-batch 5.weight=x") == [
+        "5.weight: got 'x', expected a number above 0"
     ]
     assert not master.asked
-    det("job update 5 --priority 10 --weight 2 --behind-of 8")
-    assert master.asked == [(5, {"priority": 10, "weight": 2.0}), (5, {"behind": 8})]
 
 
 POOLS = """pools:
@@ -599,14 +584,14 @@ def test_checkpoints_in_use_stay_and_that_is_told(
     assert capsys.readouterr().out.splitlines()[-1] == told
 
 
-def test_where_nobody_can_be_asked_nothing_is_deleted(
+def test_where_no_answer_can_be_given_nothing_is_deleted(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(question: str) -> str:
         raise StdinNotImplementedError("no stdin")
 
     monkeypatch.setattr("builtins.input", refuse)
-    with pytest.raises(UsageError, match="nobody to ask here; add --yes"):
+    with pytest.raises(UsageError, match="this front end takes no answer; add --yes"):
         det_experiment("delete 5")
     assert not master.asked
 

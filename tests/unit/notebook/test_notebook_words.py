@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, cast
 
 import pytest
@@ -12,10 +13,9 @@ from det_jupyter.errors import Conflict, DetError, WaitTimeout
 from det_jupyter.notebook import extension
 from det_jupyter.notebook.handles import handles, progress
 from det_jupyter.notebook.handles.handles import NotebookExperiment
-from det_jupyter.notebook.magics import DetMagics
+from det_jupyter.notebook.magics import DetMagics, run_line
 from det_jupyter.notebook.submit.submitting import find_class_problems, find_slot_problems
-from det_jupyter.notebook.verbs import experiment_verbs
-from det_jupyter.verbs.arguments import cell_parser, line_parser
+from det_jupyter.verbs.table import cell_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AgentStatus,
@@ -219,6 +219,11 @@ def test_the_extension_loads_where_no_master_can_start(
     assert capsys.readouterr().out == "cannot use the folder /proc/det\n"
 
 
+@pytest.mark.parametrize("module", extension.IMPORTED_LATER)
+def test_what_is_imported_in_the_background_exists(module: str) -> None:
+    assert find_spec(f"det_jupyter.notebook.{module}") is not None
+
+
 def test_an_experiment_is_asked_for_by_its_number() -> None:
     with pytest.raises(DetError, match="got 'x', expected the number of an experiment"):
         handles.experiment("x")  # type: ignore[arg-type]
@@ -229,7 +234,8 @@ def test_silence_is_told(
 ) -> None:
     handle = NotebookExperiment(Master(whole=experiment(trial())).as_client(), 7)
     monkeypatch.setattr(handles, "experiment", lambda experiment_id: handle)
-    experiment_verbs._print_logs(7, None, 100)
+    monkeypatch.setattr(handles, "client", lambda: None)
+    run_line(line_parser(), "logs 7")
     assert capsys.readouterr().out == "Experiment 7: its ranks have printed nothing yet.\n"
-    experiment_verbs._print_logs(7, 1, 100)
+    run_line(line_parser(), "logs 7 --rank 1")
     assert capsys.readouterr().out == "Experiment 7: rank 1 has printed nothing yet.\n"

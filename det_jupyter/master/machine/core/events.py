@@ -26,6 +26,7 @@ from det_jupyter.wire import (
     GangExited,
     GangStarted,
     MoveInQueue,
+    QueueChange,
     RunReport,
     SlotView,
     SwitchSlots,
@@ -119,6 +120,13 @@ class MoveRequested(Wire):
     kind: Literal["move_requested"] = "move_requested"
     experiment_id: int
     move: MoveInQueue
+
+
+class QueueChangesRequested(Wire):
+    """All of these changes of the queue shall be made, or none."""
+
+    kind: Literal["queue_changes_requested"] = "queue_changes_requested"
+    changes: list[QueueChange]
 
 
 class SlotsSwitched(Wire):
@@ -318,6 +326,7 @@ Event = Annotated[
     | SearchChangeRequested
     | ResourcesChangeRequested
     | MoveRequested
+    | QueueChangesRequested
     | SlotsSwitched
     | PoolsSet
     | DevicesReported

@@ -25,10 +25,10 @@ from det_jupyter.master.machine.core.events import (
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.on.pools import unknown_pool
 from det_jupyter.master.machine.on.users import find_pool_problem
 from det_jupyter.master.machine.rules.continuing import reopen
 from det_jupyter.master.machine.rules.log_policies import agent_of, describe, is_settled
+from det_jupyter.master.machine.rules.queue_checks import unknown_pool
 from det_jupyter.master.machine.rules.retention import drop_unneeded, find_users, whole_removal
 from det_jupyter.master.machine.rules.searching import start_search
 from det_jupyter.wire import State
@@ -110,7 +110,9 @@ def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
 
 def _must_be_possible(turn: Turn, experiment: Experiment, event: ContinueRequested) -> None:
     if experiment.pool not in turn.pools.configs:
-        raise ConfigError([unknown_pool("resources.resource_pool", experiment.pool, turn)])
+        raise ConfigError(
+            [f"resources.resource_pool: {unknown_pool(experiment.pool, turn.pools)}"]
+        )
     resources = parse_config(event.config).resources
     if problem := find_pool_problem(turn.pools, experiment.pool, resources):
         raise ConfigError([problem])

@@ -15,9 +15,9 @@ from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, 
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
-from det_jupyter.master.machine.on.pools import unknown_pool
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import make_leave, queue
+from det_jupyter.master.machine.rules.queue_checks import unknown_pool
 from det_jupyter.master.machine.rules.retention import to_ref, usable
 from det_jupyter.master.machine.rules.searching import conclude_if_drained, end_trial, start_search
 from det_jupyter.searcher import ExitReason
@@ -65,7 +65,7 @@ def _find_problems(turn: Turn, event: ExperimentSubmitted, resources: Resources)
     """Return why an experiment can never run, if so."""
     name = resources.resource_pool or DEFAULT_POOL
     if name not in turn.pools.configs:
-        return [unknown_pool("resources.resource_pool", name, turn)]
+        return [f"resources.resource_pool: {unknown_pool(name, turn.pools)}"]
     problem = find_pool_problem(turn.pools, name, resources)
     return [problem] if problem and not event.queue_anyway else []
 

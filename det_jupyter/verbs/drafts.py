@@ -1,13 +1,14 @@
-"""A configuration as it stands in a cell: what the user wrote, and the template under it.
+"""YAML as the user wrote it, in a cell or in a file, and the problems with their lines in it.
 
-All problems are told at once, each with the line of the cell that it is about; one that a template
-brings in names the template instead.
+All problems are reported at once, each with its line; one that a template brings in names the
+template instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from det_jupyter.config import (
@@ -18,7 +19,8 @@ from det_jupyter.config import (
     merge,
     parse_config,
 )
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, UsageError
+from det_jupyter.verbs.grammar import Call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class Draft:
             return None, problems + error.problems
 
     def located(self, problems: Iterable[str]) -> ConfigError:
-        """Put before each problem the line that it is about, in the order of the lines."""
+        """Return the problems, each with its line, in the order of the lines."""
         return located(problems, self.reading, self.document, self.template_name, self.template)
 
 
@@ -81,3 +83,36 @@ def located(
         f"{each.problem} (from template {template_name})" for each in found if each.is_inherited
     ]
     return ConfigError(inherited + [each.with_line() for each in found if not each.is_inherited])
+
+
+def set_from_yaml(call: Call, set_it: Callable[[str], str], above: str) -> str:
+    """Return what `set_it` makes of the YAML in the cell, or in the file that the line names.
+
+    Args:
+        call: With the option `file`.
+        set_it: Takes the text; raises a ConfigError with the lines of its problems.
+        above: The line that stands above YAML in a cell.
+    """
+    if (call.text is None) == (call.options.file is None):
+        raise UsageError(f"{call.options.words}: give either a file, or {above} above YAML")
+    if call.text is not None:
+        return set_it(call.text)
+    path = Path(call.options.file)
+    text = read_file(path)
+    try:
+        return set_it(text)
+    except ConfigError as error:
+        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
+
+
+def read_file(path: Path) -> str:
+    """Return a file's text.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError([f"{path}: {reason}; give a file with YAML"]) from None

@@ -11,11 +11,10 @@ import yaml
 
 from det_jupyter.config import merge, parse_part
 from det_jupyter.errors import ConfigError
-from det_jupyter.notebook.submit.drafts import below_magic
 
 
-def read_overrides(assignments: Iterable[str], cell: str | None) -> dict[str, Any]:
-    """Return the YAML of a cell, if there is one, with the assignments laid over it.
+def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, Any]:
+    """Return the YAML of a text, if there is one, with the assignments laid over it.
 
     Raises:
         ConfigError: All that cannot be read, and all assignments that undo one another.
@@ -24,13 +23,13 @@ def read_overrides(assignments: Iterable[str], cell: str | None) -> dict[str, An
     parsed: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     try:
-        if cell is not None and cell.strip():
-            document = parse_part(below_magic(cell))
+        if text is not None and text.strip():
+            document = parse_part(text)
     except ConfigError as error:
         problems += error.problems
-    for text in assignments:
+    for assignment in assignments:
         try:
-            parsed[text] = _parse_assignment(text)
+            parsed[assignment] = _parse_assignment(assignment)
         except ConfigError as error:
             problems += error.problems
     for first, second in combinations(parsed, 2):

@@ -1,0 +1,137 @@
+"""Which words fit at a place of our magics' lines, and of the YAML below them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+from det_jupyter.autostart import find_master
+from det_jupyter.client import Client
+from det_jupyter.config.tree import all_paths
+from det_jupyter.errors import DetError
+from det_jupyter.notebook.complete import lookups
+from det_jupyter.notebook.complete.yaml_cursor import find_cursor
+from det_jupyter.notebook.complete.yaml_words import words_at
+from det_jupyter.notebook.handles import handles
+from det_jupyter.verbs.grammar import verb_parsers
+from det_jupyter.verbs.table import CELL_VERBS, cell_parser, det_parser, line_parser
+
+
+def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str] | None:
+    """Return what fits at the end of `line`, and how much of it is typed; None: not ours.
+
+    Args:
+        lines: The cell.
+        number: Index of the line in it.
+        line: The line up to the cursor.
+    """
+    if magic := re.match(r"\s*%(det_experiment|det)\s", line):
+        parser = line_parser() if magic[1] == "det_experiment" else det_parser()
+        return _line_words(parser, line), _typed(line)
+    if not (magic := re.match(r"%%(det_experiment|det)(?=\s|$)", lines[0])):
+        return None
+    if number > 0:
+        return _yaml_words("\n".join([*lines[1:number], line]))
+    if magic[1] == "det":
+        return _line_words(det_parser(), line), _typed(line)
+    given = line.removesuffix(_typed(line)).split()[1:]
+    if given[:1] and given[0] in CELL_VERBS:
+        return _line_words(line_parser(), line), _typed(line)
+    if given[-1:] == ["--template"]:
+        return _templates(), _typed(line)
+    return [*_options(cell_parser()), *([] if given else CELL_VERBS)], _typed(line)
+
+
+def _typed(line: str) -> str:
+    return "" if line[-1:].isspace() else (line.split() or [""])[-1]
+
+
+def _line_words(parser: argparse.ArgumentParser, line: str) -> list[str]:
+    """Return what may follow the words of a line: verbs, then what its verb takes."""
+    given = line.removesuffix(_typed(line)).split()[1:]
+    for word in given:
+        verbs = verb_parsers(parser)
+        if not verbs:
+            break
+        if word not in verbs:
+            return []
+        parser = verbs[word]
+    if verbs := verb_parsers(parser):
+        return [*verbs, "--help"]
+    return _arguments(parser, given)
+
+
+def _arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
+    """Return what may follow a whole verb: the value of an option, or what the verb is about."""
+    if given and (names := _values_of(parser, given[-1])) is not None:
+        return names()
+    is_first = len(given) == len(parser.prog.split()) - 1
+    words: list[str] = []
+    for action in parser._actions if is_first else ():
+        if not action.option_strings and action.dest in _KNOWN:
+            words += _KNOWN[action.dest]()
+    return words + _options(parser)
+
+
+def _values_of(parser: argparse.ArgumentParser, option: str) -> Callable[[], list[str]] | None:
+    for action in parser._actions:
+        if option in action.option_strings:
+            return _KNOWN.get(action.dest)
+    return None
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    return sorted(o for action in parser._actions for o in action.option_strings if len(o) > 2)
+
+
+def _yaml_words(text: str) -> tuple[list[str], str]:
+    cursor = find_cursor(text)
+    if (*cursor.section, cursor.key) == ("resources", "resource_pool"):
+        return _pools(), cursor.typed
+    return words_at(cursor, _metrics), cursor.typed
+
+
+@cache
+def _lookups() -> lookups.Lookups:
+    return lookups.Lookups(_running_master)
+
+
+def _running_master() -> Client | None:
+    """Return a client of the master that runs; None when none does: Tab starts nothing."""
+    try:
+        return handles.client() if find_master() else None
+    except DetError:
+        return None
+
+
+def _look_up(question: str, ask: lookups.Ask) -> list[str]:
+    return _lookups().words(question, ask)
+
+
+_experiments = partial(_look_up, "experiments", lookups.experiment_ids)
+_templates = partial(_look_up, "templates", lookups.template_names)
+_agents = partial(_look_up, "agents", lookups.agent_names)
+_pools = partial(_look_up, "pools", lookups.pool_names)
+_trials = partial(_look_up, "waiting trials", lookups.waiting_trials)
+
+
+def _metrics(entrypoint: str | None) -> list[str]:
+    return _look_up(
+        f"metrics of {entrypoint}", partial(lookups.metric_names, entrypoint=entrypoint)
+    )
+
+
+# What an argument may be, by the name that it has in arguments.py.
+_KNOWN: dict[str, Callable[[], list[str]]] = {
+    "id": _experiments,
+    "experiment": _experiments,
+    "ahead_of": _experiments,
+    "behind": _experiments,
+    "name": _templates,
+    "path": lambda: list(all_paths()),
+    "agent": _agents,
+    "pool": _pools,
+    "trial": _trials,
+}

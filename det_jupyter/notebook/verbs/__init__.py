@@ -1,1 +1,0 @@
-"""What the verbs of our magics do in a notebook."""

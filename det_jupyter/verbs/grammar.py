@@ -1,0 +1,210 @@
+"""What verbs are made of, and how a line is parsed by them; parsing never ends the process.
+
+A group holds verbs and other groups. The front ends make their parsers from it: `%det` and
+`%det_experiment` in a notebook, `det` in a shell. A verb's `run` gets a `Call` and returns text to
+print, or a handle to show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One parsed line, and what the front end adds to it.
+
+    Args:
+        options: The arguments, by name.
+        client: Sends requests to the master.
+        experiment: Returns the front end's handle on an experiment that exists.
+        text: What is written below the line in its cell, with the lines counted as in the cell.
+    """
+
+    options: argparse.Namespace
+    client: Client
+    experiment: Callable[[int], Experiment]
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument, as `argparse.ArgumentParser.add_argument` takes it."""
+
+    names: tuple[str, ...]
+    rules: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Arguments that exclude one another."""
+
+    arguments: tuple[Argument, ...]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A word that does something.
+
+    Args:
+        name: The word.
+        help: What it does, in a few words.
+        run: Does it; returns text or a handle.
+        arguments: What may follow the word.
+        aliases: Other words for it.
+        takes_text: Whether YAML may stand below the line.
+    """
+
+    name: str
+    help: str
+    run: Callable[[Call], str | Experiment]
+    arguments: tuple[Argument | OneOf, ...] = ()
+    aliases: tuple[str, ...] = ()
+    takes_text: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Verbs, and groups of verbs, under one word.
+
+    Args:
+        name: The word.
+        help: What its verbs are about.
+        members: The verbs and groups.
+        aliases: Other words for it.
+        default: The verb that is meant if none is given.
+        examples: Lines that the help of the outermost group ends with.
+        metavar: What the help calls a member.
+    """
+
+    name: str
+    help: str
+    members: tuple[Verb | Group, ...]
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+    examples: str = ""
+    metavar: str = "VERB"
+
+
+def argument(*names: str, **rules: Any) -> Argument:
+    """Return an argument; takes what `add_argument` of argparse takes."""
+    return Argument(names, rules)
+
+
+def flag(*names: str, help: str) -> Argument:
+    """Return an option without a value."""
+    return argument(*names, action="store_true", help=help)
+
+
+def one_of(*arguments: Argument, required: bool = False) -> OneOf:
+    """Return arguments of which only one may be given."""
+    return OneOf(arguments, required)
+
+
+class HelpShown(Exception):
+    """The line asked for help, which is printed."""
+
+
+class LineParser(argparse.ArgumentParser):
+    """An argparse parser that raises one-line UsageErrors instead of exiting.
+
+    `default_verb` is what is meant where a verb is left out.
+    """
+
+    default_verb: str | None = None
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message} (see {self.prog.split()[0]} --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise HelpShown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        nearest = get_close_matches(str(value), known, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"expected {', '.join(known)}"
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+
+
+def make_parser(group: Group) -> LineParser:
+    """Return a parser of the lines that begin with the group's name."""
+    parser = LineParser(
+        prog=group.name,
+        description=group.help,
+        epilog=group.examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_members(parser, group)
+    return parser
+
+
+def _add_members(parser: LineParser, group: Group) -> None:
+    parser.default_verb = group.default
+    words = parser.add_subparsers(metavar=group.metavar, required=True)
+    for member in group.members:
+        inner = words.add_parser(member.name, aliases=list(member.aliases), help=member.help)
+        if isinstance(member, Group):
+            _add_members(inner, member)
+        else:
+            add_arguments(inner, member.arguments)
+            inner.set_defaults(verb=member, words=inner.prog)
+
+
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument | OneOf]) -> None:
+    """Have a parser take these arguments."""
+    for each in arguments:
+        if isinstance(each, Argument):
+            parser.add_argument(*each.names, **each.rules)
+            continue
+        group = parser.add_mutually_exclusive_group(required=each.required)
+        for one in each.arguments:
+            group.add_argument(*one.names, **one.rules)
+
+
+def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
+    """Parse a line; the parser's own name is not part of it.
+
+    Raises:
+        UsageError: One line that says what is wrong.
+        HelpShown: The line asked for help, which is printed.
+    """
+    try:
+        words: Sequence[str] = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"{parser.prog}: {error}") from None
+    return parser.parse_args(_with_default_verb(parser, words))
+
+
+def _with_default_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return the words with the verb that is meant where none is given."""
+    for index, word in enumerate(words):
+        verbs = verb_parsers(parser)
+        if word not in verbs:
+            is_left_out = word.startswith("-") and word not in ("-h", "--help")
+            return _inserted(parser, words, index) if verbs and is_left_out else list(words)
+        parser = verbs[word]
+    return _inserted(parser, words, len(words))
+
+
+def _inserted(parser: argparse.ArgumentParser, words: Sequence[str], index: int) -> list[str]:
+    default = getattr(parser, "default_verb", None)
+    return list(words) if default is None else [*words[:index], default, *words[index:]]
+
+
+def verb_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the words that may come next; none if there are no such words."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}

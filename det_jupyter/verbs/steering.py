@@ -1,0 +1,173 @@
+"""The verbs that change experiments: their life cycle, their share, their search, their files."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+
+from det_jupyter.client import Checkpoint, Experiment
+from det_jupyter.client.asking import ask_for
+from det_jupyter.errors import UsageError
+from det_jupyter.verbs.experiments import describe_state, title
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.overrides import read_overrides
+from det_jupyter.verbs.tables import counted, length_text
+from det_jupyter.wire import ChangeResources, ExperimentView
+from det_jupyter.words import size
+
+_MOST_CHECKPOINTS = 20
+
+
+def command(call: Call) -> str:
+    """Pause, activate, cancel or kill an experiment."""
+    view = call.client.command(call.options.id, call.options.verb.name)
+    return f"{title(view)}: {describe_state(view)}"
+
+
+def archive(call: Call) -> str:
+    """Hide an experiment from lists."""
+    return f"{title(call.client.order(call.options.id, 'archive'))}: hidden from lists."
+
+
+def unarchive(call: Call) -> str:
+    """Show an experiment in lists again."""
+    return f"{title(call.client.order(call.options.id, 'unarchive'))}: shown in lists again."
+
+
+def set_resources(call: Call) -> str:
+    """Change the priority, weight, limit or pool of an experiment."""
+    given = call.options
+    change = ask_for(
+        ChangeResources,
+        priority=given.priority,
+        weight=given.weight,
+        max_slots=given.max_slots,
+        resource_pool=given.pool,
+    )
+    if change == ChangeResources():
+        raise UsageError(
+            f"{given.words}: nothing to change; give --priority, --weight, --max-slots or --pool"
+        )
+    return describe_place(call.client.change_resources(given.id, change))
+
+
+def describe_place(view: ExperimentView) -> str:
+    """Return where an experiment waits or runs, and how urgent it is."""
+    most = "no limit of slots" if view.max_slots is None else f"at most {view.max_slots} slots"
+    weight = "" if view.weight == 1 else f", weight {view.weight:g}"
+    pool = f", pool {view.pool}" if view.pool else ""
+    return f"{title(view)}: priority {view.priority}{weight}, {most}{pool}."
+
+
+def change_search(call: Call) -> str:
+    """Change the limits of a running search."""
+    given, experiment = call.options, call.experiment(call.options.id)
+    experiment.change_search(
+        max_trials=given.max_trials,
+        max_length=given.max_length,
+        max_concurrent_trials=given.max_concurrent,
+        hyperparameters=given.hyperparameters,
+    )
+    view = experiment.view
+    return f"{title(view)}: {_describe_search(view)}"
+
+
+def _describe_search(view: ExperimentView) -> str:
+    searcher = view.config["searcher"]
+    words = []
+    if "max_trials" in searcher:
+        words.append(f"{searcher['max_trials']} trials")
+    if searcher.get("max_length") is not None:
+        words.append(f"to {length_text(searcher['max_length'])}")
+    if "max_concurrent_trials" in searcher:
+        words.append(f"{searcher['max_concurrent_trials'] or 'all'} at once")
+    return f"{searcher['name']}, {', '.join(words)}"
+
+
+def delete(call: Call) -> str:
+    """Delete an experiment, after asking."""
+    client, number = call.client, call.options.id
+    view = client.experiment(number)
+    checkpoints = [c for c in client.checkpoints(number) if c.state == "COMPLETED"]
+    num_bytes = sum(checkpoint.size_bytes for checkpoint in checkpoints)
+    what = (
+        f"experiment {view.id} “{view.name}” with {counted(len(view.trials), 'trial')}, "
+        f"{counted(len(checkpoints), 'checkpoint')} ({size(num_bytes)}), all metrics and logs"
+    )
+    if not _is_sure(f"Delete {what}?", call.options):
+        return f"Nothing is deleted; {title(view)} stays."
+    client.order(number, "delete")
+    return f"Deleting {what}."
+
+
+def set_retention(call: Call) -> str:
+    """Delete the checkpoints that a policy does not keep, after asking."""
+    given, experiment = call.options, call.experiment(call.options.id)
+    policy = {
+        "save_experiment_best": given.save_experiment_best,
+        "save_trial_best": given.save_trial_best,
+        "save_trial_latest": given.save_trial_latest,
+    }
+    doomed = experiment.set_retention(**policy, dry_run=True)
+    for checkpoint in doomed[:_MOST_CHECKPOINTS]:
+        print(f"  {checkpoint!r}")
+    if (more := len(doomed) - _MOST_CHECKPOINTS) > 0:
+        print(f"  … and {more:,} more")
+    if doomed and not _is_sure(f"Delete {_amount(doomed)} of experiment {given.id}?", given):
+        return "Nothing is deleted, and the policy stays as it is."
+    before = [c for c in experiment.checkpoints() if c.view.state == "COMPLETED"]
+    deleted = experiment.set_retention(**policy)
+    return _describe_retention(given, before, deleted)
+
+
+def _amount(checkpoints: Sequence[Checkpoint]) -> str:
+    num_bytes = sum(checkpoint.view.size_bytes for checkpoint in checkpoints)
+    return f"{counted(len(checkpoints), 'checkpoint')} ({size(num_bytes)})"
+
+
+def _describe_retention(
+    given: argparse.Namespace, before: Sequence[Checkpoint], deleted: Sequence[Checkpoint]
+) -> str:
+    gone = {checkpoint.uuid for checkpoint in deleted}
+    stay = [c for c in before if c.uuid not in gone and c.path.is_dir()]
+    per_trial = given.save_trial_best + given.save_trial_latest
+    of_trials = Counter(checkpoint.view.trial_id for checkpoint in stay)
+    most_kept = given.save_experiment_best + sum(min(n, per_trial) for n in of_trials.values())
+    are_in_use = len(stay) > most_kept
+    if deleted:
+        rest = "; others that would go are in use and stay for now" if are_in_use else ""
+        return f"Deleted {_amount(deleted)} of experiment {given.id}{rest}."
+    reason = f"the policy keeps {counted(len(stay), 'checkpoint')}" if stay else "none is left"
+    if are_in_use:
+        reason = "those that would go are in use and stay for now"
+    return f"Nothing of experiment {given.id} was to be deleted; {reason}."
+
+
+def _is_sure(question: str, given: argparse.Namespace) -> bool:
+    if given.yes:
+        return True
+    try:
+        return input(f"{question} It cannot be undone. [y/N] ").strip().lower() in ("y", "yes")
+    except (NotImplementedError, EOFError):  # IPython's, where the front end takes no input
+        raise UsageError(
+            f"{given.words}: this front end takes no answer; add --yes if you are sure"
+        ) from None
+
+
+def go_on(call: Call) -> Experiment:
+    """Go on with an experiment that is over, under its own number."""
+    experiment = call.experiment(call.options.id)
+    experiment.continue_(read_overrides(call.options.overrides, call.text))
+    return experiment
+
+
+def fork(call: Call) -> Experiment:
+    """Submit an experiment anew, with changes."""
+    given = call.options
+    config = read_overrides(given.overrides, call.text)
+    child = call.experiment(given.id).fork(
+        config, trial=given.trial, checkpoint=given.checkpoint, queue_anyway=given.queue_anyway
+    )
+    print(f"Experiment {child.id} is a fork of experiment {given.id}.")
+    return child

@@ -1,0 +1,74 @@
+"""The verbs about templates of configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from det_jupyter.client import Client
+from det_jupyter.config import check_sanity, read_yaml, to_yaml
+from det_jupyter.errors import ConfigError
+from det_jupyter.verbs.drafts import located, set_from_yaml
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.tables import plain_table
+from det_jupyter.wire import TemplateView
+
+
+def list_templates(call: Call) -> str:
+    """Return the templates, with --detail also what is in them."""
+    views = call.client.templates()
+    if not views:
+        return "No templates yet; %%det template set NAME makes one."
+    return _details(views) if call.options.detail else _table(views)
+
+
+def _table(views: Sequence[TemplateView]) -> str:
+    rows = [(view.name, _day(view.updated_at), ", ".join(view.config)) for view in views]
+    return plain_table(("name", "set", "gives"), rows)
+
+
+def _details(views: Sequence[TemplateView]) -> str:
+    return "\n".join(
+        f"{view.name}  (set {_day(view.updated_at)})\n{_indented(to_yaml(view.config))}"
+        for view in views
+    )
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def show_template(call: Call) -> str:
+    """Return what is in a template."""
+    return to_yaml(call.client.template(call.options.name).config).rstrip("\n")
+
+
+def set_template(call: Call) -> str:
+    """Keep a cell's YAML, or a file's, as a template."""
+    name = call.options.name
+    above = "%%det template set NAME"
+    return set_from_yaml(call, lambda text: _keep(call.client, name, text), above)
+
+
+def _keep(client: Client, name: str, text: str) -> str:
+    reading = read_yaml(text)
+    problems = reading.problems + check_sanity(reading.document)
+    if problems:
+        raise located(problems, reading)
+    try:
+        view = client.set_template(name, reading.document)
+    except ConfigError as error:
+        raise located(error.problems, reading) from None
+    is_new = view.created_at == view.updated_at
+    return f"Template {name} is {'set' if is_new else 'replaced'}: {', '.join(view.config)}."
+
+
+def delete_template(call: Call) -> str:
+    """Forget a template."""
+    name = call.options.name
+    call.client.delete_template(name)
+    return f"Template {name} is deleted; experiments made with it keep their own."
