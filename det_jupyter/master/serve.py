@@ -211,8 +211,8 @@ def idle_hours(environ: Mapping[str, str] = os.environ) -> float:
 
 def _has_work(service: Service) -> bool:
     """Whether something happens, or can happen by itself: what is paused waits for its user."""
-    active = service.active_experiments()
-    return service.holds_slots() or any(e.state is not State.PAUSED for e in active)
+    active = service.machine.state.living_experiments()
+    return service.machine.indexes.has_holding or any(e.state is not State.PAUSED for e in active)
 
 
 class _Server(uvicorn.Server):

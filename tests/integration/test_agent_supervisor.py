@@ -68,7 +68,7 @@ def test_the_next_master_takes_over_the_agent_of_a_killed_one(home: DetHome) -> 
 def test_an_agent_that_stays_away_counts_as_dead(tmp_path: Path) -> None:
     with bench_with_trial(tmp_path / "det.sqlite3") as bench:
         keep_until_lost(bench)
-        trial = bench.service.trial(1)
+        trial = bench.service.views.trial(1)
         assert trial.restarts == 0  # not its fault
         assert trial.allocation is not None
         assert (trial.allocation.run, trial.allocation.state) == (2, "QUEUED")
@@ -126,18 +126,18 @@ def test_what_an_agent_of_another_version_still_trains_is_told_and_counts(tmp_pa
     with pytest.raises(ProtocolMismatch, match="its trials train on"):
         bench.service.register(AGENT, OLD)
     keep_s(bench, 1.5)
-    trial = bench.service.trial(1)
+    trial = bench.service.views.trial(1)
     assert trial.allocation is not None
     assert trial.allocation.run == 1  # not given up
     assert (trial.waiting_for or "").startswith(TOLD)
     waiting = asyncio.run(bench.service.submit(make_request()))
     assert TOLD in (waiting.trials[0].waiting_for or "")
-    assert bench.service.agents()[0].problem.startswith(TOLD)
+    assert bench.service.views.agents()[0].problem.startswith(TOLD)
     # It has ended with its trial, and its successor tells what it finds.
     bench.register(runs=[RunReport(allocation_id=RUN, alive=False)])
     bench.report(make_chunk([started(), first_step(), *last_words()]), gang_exited())
-    assert bench.service.experiment(1).state is State.COMPLETED
-    assert bench.service.agents()[0].problem == ""
+    assert bench.service.views.experiment(1).state is State.COMPLETED
+    assert bench.service.views.agents()[0].problem == ""
     bench.service.close()
 
 

@@ -68,14 +68,14 @@ def test_a_large_hyperparameter_is_stored_a_few_times_and_not_with_each_report(
     assert all("hparams" not in item.data for item in items[1:])
     assert file_bytes(bench.store) < 10_000_000  # one event, two snapshots, two items
     # Who follows has it all the same.
-    view = bench.service.experiment(1)
+    view = bench.service.views.experiment(1)
     assert view.trials[0].hparams["table"] == large
     bench.store.close()
 
 
 def test_whoever_follows_late_comes_to_the_same_as_whoever_asks(bench: Bench) -> None:
     copy = LiveExperiment(
-        bench.service.experiment(1), [], [], bench.service.experiment(1).last_seq
+        bench.service.views.experiment(1), [], [], bench.service.views.experiment(1).last_seq
     )
     first = make_chunk([started(), first_step(), progress(5)])
     bench.report(first)
@@ -85,7 +85,7 @@ def test_whoever_follows_late_comes_to_the_same_as_whoever_asks(bench: Bench) ->
         pass
     for item in bench.store.feed(copy.seq, 1, 1000):
         copy.apply(item)
-    assert _without_reasons(copy.experiment) == _without_reasons(bench.service.experiment(1))
+    assert _without_reasons(copy.experiment) == _without_reasons(bench.service.views.experiment(1))
 
 
 def _without_reasons(view: ExperimentView) -> dict[str, Any]:

@@ -135,8 +135,8 @@ def test_a_damaged_record_is_taken_in_and_what_follows_is_stored(
         assert bench.metrics()[-1]["values"] == {"loss": [0.7]}
         return
     assert record.kind in NEEDED
-    assert bench.service.experiment(1).state is State.ERROR
-    message = bench.service.experiment(1).message
+    assert bench.service.views.experiment(1).state is State.ERROR
+    message = bench.service.views.experiment(1).message
     assert message.startswith("the master failed at journal-0 of run 1.1.1 (")
 
 
@@ -152,7 +152,7 @@ def test_what_passes_the_bounds_raises_nowhere(bench: Bench, record: Record) -> 
     journal = Journal(bench)
     journal.send("".join(f"{line}\n" for line in lines))
     assert bench.store.quarantine.rows() == []
-    assert bench.service.experiments()
+    assert bench.service.views.experiments()
 
 
 def test_lines_that_are_no_records_are_shown_on_the_experiment(bench: Bench) -> None:
@@ -162,11 +162,11 @@ def test_lines_that_are_no_records_are_shown_on_the_experiment(bench: Bench) -> 
     assert len(bench.metrics()) == len(STRANGE)
     num = len([line for line in STRANGE if line])
     assert len(bench.store.quarantine.rows()) == num
-    message = bench.service.experiment(1).message
+    message = bench.service.views.experiment(1).message
     assert message.startswith("set aside, as it could not be read or handled: journal-0 of run")
     assert message.endswith(f"and {num - 1} more")
     bench.report(make_chunk([started(), *last_words()], rank=1), gang_exited())
-    assert bench.service.experiment(1).state is State.COMPLETED
+    assert bench.service.views.experiment(1).state is State.COMPLETED
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -259,12 +259,12 @@ def test_a_deleted_experiment_leaves_no_rows_and_no_files(bench: Bench, home: Pa
     bench.report(gang_started("2.2.1"))
     finish(bench, batches(1, [0.4] * 5), validation(5, 0.2), saved(root, "b", 5), run="2.2.1")
     bench.service.apply(DeleteRequested(experiment_id=1))
-    assert bench.service.experiment(1).state is State.DELETING
+    assert bench.service.views.experiment(1).state is State.DELETING
     settle(bench)
     with pytest.raises(NotFound):
-        bench.service.experiment(1)
+        bench.service.views.experiment(1)
     with pytest.raises(NotFound):
-        bench.service.trial(1)
+        bench.service.views.trial(1)
     assert [path.name for path in root.iterdir()] == ["b"]
     assert list((home / "runs").iterdir()) == []
     (last_word,) = [item for item in bench.store.feed(0, 1, 1000) if item.experiment_id == 1]
@@ -272,7 +272,7 @@ def test_a_deleted_experiment_leaves_no_rows_and_no_files(bench: Bench, home: Pa
     assert bench.logs() == []
     assert bench.store.offsets_of("1.1.1") == {}
     assert bench.store.progress_of(1) is None
-    other = bench.service.experiment(2)
+    other = bench.service.views.experiment(2)
     assert other.state is State.COMPLETED
     assert other.trials[0].steps_completed == 100
     assert [line.text for line in bench.store.logs(2, after=0, rank=0, tail=None, limit=9)] == [
@@ -300,7 +300,7 @@ def test_a_deletion_that_fails_says_why_and_succeeds_when_that_is_gone(
     metadata.unlink()
     bench.service.apply(DeleteRequested(experiment_id=1))
     settle(bench)
-    view = bench.service.experiment(1)
+    view = bench.service.views.experiment(1)
     assert view.state is State.DELETE_FAILED
     assert view.message == (
         f"left {root / 'a'} alone: it is not the folder of a checkpoint of this name"
@@ -360,8 +360,8 @@ def test_a_database_of_the_version_before_opens(home: Path) -> None:
     db.close()
     second = Bench(home / "det.sqlite3")
     try:
-        assert second.service.experiment(1).state is State.COMPLETED
-        assert not second.service.experiment(1).is_archived
+        assert second.service.views.experiment(1).state is State.COMPLETED
+        assert not second.service.views.experiment(1).is_archived
     finally:
         second.service.close()
 
@@ -402,7 +402,7 @@ def test_a_line_that_a_policy_looks_for_is_told_once(home: Path) -> None:
             (0, "exclude_node", "ECC"),
         ]
         bench.report(make_chunk([failure("RuntimeError: CUDA")]), gang_exited(code=1))
-        experiment = bench.service.experiment(1)
+        experiment = bench.service.views.experiment(1)
         assert experiment.state is State.ERROR
         assert "not tried again: log policy 'oom' (cancel_retries)" in experiment.message
         assert bench.service.machine.state.trials[1].avoids == [AGENT]

@@ -98,7 +98,7 @@ def test_a_whole_run_in_one_batch(bench: Bench) -> None:
         *last_words(),
     ]
     bench.report(make_chunk([started(), *records]), make_chunk([started()], rank=1), gang_exited())
-    view = bench.service.experiment(1)
+    view = bench.service.views.experiment(1)
     assert (view.state, view.progress) == (State.COMPLETED, 1.0)
     assert view.trials[0].best_metric == 0.25
     assert view.trials[0].allocation is None
@@ -112,7 +112,7 @@ def test_a_whole_run_in_one_batch(bench: Bench) -> None:
 def test_numbers_that_json_has_no_word_for_survive(bench: Bench) -> None:
     bench.report(make_chunk([batches(1, ["NaN", "Infinity"]), validation(2, "NaN")]))
     assert bench.metrics()[0]["values"] == {"loss": ["NaN", "Infinity"]}
-    latest = bench.service.trial(1).latest_metric
+    latest = bench.service.views.trial(1).latest_metric
     assert latest is None or latest != latest
 
 
@@ -127,7 +127,7 @@ def test_progress_alone_does_not_make_the_feed_grow(bench: Bench) -> None:
     assert len(items) == size + 2
     assert sorted(kind for kind, _ in items[size:]) == ["experiment", "trial"]
     assert [data["progress"] for _, data in items[size:]] == [0.05, 0.05]
-    assert bench.service.experiment(1).trials[0].steps_completed == 5
+    assert bench.service.views.experiment(1).trials[0].steps_completed == 5
 
 
 def test_steps_and_fraction_always_give_the_same_length(bench: Bench) -> None:
@@ -136,7 +136,7 @@ def test_steps_and_fraction_always_give_the_same_length(bench: Bench) -> None:
         chunk = make_chunk([record], offset=offset)
         bench.report(chunk)
         offset += chunk.size_bytes
-        (trial,) = bench.service.experiment(1).trials
+        (trial,) = bench.service.views.experiment(1).trials
         assert trial.steps_completed / trial.progress == pytest.approx(100)
     assert trial.steps_completed == 30
 
@@ -177,7 +177,7 @@ def test_what_was_reported_after_the_checkpoint_is_void_in_the_next_run(bench: B
     assert second["group"] == "validation"
     assert third["values"] == {"loss": [16.0, 17.0, 18.0, 19.0, 20.0]}
     assert ("truncated", {"steps_completed": 20}) in bench.feed()
-    view = bench.service.trial(1)
+    view = bench.service.views.trial(1)
     assert view.steps_completed == 20
     assert view.progress == pytest.approx(0.2)
 
@@ -199,7 +199,7 @@ def test_timings_are_stored_once_and_are_no_metrics(bench: Bench) -> None:
     assert bench.store.timings(1, after=0, limit=1) == [first]
     assert bench.store.timings(1, after=first.id, limit=10) == [second]
     assert bench.metrics() == []
-    assert bench.service.trial(1).steps_completed == 0
+    assert bench.service.views.trial(1).steps_completed == 0
 
 
 def test_timings_of_batches_that_are_trained_anew_are_void(bench: Bench) -> None:
@@ -242,7 +242,7 @@ def test_an_exit_told_twice_is_closed_twice(bench: Bench) -> None:
     bench.report(make_chunk([started(), *last_words()]), gang_exited())
     bench.report(gang_exited())
     assert bench.commands()[-2:] == ["close_run", "close_run"]
-    assert bench.service.experiment(1).state is State.COMPLETED
+    assert bench.service.views.experiment(1).state is State.COMPLETED
 
 
 def test_only_the_registered_process_may_report(bench: Bench) -> None:
@@ -267,7 +267,7 @@ def test_an_agent_of_another_version_is_refused(bench: Bench) -> None:
 def test_progress_is_reckoned_from_the_first_step_on(bench: Bench) -> None:
     first = replace(first_step(), fraction=0.01)
     bench.report(make_chunk([started(), first, batches(1, [0.5, 0.4, 0.3])]))
-    trial = bench.service.trial(1)
+    trial = bench.service.views.trial(1)
     assert (trial.steps_completed, trial.progress) == (3, 0.03)
 
 
@@ -276,7 +276,7 @@ def test_a_new_start_has_everything(bench: Bench) -> None:
     again = Bench(bench.store.path)  # as after a SIGKILL
     assert again.service.machine.state == bench.service.machine.state
     assert again.feed() == bench.feed()
-    assert again.service.trial(1) == bench.service.trial(1)
+    assert again.service.views.trial(1) == bench.service.views.trial(1)
     assert again.store.offsets_of(RUN) == bench.store.offsets_of(RUN)
     again.store.close()
 

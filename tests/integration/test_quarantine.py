@@ -178,12 +178,12 @@ def test_every_kind_of_event_is_tried_here() -> None:
 
 def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:
     """Have the handler of that kind change what it does and then raise, but for B."""
-    handle, hit = machine._dispatch, list[Event]()
+    handlers, hit = machine.HANDLERS, list[Event]()
 
     def handle_and_raise(turn: Turn, event: Event) -> None:
         is_concerned = event.kind == kind and experiment_of(turn.state, event) != B
         try:
-            handle(turn, event)
+            handlers[type(event)](turn, event)
             for trial in turn.state.trials.values() if is_concerned else ():
                 trial.message = "half changed"
         except DetError:
@@ -193,7 +193,7 @@ def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:
             hit.append(event)
             raise RuntimeError(f"no {kind}")
 
-    monkeypatch.setattr(machine, "_dispatch", handle_and_raise)
+    monkeypatch.setattr(machine, "HANDLERS", dict.fromkeys(handlers, handle_and_raise))
     return hit
 
 
@@ -203,9 +203,9 @@ def check_others(bench: Bench, num_trials: int = 2) -> None:
     try:
         for one in (bench, again):
             assert state_of(one, B) is State.COMPLETED
-            assert one.service.trial(B).steps_completed == 100
-            assert one.service.trial(B).best_metric == 0.1
-            assert not one.service.experiment(B).message
+            assert one.service.views.trial(B).steps_completed == 100
+            assert one.service.views.trial(B).best_metric == 0.1
+            assert not one.service.views.experiment(B).message
             one.service.machine.check()
             metrics = [item for item in one.store.feed(0, B, 1000) if item.kind == "metrics"]
             assert len(metrics) == 3
@@ -225,7 +225,7 @@ def test_news_whose_handler_raises_end_their_experiment_alone(
     assert hit == [event]
     live(bench, B)
     bench.report(gone(A, code=-9))
-    view = bench.service.experiment(A)
+    view = bench.service.views.experiment(A)
     assert view.state is State.ERROR
     assert view.message == (
         f"the master failed at {event.kind} (RuntimeError: no {event.kind}); "
@@ -306,14 +306,14 @@ def test_an_experiment_that_cannot_be_submitted_any_more_takes_no_number_of_othe
 ) -> None:
     live(bench, A)
     live(bench, B)
-    handle = machine._dispatch
+    handlers = machine.HANDLERS
 
     def refuse_first(turn: Turn, event: Event) -> None:
-        handle(turn, event)
+        handlers[type(event)](turn, event)
         if event.kind == SUBMITTED and turn.state.last_experiment_id == A:
             raise RuntimeError("not any more")
 
-    monkeypatch.setattr(machine, "_dispatch", refuse_first)
+    monkeypatch.setattr(machine, "HANDLERS", dict.fromkeys(handlers, refuse_first))
     check_others(bench)
     again = Bench(bench.store.path)
     assert list(again.service.machine.state.experiments) == [B]
@@ -377,8 +377,8 @@ def test_a_stored_event_of_an_experiment_ends_it_if_it_cannot_be_read(bench: Ben
         check_others(bench)
     again = Bench(bench.store.path)
     assert len(again.store.quarantine.rows()) == 1
-    assert again.service.experiment(A).state is State.STOPPING_ERROR
-    assert "stored event" in again.service.experiment(A).message
+    assert again.service.views.experiment(A).state is State.STOPPING_ERROR
+    assert "stored event" in again.service.views.experiment(A).message
     again.register(runs=[RunReport(allocation_id=RUNS[A], alive=True)])
     assert again.commands() == ["kill_gang"]
     again.report(gone(A, code=-9))
@@ -398,7 +398,7 @@ def test_damaged_numbers_keep_no_agent_and_no_view_away(bench: Bench) -> None:
     db.close()
     again = Bench(bench.store.path)
     again.register(runs=[RunReport(allocation_id=RUNS[B], alive=True)])
-    assert [view.trials[0].steps_completed for view in again.service.experiments()] == [0, 0]
+    assert [view.trials[0].steps_completed for view in again.service.views.experiments()] == [0, 0]
     again.service.close()
 
 
@@ -435,7 +435,7 @@ def test_an_experiment_whose_configuration_is_not_understood_any_more_ends(bench
     assert again.commands() == ["kill_gang"]
     again.report(gone(A, code=-9))
     assert state_of(again, A) is State.ERROR
-    assert "its stored configuration or search" in again.service.experiment(A).message
+    assert "its stored configuration or search" in again.service.views.experiment(A).message
     live(again, B)
     check_others(again)
     again.service.close()
@@ -485,7 +485,7 @@ def test_an_experiment_that_cannot_be_started_is_given_up_by_another_ones_event(
     live(bench, A)
     assert state_of(bench, A) is State.COMPLETED
     assert state_of(bench, 3) is State.ERROR
-    assert "KeyError: 'no such thing'" in bench.service.experiment(3).message
+    assert "KeyError: 'no such thing'" in bench.service.views.experiment(3).message
     live(bench, B)
     check_others(bench, num_trials=3)
 
@@ -539,7 +539,7 @@ def test_an_experiment_that_no_pass_can_look_at_is_given_up_and_the_others_go_on
     live(bench, A)
     assert state_of(bench, A) is State.COMPLETED
     assert state_of(bench, 3) is State.ERROR
-    assert "ZeroDivisionError: no such place" in bench.service.experiment(3).message
+    assert "ZeroDivisionError: no such place" in bench.service.views.experiment(3).message
     assert bench.service.machine.state.trials[4].holds_slots
     assert bench.service.problems == []
     live(bench, B)
@@ -552,7 +552,7 @@ def test_a_submission_that_no_pass_can_look_at_ends_at_once_and_says_why(
     break_pass(monkeypatch, lambda _, request: request.group == 3)
     submit(bench)
     assert state_of(bench, 3) is State.ERROR
-    assert bench.service.experiment(3).message == (
+    assert bench.service.views.experiment(3).message == (
         "the master failed at a pass of the scheduler (ZeroDivisionError: no such place); "
         "master.log has the traceback"
     )
@@ -671,7 +671,7 @@ def test_an_error_that_would_move_the_terminal_is_shown_without_that(bench: Benc
     failure = RankFailure(at=1.0, rank=0, error="\x1b[31mOops\x1b[0m \x07\u061c", traceback="")
     bench.report(up(A), make_chunk([started(), replace(failure, final=True)], run=RUNS[A]))
     bench.report(gone(A, code=1))
-    assert bench.service.experiment(A).message == "trial 1: Oops \ufffd\ufffd"
+    assert bench.service.views.experiment(A).message == "trial 1: Oops \ufffd\ufffd"
     policies = [{"pattern": "boom", "action": "cancel_retries"}]
     request = make_request(resources={"slots_per_trial": 1}, log_policies=policies)
     asyncio.run(bench.service.submit(request))

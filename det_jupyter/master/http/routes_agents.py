@@ -18,7 +18,7 @@ def agent_routes(service: Service) -> APIRouter:
     @routes.get("/agents", response_model=list[AgentView])
     async def agents() -> Response:
         """Return the agents and what their slots do."""
-        return JsonResponse(service.agents())
+        return JsonResponse(service.views.agents())
 
     @routes.post("/agents/{agent_id}/register", response_model=Offsets)
     async def register(agent_id: str, registration: RegisterAgent | Knock) -> Response:

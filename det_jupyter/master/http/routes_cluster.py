@@ -20,7 +20,7 @@ from det_jupyter.master.machine.core.events import (
 from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
 from det_jupyter.master.service.pools_file import read_pools, write_pools
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.views.cluster import agent_status
+from det_jupyter.master.views.cluster import agent_status, job_entries
 from det_jupyter.wire import (
     AgentStatus,
     ChangeQueue,
@@ -61,22 +61,22 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
     @routes.get("/cluster", response_model=ClusterView)
     async def cluster(limit: Limit = _FRONT, experiment_id: Whole | None = None) -> Response:
         """Return all pools, who has which slots, and the fronts of the queues."""
-        return JsonResponse(service.cluster(limit=limit, experiment_id=experiment_id))
+        return JsonResponse(service.views.cluster(limit=limit, experiment_id=experiment_id))
 
     @routes.get("/jobs", response_model=list[JobEntry])
     async def jobs() -> Response:
         """Return the experiments that are not over, in the order in which they are served."""
-        return JsonResponse(service.jobs())
+        return JsonResponse(job_entries(service.machine))
 
     @routes.get("/tasks", response_model=list[TaskEntry])
     async def tasks(limit: Limit = _FRONT) -> Response:
         """Return the trials that hold slots, and the first of those that wait."""
-        return JsonResponse(service.tasks(limit=limit))
+        return JsonResponse(service.views.tasks(limit=limit))
 
     @routes.get("/trials/{trial_id}/reason", response_model=Reason)
     async def reason(trial_id: Whole) -> Response:
         """Return why a trial does not run, and what would start it."""
-        return JsonResponse(service.why(service.find_trial(trial_id)))
+        return JsonResponse(service.views.reason(trial_id))
 
     @routes.get("/possible", response_model=Possibility)
     async def possible(
@@ -93,7 +93,7 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
     @routes.get("/pools", response_model=list[PoolStatus])
     async def pools() -> Response:
         """Return the pools with their agents and slots."""
-        return JsonResponse(service.pools())
+        return JsonResponse(service.views.pools())
 
 
 def _add_changes(routes: APIRouter, service: Service) -> None:
@@ -106,19 +106,19 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         service.apply(PoolsSet(pools=pools))
         write_pools(pools, before)
         service.file_problems = []
-        return JsonResponse(service.pools())
+        return JsonResponse(service.views.pools())
 
     @routes.post("/experiments/{experiment_id}/resources", response_model=ExperimentView)
     async def resources(experiment_id: Whole, change: ChangeResources) -> Response:
         """Give an experiment another priority, weight, limit or pool."""
         service.apply(ResourcesChangeRequested(experiment_id=experiment_id, change=change))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/move", response_model=ExperimentView)
     async def move(experiment_id: Whole, move: MoveInQueue) -> Response:
         """Put an experiment ahead of or behind another one."""
         service.apply(MoveRequested(experiment_id=experiment_id, move=move))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/queue", response_model=list[ExperimentView])
     async def change_queue(request: ChangeQueue) -> Response:
@@ -129,7 +129,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         elif problems := find_queue_problems(machine.state, machine.pools, request.changes):
             raise ConfigError(problems)
         return JsonResponse(
-            [service.experiment(change.experiment_id) for change in request.changes]
+            [service.views.experiment(change.experiment_id) for change in request.changes]
         )
 
     @routes.post("/agents/{agent_id}/slots", response_model=AgentStatus)

@@ -37,35 +37,35 @@ def keeping_routes(service: Service) -> APIRouter:
     async def archive(experiment_id: Whole) -> Response:
         """Put an experiment that is over away: lists leave it out."""
         service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=True))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/unarchive", response_model=ExperimentView)
     async def unarchive(experiment_id: Whole) -> Response:
         """List an experiment again."""
         service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=False))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/delete", response_model=ExperimentView)
     async def delete(experiment_id: Whole) -> Response:
         """Delete an experiment that is over, with all that is kept of it. Safe to repeat."""
         service.apply(DeleteRequested(experiment_id=experiment_id))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/continue", response_model=ExperimentView)
     async def go_on(experiment_id: Whole, body: ContinueExperiment) -> Response:
         """Go on with an experiment that is over, under its own number."""
-        experiment = service.find_experiment(experiment_id)
+        experiment = service.machine.state.experiment(experiment_id)
         check_continuable(experiment, body.config)
         config = _overridden(experiment, body.config)
         await check_patterns(config)
         document = config.to_document() if body.config else experiment.config
         service.apply(ContinueRequested(experiment_id=experiment_id, config=document))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/retention", response_model=list[CheckpointView])
     async def retain(experiment_id: Whole, body: SetRetention) -> Response:
         """Keep other checkpoints from now on; return those that are deleted, or would be."""
-        experiment = service.find_experiment(experiment_id)
+        experiment = service.machine.state.experiment(experiment_id)
         numbers = body.model_dump(exclude={"dry_run"})
         policy = replace(Retention.of(experiment.settings), **numbers)
         machine = service.machine

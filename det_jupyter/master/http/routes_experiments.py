@@ -49,31 +49,31 @@ def experiment_routes(service: Service) -> APIRouter:
     @routes.get("/experiments", response_model=list[ExperimentView])
     async def experiments() -> Response:
         """Return all experiments, oldest first."""
-        return JsonResponse(service.experiments())
+        return JsonResponse(service.views.experiments())
 
     @routes.get("/experiments/{experiment_id}", response_model=ExperimentView)
     async def experiment(experiment_id: Whole) -> Response:
         """Return one experiment with its trials."""
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/{verb}", response_model=ExperimentView)
     async def command(experiment_id: Whole, verb: Verb) -> Response:
         """Ask for a change; safe to repeat."""
         service.apply(_request(verb, experiment_id))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.get("/experiments/{experiment_id}/curves", response_model=list[Curve])
     async def curves(
         experiment_id: Whole, max_points: Annotated[Whole | None, Query(ge=4)] = None
     ) -> Response:
         """Return every metric of every trial, each thinned to `max_points`."""
-        service.find_experiment(experiment_id)
+        service.machine.state.experiment(experiment_id)
         return await asyncio.to_thread(_read_curves, service, experiment_id, max_points)
 
     @routes.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
     async def checkpoints(experiment_id: Whole) -> Response:
         """Return the checkpoints of an experiment, oldest first."""
-        service.find_experiment(experiment_id)
+        service.machine.state.experiment(experiment_id)
         found = service.machine.state.checkpoints.values()
         own = sorted(
             (c for c in found if c.experiment_id == experiment_id),
@@ -84,7 +84,7 @@ def experiment_routes(service: Service) -> APIRouter:
     @routes.get("/trials/{trial_id}", response_model=TrialView)
     async def trial(trial_id: Whole) -> Response:
         """Return one trial."""
-        return JsonResponse(service.trial(trial_id))
+        return JsonResponse(service.views.trial(trial_id))
 
     @routes.get("/trials/{trial_id}/logs", response_model=list[LogLine])
     async def logs(
@@ -94,14 +94,14 @@ def experiment_routes(service: Service) -> APIRouter:
         tail: Annotated[Whole | None, Query(ge=0)] = None,
     ) -> Response:
         """Return lines that the ranks of a trial printed, of all its runs."""
-        service.find_trial(trial_id)
+        service.machine.state.trial(trial_id)
         lines = service.store.logs(trial_id, after=after, rank=rank, tail=tail, limit=_MAX_LINES)
         return JsonResponse(lines)
 
     @routes.get("/trials/{trial_id}/timings", response_model=list[TimingsView])
     async def timings(trial_id: Whole, after: Whole = 0) -> Response:
         """Return how long the parts of a trial's batches took, where that is recorded."""
-        service.find_trial(trial_id)
+        service.machine.state.trial(trial_id)
         return JsonResponse(service.store.timings(trial_id, after=after, limit=_MAX_TIMINGS))
 
     @routes.get("/feed", response_model=FeedItem)
@@ -110,7 +110,7 @@ def experiment_routes(service: Service) -> APIRouter:
     ) -> Response:
         """Stream what happened after number `after` as JSON lines; with `follow`, without end."""
         if experiment_id is not None:
-            service.find_experiment(experiment_id)
+            service.machine.state.experiment(experiment_id)
         lines = follow_feed(
             service.store,
             service.bell,

@@ -52,7 +52,7 @@ def master_routes(
     @routes.get("/status", response_model=Status)
     async def status() -> Response:
         """Return who this is and what goes on."""
-        views = service.experiments(only_active=True)
+        views = service.views.experiments(only_active=True)
         active = [
             ActiveExperiment(
                 id=view.id,
@@ -66,7 +66,7 @@ def master_routes(
         return JsonResponse(
             Status(
                 master=public,
-                agents=service.agents(),
+                agents=service.views.agents(),
                 experiments=active,
                 num_experiments=len(service.machine.state.experiments),
                 problems=service.problems,

@@ -52,13 +52,13 @@ def search_routes(service: Service) -> APIRouter:
         if body.max_length is not None:
             changes["max_length"] = checked_length(body.max_length, "searcher.max_length")
         service.apply(SearchChangeRequested(experiment_id=experiment_id, **changes))
-        return JsonResponse(service.experiment(experiment_id))
+        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/trials/{trial_id}/kill", response_model=TrialView)
     async def kill(trial_id: Whole) -> Response:
         """End one trial now; its experiment goes on. Safe to repeat."""
         service.apply(KillTrialRequested(trial_id=trial_id))
-        return JsonResponse(service.trial(trial_id))
+        return JsonResponse(service.views.trial(trial_id))
 
     @routes.post("/trials/{trial_id}/continue", response_model=ExperimentView, status_code=201)
     async def train_on(trial_id: Whole, body: ContinueTrial) -> Response:
@@ -71,8 +71,8 @@ def search_routes(service: Service) -> APIRouter:
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:
     if (known := service.submitted(body.key)) is not None:
         return known
-    trial = service.find_trial(trial_id)
-    source = service.find_experiment(trial.experiment_id)
+    trial = service.machine.state.trial(trial_id)
+    source = service.machine.state.experiment(trial.experiment_id)
     config, origins = continuation(source, trial, body.length)
     service.apply(
         ExperimentSubmitted(
@@ -87,7 +87,7 @@ def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> Experimen
             key=body.key,
         )
     )
-    return service.experiment(service.machine.state.last_experiment_id)
+    return service.views.experiment(service.machine.state.last_experiment_id)
 
 
 async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
@@ -102,7 +102,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         raise ConfigError([problem])
     planned = plan(config)
     view = preview_view(planned, notices(config.to_document()))
-    slots, places = places_for(config.resources.slots_per_trial, service.agents())
+    slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     for source in _sources(service, config.entrypoint):
         if finder.pace is not None:

@@ -47,6 +47,6 @@ def template_routes(service: Service) -> APIRouter:
     @routes.get("/experiments/{experiment_id}/config", response_model=EffectiveConfig)
     async def config(experiment_id: Whole) -> Response:
         """Return an experiment's effective configuration, with the origin of each value."""
-        return JsonResponse(effective_config(service.find_experiment(experiment_id)))
+        return JsonResponse(effective_config(service.machine.state.experiment(experiment_id)))
 
     return routes

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-import psutil
-
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import MAX_SEED
@@ -28,45 +26,33 @@ from det_jupyter.errors import (
 )
 from det_jupyter.master.machine.core.commands import ConsultSampler, Deletion
 from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
-from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import find_problems
 from det_jupyter.master.service.feed import Bell
 from det_jupyter.master.service.ingest import take_in
 from det_jupyter.master.service.links import Links
 from det_jupyter.master.service.log_patterns import Matcher, find_pattern_problems
-from det_jupyter.master.service.publishing import KnownProgress, Told
+from det_jupyter.master.service.publishing import Told
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
-from det_jupyter.master.views.cluster import cluster_view, job_entries, pool_statuses, task_entries
-from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
-from det_jupyter.master.views.why import Whys
+from det_jupyter.master.service.views import Views
 from det_jupyter.wire import (
     PROTOCOL,
     AgentReports,
-    AgentView,
     Capsule,
-    ClusterView,
     CreateExperiment,
     ExperimentView,
-    JobEntry,
     Knock,
     Offsets,
-    PoolStatus,
-    Reason,
     RegisterAgent,
-    TaskEntry,
     TemplateView,
-    TrialView,
 )
 from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 
-_USER = psutil.Process().username()
-_EXPLAINED = 16  # waiting trials whose reasons are told at once; whoever asks hears of more
 _FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be there
 
 
@@ -82,9 +68,10 @@ class Service:
         self.store = store
         self.links = Links()
         self.bell = Bell()
-        self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # consult.py answers them
-        self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # deleting.py carries them out
+        self.questions: asyncio.Queue[ConsultSampler] = asyncio.Queue()  # for consult.py
+        self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
+        self.views = Views(self.machine, store, self.links, clock)
         self.is_leaving = False  # takes no more experiments
         self._refusals: dict[str, str] = {}  # of agents of other versions
         self.file_problems: list[str] = []  # with files that people write for us
@@ -97,7 +84,7 @@ class Service:
     def _give_up_what_cannot_be_read(self) -> None:
         """A search that this version cannot make of what is stored would fail at each event."""
         with self._transaction() as transaction:
-            for experiment in self.active_experiments():
+            for experiment in self.machine.state.living_experiments():
                 try:
                     self.machine.searches.of(experiment)
                 except Exception as error:
@@ -129,7 +116,7 @@ class Service:
 
     @contextmanager
     def _transaction(self, *, is_careful: bool = True) -> Iterator[Transaction]:
-        reasons = self._reasons(0)  # whoever shows them asks; see routes_cluster.py
+        reasons = self.views.reasons(0)  # those who show them ask; see routes_cluster.py
         transaction = Transaction(
             self.machine,
             self.store,
@@ -198,18 +185,18 @@ class Service:
                 key=request.key,
             )
         )
-        return self.experiment(self.machine.state.last_experiment_id)
+        return self.views.experiment(self.machine.state.last_experiment_id)
 
     def submitted(self, key: str) -> ExperimentView | None:
         """Return the experiment that was submitted with this key, if there is one."""
         found = self.machine.indexes.submitted(key)
-        return None if found is None else self.experiment(found)
+        return None if found is None else self.views.experiment(found)
 
     def _capsule_of(self, request: CreateExperiment) -> Capsule:
         """Return what a request's ranks run: what a fork has of its parent, views only outline."""
         if request.parent_id is None:
             return request.capsule
-        return self.find_experiment(request.parent_id).capsule
+        return self.machine.state.experiment(request.parent_id).capsule
 
     def find_template(self, name: str) -> TemplateView:
         """Return a template.
@@ -291,114 +278,15 @@ class Service:
         self._act(transaction)
         return offsets
 
-    # questions
-
-    def experiment(self, experiment_id: int) -> ExperimentView:
-        """Return an experiment with its trials."""
-        experiment = self.find_experiment(experiment_id)
-        return self._view_of(experiment, self._reasons(_EXPLAINED, self.store.progress()))
-
-    def experiments(self, *, only_active: bool = False) -> list[ExperimentView]:
-        """Return all experiments, oldest first."""
-        experiments = self.machine.state.experiments
-        reasons = self._reasons(_EXPLAINED, self.store.progress())
-        return [
-            self._view_of(experiments[i], reasons)
-            for i in sorted(experiments)
-            if not (only_active and experiments[i].state.is_terminal)
-        ]
-
-    def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
-        return experiment_view(
-            self.machine.state,
-            reasons.progress,
-            experiment,
-            living=self.machine.indexes.living(experiment.id),
-            reasons=reasons,
-            last_seq=self.store.last_seq,
-        )
-
-    def trial(self, trial_id: int) -> TrialView:
-        """Return a trial."""
-        reasons = self._reasons(_EXPLAINED)
-        return trial_view(self.find_trial(trial_id), reasons.progress, reasons)
-
-    def why(self, trial: Trial) -> Reason:
-        """Return why a trial does not run, and what would start it."""
-        return self._reasons(1).of(trial)
-
-    def _reasons(self, most: int, progress: Progress | None = None) -> Whys:
-        return Whys(
-            self.machine,
-            progress=KnownProgress(self.store) if progress is None else progress,
-            now=self._clock(),
-            own_user=_USER,
-            most=most,
-        )
-
-    def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
-        """Return all pools with the fronts of their queues."""
-        reasons = self._reasons(0)
-        return cluster_view(
-            self.machine,
-            reasons.of,
-            self.links.is_connected,
-            now=reasons.now,
-            limit=limit,
-            experiment_id=experiment_id,
-        )
-
-    def jobs(self) -> list[JobEntry]:
-        """Return the experiments that are not over, in the order in which they are served."""
-        return job_entries(self.machine)
-
-    def tasks(self, *, limit: int) -> list[TaskEntry]:
-        """Return the trials that hold slots, and the first of those that wait."""
-        return task_entries(self.machine, self._reasons(0).of, limit)
-
-    def pools(self) -> list[PoolStatus]:
-        """Return the pools with their agents and slots."""
-        return pool_statuses(self.machine, self.links.is_connected)
-
     @property
     def problems(self) -> list[str]:
-        """What is wrong with what people wrote for us, and was not followed."""
+        """What is wrong with files that people write for us, with agents, and with pools."""
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
         strangers = self._refusals.keys() - self.machine.state.agents.keys()
         refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
         stuck = self.machine.pools.stuck
         undecided = [_cannot_decide(name, stuck[name]) for name in stuck]
         return [*self.file_problems, *dict.fromkeys(of_agents), *refused, *undecided]
-
-    def agents(self) -> list[AgentView]:
-        """Return the agents and what their slots do."""
-        state = self.machine.state
-        return [
-            agent_view(agent, self.machine.indexes, is_connected=self.links.is_connected(agent.id))
-            for agent in state.agents.values()
-        ]
-
-    def find_experiment(self, experiment_id: int) -> Experiment:
-        """Return what the machine knows of an experiment."""
-        experiment = self.machine.state.experiments.get(experiment_id)
-        if experiment is None:
-            raise NotFound(f"there is no experiment {experiment_id}")
-        return experiment
-
-    def find_trial(self, trial_id: int) -> Trial:
-        """Return what the machine knows of a trial."""
-        trial = self.machine.state.trials.get(trial_id)
-        if trial is None:
-            raise NotFound(f"there is no trial {trial_id}")
-        return trial
-
-    def active_experiments(self) -> list[Experiment]:
-        """Return the experiments that something can still happen to."""
-        return [e for e in self.machine.state.experiments.values() if not e.state.is_terminal]
-
-    def holds_slots(self) -> bool:
-        """Return whether any gang is there, or about to be."""
-        return self.machine.indexes.has_holding
 
     # the end
 

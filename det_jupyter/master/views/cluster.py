@@ -183,7 +183,7 @@ def _unheld(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
 
 def job_entries(machine: Machine) -> list[JobEntry]:
     """Return the experiments that are not over, in the order in which they are served."""
-    living = [e for e in machine.state.experiments.values() if not e.state.is_terminal]
+    living = machine.state.living_experiments()
     living.sort(key=lambda e: (machine.pools.pool_of(e), e.priority, e.position, e.id))
     entries: list[JobEntry] = []
     ahead: dict[str, int] = {}  # by pool: jobs that wait and were listed before

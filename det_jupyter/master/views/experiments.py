@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol, TypeVar
 
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import (
@@ -11,6 +12,7 @@ from det_jupyter.master.machine.core.state import (
     Allocation,
     Experiment,
     MachineState,
+    StateModel,
     Trial,
 )
 from det_jupyter.searcher import ExitReason
@@ -21,7 +23,10 @@ from det_jupyter.wire import (
     ExperimentView,
     State,
     TrialView,
+    Wire,
 )
+
+View = TypeVar("View", bound=Wire)
 
 
 class Reasons(Protocol):
@@ -50,31 +55,29 @@ def experiment_view(
 ) -> ExperimentView:
     """Return an experiment as others see it."""
     trials = [state.trials[i] for i in experiment.trial_ids] if with_trials else []
-    return ExperimentView(
-        id=experiment.id,
+    return _view_of(
+        ExperimentView,
+        experiment,
         name=experiment.name,
-        state=experiment.state,
-        config=experiment.config,
-        # What is in it is for people; the blobs are the ranks' business, and may be thousands.
+        # The names in it are for people; only ranks need the blobs, which may be thousands.
         capsule=experiment.capsule.model_copy(update={"buffers": [], "modules": {}}),
-        notebook=experiment.notebook,
-        python=experiment.python,
-        cwd=experiment.cwd,
         progress=_progress(state, experiment, progress, living),
-        created_at=experiment.created_at,
-        ended_at=experiment.ended_at,
         message=_message(experiment),
-        template=experiment.template,
         search=experiment.search_view,
         trials=[trial_view(trial, progress, reasons) for trial in trials],
         last_seq=last_seq,
-        pool=experiment.pool,
-        priority=experiment.priority,
-        weight=experiment.weight,
-        max_slots=experiment.max_slots,
-        is_archived=experiment.is_archived,
-        parent_id=experiment.parent_id,
     )
+
+
+def _view_of(view: type[View], of: StateModel, **others: Any) -> View:
+    """Return a view of a part of the state: the fields that both have, and these others."""
+    shared = _shared_fields(view, type(of)) - others.keys()
+    return view(**{name: getattr(of, name) for name in shared}, **others)
+
+
+@cache
+def _shared_fields(view: type[Wire], of: type[StateModel]) -> frozenset[str]:
+    return frozenset(view.model_fields.keys() & of.model_fields.keys())
 
 
 def _message(experiment: Experiment) -> str:
@@ -107,29 +110,14 @@ def _progress(
 def trial_view(trial: Trial, progress: Progress, reasons: Reasons) -> TrialView:
     """Return a trial as others see it."""
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
-    return TrialView(
-        id=trial.id,
-        experiment_id=trial.experiment_id,
-        state=trial.state,
-        hparams=trial.hparams,
-        seed=trial.seed,
-        restarts=trial.restarts,
+    return _view_of(
+        TrialView,
+        trial,
         steps_completed=steps_completed,
         progress=1.0 if _is_trained(trial) else fraction,
-        best_metric=trial.best_metric,
-        latest_metric=trial.latest_metric,
         allocation=_allocation_view(trial.allocation),
         waiting_for=reasons.sentence(trial),
-        failure=trial.failure,
-        notices=trial.notices,
-        created_at=trial.created_at,
-        ended_at=trial.ended_at,
-        index=trial.index,
-        bracket=trial.bracket,
-        rung_metrics=trial.rung_metrics,
-        target=trial.target,
         is_resting=trial.is_resting and not trial.state.is_terminal,
-        was_stopped=trial.was_stopped,
     )
 
 
@@ -141,30 +129,15 @@ def _is_trained(trial: Trial) -> bool:
 def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
     if allocation is None or allocation.state is AllocationState.ENDED:
         return None
-    return AllocationView(
-        id=allocation.id,
-        run=allocation.run,
-        state=allocation.state,
-        agent_id=allocation.agent_id,
-        slots=allocation.slots,
-        agent_ids=allocation.agent_ids,
-        preempted_by=allocation.preempted_by,
-        ranks=allocation.ranks,
-        started_at=allocation.started_at,
-        first_step_at=allocation.first_step_at,
-        launch_note=allocation.launch_note,
-    )
+    return _view_of(AllocationView, allocation)
 
 
 def agent_view(agent: Agent, indexes: Indexes, *, is_connected: bool) -> AgentView:
     """Return an agent and what its slots do."""
-    return AgentView(
-        id=agent.id,
-        hostname=agent.hostname,
-        pid=agent.pid,
+    return _view_of(
+        AgentView,
+        agent,
         connected=is_connected,
-        problem=agent.problem,
-        slots=agent.slots,
         used={
             slot.id: trial.allocation.id
             for trial in indexes.holding(agent.id)

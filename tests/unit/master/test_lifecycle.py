@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from det_jupyter.errors import InvalidTransition
+from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.core.lifecycle import (
     ALLOCATION_TRANSITIONS,
     ENDS_AS,
@@ -14,6 +17,7 @@ from det_jupyter.master.machine.core.lifecycle import (
     move_allocation,
 )
 from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
+from det_jupyter.master.machine.machine import HANDLERS
 from det_jupyter.wire import AllocationState, Capsule, State
 
 
@@ -152,3 +156,8 @@ def test_a_forbidden_move_of_an_allocation_tells_its_story() -> None:
         move_allocation(make_trial_with(AllocationState.ENDED), AllocationState.RUNNING)
     assert str(caught.value) == "allocation 1.3.2: ENDED cannot become RUNNING"
     assert caught.value.story == ["created", "its gang was lost"]
+
+
+def test_every_event_has_a_handler() -> None:
+    union, _ = get_args(Event)
+    assert set(get_args(union)) == set(HANDLERS)

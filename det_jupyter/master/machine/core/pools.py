@@ -80,9 +80,8 @@ class Pools:
         self._impossible: dict[tuple[str, int, bool], str | None] = {}  # what was asked before
         for agent in state.agents.values():
             self.note_agent(agent.id)
-        for experiment in state.experiments.values():
-            if not experiment.state.is_terminal:
-                self.note_experiment(experiment)
+        for experiment in state.living_experiments():
+            self.note_experiment(experiment)
         for trial in state.trials.values():
             self.note_trial(trial)
 

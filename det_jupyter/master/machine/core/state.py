@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.errors import NotFound
 from det_jupyter.records import RankFailure, RankStarted, RunEnded
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
@@ -216,6 +217,32 @@ class MachineState(StateModel):
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in the file; the default one exists anyway
     disabled: dict[str, list[int]] = {}  # slots by agent, whether it is there now or not
+
+    def experiment(self, experiment_id: int) -> Experiment:
+        """Return an experiment.
+
+        Raises:
+            NotFound: There is none of that number.
+        """
+        experiment = self.experiments.get(experiment_id)
+        if experiment is None:
+            raise NotFound(f"there is no experiment {experiment_id}; `list` shows those that are")
+        return experiment
+
+    def trial(self, trial_id: int) -> Trial:
+        """Return a trial.
+
+        Raises:
+            NotFound: There is none of that number.
+        """
+        trial = self.trials.get(trial_id)
+        if trial is None:
+            raise NotFound(f"there is no trial {trial_id}")
+        return trial
+
+    def living_experiments(self) -> list[Experiment]:
+        """Return the experiments that are not over."""
+        return [each for each in self.experiments.values() if not each.state.is_terminal]
 
     def trial_at(self, experiment: Experiment, index: int) -> Trial:
         """Return an experiment's trial by its place."""

@@ -6,11 +6,11 @@ to be used any more; rules/giving_up.py says what becomes of the experiment at f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
-from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.core.commands import Command, ToAgent
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.pools import Pools
@@ -119,10 +119,7 @@ class Turn:
         Raises:
             NotFound: There is none of that number.
         """
-        experiment = self.state.experiments.get(experiment_id)
-        if experiment is None:
-            raise NotFound(f"there is no experiment {experiment_id}; `list` shows those that are")
-        return experiment
+        return self.state.experiment(experiment_id)
 
     def trials_of(self, experiment: Experiment) -> list[Trial]:
         """Return an experiment's trials, in the order of their making."""
@@ -153,3 +150,6 @@ class Turn:
         self.pools.note_trial(part)
         if what:
             part.story = [*part.story, f"#{self.state.seq} {what}"][-_STORY_LENGTH:]
+
+
+Handlers = Mapping[type[Any], Callable[[Turn, Any], None]]  # by class of event

@@ -12,10 +12,10 @@ nothing             alive               nobody wants it: kill
 
 from __future__ import annotations
 
-from det_jupyter.master.machine.core.events import AgentAway, AgentRegistered
+from det_jupyter.master.machine.core.events import AgentAway, AgentLost, AgentRegistered
 from det_jupyter.master.machine.core.lifecycle import move_allocation
 from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
-from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
+from det_jupyter.master.machine.core.turn import Handlers, Turn, on_behalf_of
 from det_jupyter.master.machine.on.runs import on_gang_exited
 from det_jupyter.master.machine.rules.placing import order_extend, order_leave, order_start
 from det_jupyter.wire import AllocationState, GangExited, KillGang, State
@@ -98,8 +98,9 @@ def _tell_problem(turn: Turn, agent: Agent) -> None:
         turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
 
 
-def on_agent_lost(turn: Turn, agent_id: str) -> None:
+def on_agent_lost(turn: Turn, event: AgentLost) -> None:
     """Forget an agent; whatever ran there is dead, or shall be."""
+    agent_id = event.agent_id
     if lost := turn.state.agents.pop(agent_id, None):
         turn.state.lost_agents[agent_id] = lost
     for trial, allocation in _held_by(turn, agent_id):
@@ -130,3 +131,10 @@ def _held_by(turn: Turn, agent_id: str) -> list[tuple[Trial, Allocation]]:
 def _lost(allocation: Allocation, now: float) -> GangExited:
     codes: dict[int, int | None] = dict.fromkeys(range(len(allocation.slots)))
     return GangExited(allocation_id=allocation.id, at=now, exit_codes=codes, lost=True)
+
+
+HANDLERS: Handlers = {
+    AgentRegistered: on_agent_registered,
+    AgentAway: on_agent_away,
+    AgentLost: on_agent_lost,
+}

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from det_jupyter.master.machine.core.events import ClockStepped
 from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.core.turn import Handlers, Turn
 from det_jupyter.wire import CheckpointView
 
 
 def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
     """Move the times of all experiments that are not over, with their trials and checkpoints."""
     state, by_s = turn.state, event.by_s
-    living = [e for e in state.experiments.values() if not e.state.is_terminal]
-    for experiment in living:
+    for experiment in state.living_experiments():
         _move(experiment, by_s, "created_at")
         turn.touch(experiment)
         for trial in turn.trials_of(experiment):
@@ -37,3 +36,6 @@ def _move(
     for name in times:
         if (at := getattr(part, name)) is not None:
             setattr(part, name, at + by_s)
+
+
+HANDLERS: Handlers = {ClockStepped: on_clock_stepped}

@@ -18,7 +18,7 @@ from det_jupyter.master.machine.core.events import (
     SlotsSwitched,
 )
 from det_jupyter.master.machine.core.state import Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.core.turn import Handlers, Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.wire import AllocationState
 
@@ -71,8 +71,8 @@ def on_pools_set(turn: Turn, event: PoolsSet) -> None:
     names = {pool.pool_name for pool in parsed.pools}
     used = {
         experiment.pool: experiment
-        for experiment in turn.state.experiments.values()
-        if not experiment.state.is_terminal and experiment.pool not in names
+        for experiment in turn.state.living_experiments()
+        if experiment.pool not in names
     }
     if used:
         raise Conflict(
@@ -84,3 +84,10 @@ def on_pools_set(turn: Turn, event: PoolsSet) -> None:
         )
     turn.state.pools = event.pools
     turn.pools.redefine()
+
+
+HANDLERS: Handlers = {
+    SlotsSwitched: on_slots_switched,
+    PoolsSet: on_pools_set,
+    DevicesReported: on_devices_reported,
+}

@@ -6,15 +6,16 @@ from typing import Any
 
 from det_jupyter.config import Length, merge
 from det_jupyter.config.lengths import parse_length
-from det_jupyter.errors import Conflict, NotFound
+from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import (
     HparamsSampled,
+    KillTrialRequested,
     SearchChangeRequested,
     TrialJudged,
 )
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.core.turn import Handlers, Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
 from det_jupyter.searcher import ExitReason, SearchChange
@@ -102,11 +103,9 @@ def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
     carry_out(turn, experiment, search.on_judged(event.index, event.is_pruned))
 
 
-def on_kill_trial_requested(turn: Turn, trial_id: int) -> None:
+def on_kill_trial_requested(turn: Turn, event: KillTrialRequested) -> None:
     """End one trial now; the search goes on without it."""
-    trial = turn.state.trials.get(trial_id)
-    if trial is None:
-        raise NotFound(f"there is no trial {trial_id}")
+    trial = turn.state.trial(event.trial_id)
     if State.STOPPING_KILLED not in TRANSITIONS[trial.state]:
         return  # it is over, or ending so already
     _end(turn, trial, State.STOPPING_KILLED, ExitReason.CANCELED, at_once=True)
@@ -118,3 +117,11 @@ def _end(turn: Turn, trial: Trial, state: State, reason: ExitReason, *, at_once:
     make_leave(turn, trial, at_once=at_once)
     if not trial.holds_slots:
         finish_trial(turn, trial, reason)
+
+
+HANDLERS: Handlers = {
+    HparamsSampled: on_hparams_sampled,
+    TrialJudged: on_trial_judged,
+    SearchChangeRequested: on_search_change_requested,
+    KillTrialRequested: on_kill_trial_requested,
+}

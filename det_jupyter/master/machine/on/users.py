@@ -10,11 +10,17 @@ from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import Resources
 from det_jupyter.errors import ConfigError, Conflict
-from det_jupyter.master.machine.core.events import ExperimentSubmitted
+from det_jupyter.master.machine.core.events import (
+    ActivateRequested,
+    CancelRequested,
+    ExperimentSubmitted,
+    KillRequested,
+    PauseRequested,
+)
 from det_jupyter.master.machine.core.lifecycle import TRANSITIONS, is_stopping, move
 from det_jupyter.master.machine.core.pools import Pools
 from det_jupyter.master.machine.core.state import Experiment, Trial
-from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.core.turn import Handlers, Turn
 from det_jupyter.master.machine.rules.continuing import check_forkable
 from det_jupyter.master.machine.rules.placing import make_leave, queue
 from det_jupyter.master.machine.rules.queue_checks import unknown_pool
@@ -107,9 +113,9 @@ def _must_have_checkpoint(turn: Turn, trial: Trial, where: str) -> CheckpointRef
     return latest
 
 
-def on_pause_requested(turn: Turn, experiment_id: int) -> None:
+def on_pause_requested(turn: Turn, event: PauseRequested) -> None:
     """Ask running trials to save their state and leave; take waiting ones out of the queue."""
-    experiment = turn.experiment(experiment_id)
+    experiment = turn.experiment(event.experiment_id)
     if experiment.state is State.PAUSED:
         return
     _must_be(experiment, State.ACTIVE, "paused")
@@ -121,9 +127,9 @@ def on_pause_requested(turn: Turn, experiment_id: int) -> None:
         make_leave(turn, trial, at_once=False)
 
 
-def on_activate_requested(turn: Turn, experiment_id: int) -> None:
+def on_activate_requested(turn: Turn, event: ActivateRequested) -> None:
     """Let the trials queue again, each when the ranks it may still have are gone."""
-    experiment = turn.experiment(experiment_id)
+    experiment = turn.experiment(event.experiment_id)
     if experiment.state is State.ACTIVE:
         return
     _must_be(experiment, State.PAUSED, "activated")
@@ -136,9 +142,11 @@ def on_activate_requested(turn: Turn, experiment_id: int) -> None:
             queue(turn, trial)
 
 
-def on_end_requested(turn: Turn, experiment_id: int, stopping: State) -> None:
-    """Cancel (ranks save their state first) or kill, as `stopping` says."""
-    experiment = turn.experiment(experiment_id)
+def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None:
+    """Cancel (ranks save their state first) or kill."""
+    is_kill = isinstance(event, KillRequested)
+    stopping = State.STOPPING_KILLED if is_kill else State.STOPPING_CANCELED
+    experiment = turn.experiment(event.experiment_id)
     is_failing = experiment.state is State.STOPPING_ERROR  # and ends so; its trials still leave
     if not is_failing:
         if stopping not in TRANSITIONS[experiment.state]:
@@ -150,7 +158,7 @@ def on_end_requested(turn: Turn, experiment_id: int, stopping: State) -> None:
             continue  # it ends in a sharper way already
         move(trial, stopping)
         turn.touch(trial, str(stopping))
-        make_leave(turn, trial, at_once=stopping is State.STOPPING_KILLED)
+        make_leave(turn, trial, at_once=is_kill)
         if not trial.holds_slots:
             trial.exit_reason = ExitReason.CANCELED
             end_trial(turn, trial)
@@ -168,3 +176,12 @@ def _must_be(experiment: Experiment, state: State, verb: str) -> None:
             f"experiment {experiment.id} is {experiment.state} and cannot be {verb}; "
             f"only one that is {state} can"
         )
+
+
+HANDLERS: Handlers = {
+    ExperimentSubmitted: on_submitted,
+    PauseRequested: on_pause_requested,
+    ActivateRequested: on_activate_requested,
+    CancelRequested: on_end_requested,
+    KillRequested: on_end_requested,
+}

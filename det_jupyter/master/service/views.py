@@ -1,0 +1,118 @@
+"""Views of what the master knows, made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+
+from det_jupyter.master.machine.core.state import Experiment
+from det_jupyter.master.machine.machine import Machine
+from det_jupyter.master.service.links import Links
+from det_jupyter.master.service.publishing import KnownProgress
+from det_jupyter.master.service.store import Store
+from det_jupyter.master.views.cluster import cluster_view, pool_statuses, task_entries
+from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
+from det_jupyter.master.views.why import Whys
+from det_jupyter.wire import (
+    AgentView,
+    ClusterView,
+    ExperimentView,
+    PoolStatus,
+    Reason,
+    TaskEntry,
+    TrialView,
+)
+
+_USER = psutil.Process().username()
+_EXPLAINED = 16  # waiting trials that get a reason of their own in one answer: each costs time
+
+
+class Views:
+    """Makes views of the machine's state, the stored progress and the lines to agents.
+
+    Args:
+        machine: Knows experiments, trials, agents and pools.
+        store: Has the progress of trials.
+        links: Say which agents listen.
+        clock: UTC seconds.
+    """
+
+    def __init__(
+        self, machine: Machine, store: Store, links: Links, clock: Callable[[], float]
+    ) -> None:
+        self._machine = machine
+        self._store = store
+        self._links = links
+        self._clock = clock
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        """Return an experiment with its trials."""
+        experiment = self._machine.state.experiment(experiment_id)
+        return self._view_of(experiment, self.reasons(_EXPLAINED, self._store.progress()))
+
+    def experiments(self, *, only_active: bool = False) -> list[ExperimentView]:
+        """Return all experiments, oldest first."""
+        experiments = self._machine.state.experiments
+        reasons = self.reasons(_EXPLAINED, self._store.progress())
+        return [
+            self._view_of(experiments[i], reasons)
+            for i in sorted(experiments)
+            if not (only_active and experiments[i].state.is_terminal)
+        ]
+
+    def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
+        return experiment_view(
+            self._machine.state,
+            reasons.progress,
+            experiment,
+            living=self._machine.indexes.living(experiment.id),
+            reasons=reasons,
+            last_seq=self._store.last_seq,
+        )
+
+    def trial(self, trial_id: int) -> TrialView:
+        """Return a trial."""
+        reasons = self.reasons(_EXPLAINED)
+        return trial_view(self._machine.state.trial(trial_id), reasons.progress, reasons)
+
+    def reason(self, trial_id: int) -> Reason:
+        """Return why a trial does not run, and what would start it."""
+        return self.reasons(1).of(self._machine.state.trial(trial_id))
+
+    def reasons(self, most: int, progress: Progress | None = None) -> Whys:
+        """Return what says of up to `most` waiting trials why they wait."""
+        return Whys(
+            self._machine,
+            progress=KnownProgress(self._store) if progress is None else progress,
+            now=self._clock(),
+            own_user=_USER,
+            most=most,
+        )
+
+    def cluster(self, *, limit: int, experiment_id: int | None) -> ClusterView:
+        """Return all pools with the fronts of their queues."""
+        reasons = self.reasons(0)
+        return cluster_view(
+            self._machine,
+            reasons.of,
+            self._links.is_connected,
+            now=reasons.now,
+            limit=limit,
+            experiment_id=experiment_id,
+        )
+
+    def tasks(self, *, limit: int) -> list[TaskEntry]:
+        """Return the trials that hold slots, and the first of those that wait."""
+        return task_entries(self._machine, self.reasons(0).of, limit)
+
+    def pools(self) -> list[PoolStatus]:
+        """Return the pools with their agents and slots."""
+        return pool_statuses(self._machine, self._links.is_connected)
+
+    def agents(self) -> list[AgentView]:
+        """Return the agents and what their slots do."""
+        return [
+            agent_view(agent, self._machine.indexes, is_connected=self._links.is_connected(id))
+            for id, agent in self._machine.state.agents.items()
+        ]
