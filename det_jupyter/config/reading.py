@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from det_jupyter.config.paths import join, shown, within
+from det_jupyter.config.paths import shown, within
 from det_jupyter.config.salvage import explain, salvage
-from det_jupyter.config.text import Loader, Reader, line_of_node
+from det_jupyter.config.text import Loader, Reader
 from det_jupyter.errors import ConfigError
 
 _LINE = re.compile(r"line (\d+): ")
@@ -43,8 +43,8 @@ def read_yaml(text: str) -> Reading:
     """Return all that can be read of a text, and what is wrong with it."""
     text, problems = _without_controls(text)
     try:
-        root, reader, more = _read(text)
-        document = _construct(root, reader)
+        root, reader, more = _parse(text)
+        document = None if root is None else reader.read(root)
     except ConfigError as error:
         return Reading(problems=problems + error.problems, is_document=False)
     except yaml.MarkedYAMLError as error:
@@ -58,9 +58,7 @@ def read_yaml(text: str) -> Reading:
         # What could not be read is told already: the text need not be empty.
         found = problems if problems and document is None else [*problems, _no_document(document)]
         return Reading(problems=found, is_document=False)
-    lines: dict[str, int] = {}
-    _collect_lines(root, "", lines)
-    return Reading(document=document, problems=problems, lines=lines | reader.lines)
+    return Reading(document=document, problems=problems, lines=reader.lines)
 
 
 def parse_yaml(text: str) -> dict[str, Any]:
@@ -90,8 +88,8 @@ def _without_controls(text: str) -> tuple[str, list[str]]:
     return yaml.reader.Reader.NON_PRINTABLE.sub(" ", text) if problems else text, problems
 
 
-def _read(text: str) -> tuple[yaml.Node | None, Reader, list[str]]:
-    """Return the root of what can be parsed, a reader that has seen it, and other problems."""
+def _parse(text: str) -> tuple[yaml.Node | None, Reader, list[str]]:
+    """Return the root of what can be parsed, a reader for it, and problems that are of no key."""
     found: Sequence[tuple[int, str]] = ()
     problems: list[str] = []
     try:
@@ -105,34 +103,13 @@ def _read(text: str) -> tuple[yaml.Node | None, Reader, list[str]]:
         text, found, more = salvage(text)
         problems += more
         root = yaml.compose(text, Loader=Loader)
-    reader = Reader(found)
-    reader.visit(root, "", ())
-    return root, reader, problems
-
-
-def _construct(root: yaml.Node | None, reader: Reader) -> Any:
-    loader = Loader("")
-    loader.problems = reader.unread
-    return None if root is None else loader.construct_document(root)
+    return root, Reader(found), problems
 
 
 def _no_document(document: Any) -> str:
     if document is None:
         return "the configuration is empty; it needs at least entrypoint and searcher"
     return f"got {shown(document)}, expected `key: value` lines"
-
-
-def _collect_lines(node: yaml.Node | None, path: str, lines: dict[str, int]) -> None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = join(path, str(key.value))
-            lines[here] = line_of_node(key)
-            _collect_lines(value, here, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            here = join(path, index)
-            lines[here] = line_of_node(value)
-            _collect_lines(value, here, lines)
 
 
 def split_line(problem: str, lines: Mapping[str, int]) -> tuple[int, str]:

@@ -9,12 +9,13 @@ to write. Where the field is of a known kind, that decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
-from det_jupyter.config.paths import join
+from det_jupyter.config.paths import join, shown
+from det_jupyter.config.tree import types_at
 from det_jupyter.config.values import MAX_DEPTH, MAX_VALUES, Unread
 from det_jupyter.errors import ConfigError
 
@@ -34,14 +35,15 @@ _SCALARS = {
 }
 _MOST_DIGITS = 400  # of a number; 1e308 has 309
 _SWITCHES = {"yes": True, "on": True, "no": False, "off": False}
+_INDEX = re.compile(r"\[\d+\]")
+_KINDS = {*_SCALARS, "str", "map", "seq", "merge"}
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
 
 
 class Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's plain scalars, and an Unread for each value with a problem."""
+    """SafeLoader with YAML 1.2's plain scalars."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
-    problems: Mapping[int, str] = {}  # by the id of the node
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -60,11 +62,6 @@ class Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the value of a node."""
-        problem = self.problems.get(id(node))
-        return Unread(problem) if problem else super().construct_object(node, deep)
 
 
 def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
@@ -86,7 +83,7 @@ _install_scalars()
 
 
 class Reader:
-    """Looks at every node of a document before values are made of them.
+    """Makes values of nodes. A value with a problem becomes an Unread, and the rest is read.
 
     Args:
         found: Line and problem of each value that could not even be parsed.
@@ -94,106 +91,124 @@ class Reader:
 
     def __init__(self, found: Sequence[tuple[int, str]] = ()) -> None:
         self.problems: list[str] = []  # each with its line before it
-        self.unread: dict[int, str] = {}  # what is wrong with a value, by the id of its node
-        self.lines: dict[str, int] = {}  # of problems that are not in the line of their key
+        self.lines: dict[str, int] = {}  # of every key and list entry, by its path
         self._found = found
-        self._sizes: dict[int, int] = {}  # of nodes that were visited, with all that they hold
+        self._num_values = 0
         self._parents: list[yaml.Node] = []
+        self._scalars = Loader("")
 
-    def visit(self, node: yaml.Node | None, path: str, keys: Sequence[str]) -> int:
-        """Note the problems of a node and all below it; return how many values it holds.
+    def read(self, node: yaml.Node, path: str = "") -> Any:
+        """Return the value of a node and all below it.
 
         Raises:
             ConfigError: No values can be made of the document.
         """
-        if node is None or id(node) in self._sizes:
-            return self._sizes.get(id(node), 0)
-        if any(node is parent for parent in self._parents):
-            line = line_of_node(node)
-            raise ConfigError(
-                [f"line {line}: the value that begins here refers to itself (*anchor)"]
-            )
-        size = 1
-        if node.tag.removeprefix(_TAG) not in {*_SCALARS, "str", "map", "seq", "merge"}:
-            self._visit_strange(node, path)
-        elif isinstance(node, yaml.ScalarNode):
-            self._visit_scalar(node, path, keys)
-        elif path and (wrong := _wrong_key(node)):  # {{ lr }}, say: nothing of it can be read
-            self._tell(node, path, _of_key(wrong))
-        else:
-            self._parents.append(node)
-            size += sum(self._visit_items(node, path, keys))
-            self._parents.pop()
-        if size > MAX_VALUES:
-            line = line_of_node(node)
-            raise ConfigError(
-                [f"line {line}: the value that begins here is too large, with all its *anchors"]
-            )
-        self._sizes[id(node)] = size
-        return size
+        self._check_bounds(node)
+        kind = node.tag.removeprefix(_TAG)
+        if kind not in _KINDS:
+            return self._read_strange(node, path)
+        if isinstance(node, yaml.ScalarNode):
+            return self._read_scalar(node, path, kind)
+        if path and (wrong := _wrong_key(node)):  # {{ lr }}, say: nothing of it can be read
+            return self._unread(node, path, _of_key(wrong))
+        self._parents.append(node)
+        is_list = isinstance(node, yaml.SequenceNode)
+        value = self._read_list(node, path) if is_list else self._read_mapping(node, path)
+        self._parents.pop()
+        return value
 
-    def _visit_strange(self, node: yaml.Node, path: str) -> None:
+    def _check_bounds(self, node: yaml.Node) -> None:
+        self._num_values += 1
+        if any(node is parent for parent in self._parents):
+            problem = "refers to itself (*anchor)"
+        elif self._num_values > MAX_VALUES:
+            node = [*self._parents, node][:2][-1]  # the entry of the whole that holds it
+            problem = "is too large, with all its *anchors"
+        else:
+            return
+        line = line_of_node(node)
+        raise ConfigError([f"line {line}: the value that begins here {problem}"])
+
+    def _read_strange(self, node: yaml.Node, path: str) -> Unread:
         if node.tag == UNREAD_TAG and int(node.value) < len(self._found):
             self.lines[path], problem = self._found[int(node.value)]
-            self._tell(node, path, problem, self.lines[path])
-        else:
-            self._tell(node, path, f"the tag {node.tag} is not allowed")
+            return self._unread(node, path, problem, self.lines[path])
+        return self._unread(node, path, f"the tag {node.tag} is not allowed")
 
-    def _visit_items(self, node: yaml.Node, path: str, keys: Sequence[str]) -> list[int]:
-        if isinstance(node, yaml.SequenceNode):
-            items = enumerate(node.value)
-            return [self.visit(item, join(path, index), keys) for index, item in items]
-        if not isinstance(node, yaml.MappingNode):
-            return []
-        self._check_keys(node, path)
-        return [self.visit(value, *_below(path, keys, key.value)) for key, value in node.value]
+    def _read_list(self, node: yaml.Node, path: str) -> list[Any]:
+        items = []
+        for index, item in enumerate(node.value):
+            here = join(path, index)
+            self.lines[here] = line_of_node(item)
+            items.append(self.read(item, here))
+        return items
 
-    def _check_keys(self, node: yaml.MappingNode, path: str) -> None:
-        seen: dict[tuple[str, str], int] = {}
-        names = [pair for pair in node.value if _is_name(pair[0])]
-        for key, _ in node.value if len(names) < len(node.value) else ():
-            if not _is_name(key):
-                self.problems.append(f"line {line_of_node(key)}: {_of_key(key)}")
-        node.value = names
-        for key, _ in names:
-            line = line_of_node(key)
-            if key.tag != f"{_TAG}merge":
-                key.tag = f"{_TAG}str"
-            name = (key.tag, key.value)
-            if first := seen.get(name):
+    def _read_mapping(self, node: yaml.Node, path: str) -> dict[str, Any]:
+        named = self._named(node, path)
+        values: dict[str, Any] = {}
+        for key, value in named:
+            if _is_merge(key):
+                values = self._read_merged(value, path) | values
+        for key, value in named:
+            if not _is_merge(key):
                 here = join(path, key.value)
+                self.lines[here] = line_of_node(key)
+                values[key.value] = self.read(value, here)
+        return values
+
+    def _read_merged(self, node: yaml.Node, path: str) -> dict[str, Any]:
+        """Return what `<<: *anchor` brings in; of several, the first counts."""
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        merged: dict[str, Any] = {}
+        for source in reversed(sources):
+            value = self.read(source, path)
+            if isinstance(value, dict):
+                merged |= value
+            else:
+                self._unread(source, join(path, "<<"), f"got {shown(value)}, expected a mapping")
+        return merged
+
+    def _named(self, node: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
+        """Return the entries whose keys are names; the other keys are problems."""
+        seen: dict[tuple[bool, str], int] = {}
+        named = []
+        for key, value in node.value:
+            line = line_of_node(key)
+            if not _is_name(key):
+                self.problems.append(f"line {line}: {_of_key(key)}")
+                continue
+            named.append((key, value))
+            if first := seen.get((_is_merge(key), key.value)):
                 problem = f"given twice, in lines {first} and {line}"
-                self.problems.append(f"line {line}: {here}: {problem}")
-            seen[name] = line
+                self.problems.append(f"line {line}: {join(path, key.value)}: {problem}")
+            seen[_is_merge(key), key.value] = line
+        return named
 
-    def _visit_scalar(self, node: yaml.ScalarNode, path: str, keys: Sequence[str]) -> None:
-        kind = node.tag.removeprefix(_TAG)
-        is_whole_float = kind == "float" and _SCALARS["int"].fullmatch(node.value)
-        if kind in _SCALARS and not (is_whole_float or _SCALARS[kind].fullmatch(node.value)):
-            self._tell(node, path, f"got {node.value!r}, expected a value of type {kind}")
-        elif kind in ("int", "float") and len(node.value) > _MOST_DIGITS:
-            self._tell(node, path, f"got a number of {len(node.value)} digits")
-        elif kind == "str" and node.style is None:
-            self._visit_word(node, path, keys)
+    def _read_scalar(self, node: yaml.ScalarNode, path: str, kind: str) -> Any:
+        text = node.value
+        is_whole_float = kind == "float" and _SCALARS["int"].fullmatch(text)
+        if kind in _SCALARS and not (is_whole_float or _SCALARS[kind].fullmatch(text)):
+            return self._unread(node, path, f"got {text!r}, expected a value of type {kind}")
+        if kind in ("int", "float") and len(text) > _MOST_DIGITS:
+            return self._unread(node, path, f"got a number of {len(text)} digits")
+        if kind in _SCALARS:
+            return self._scalars.construct_object(node)
+        return self._read_word(node, path) if node.style is None else text
 
-    def _visit_word(self, node: yaml.ScalarNode, path: str, keys: Sequence[str]) -> None:
+    def _read_word(self, node: yaml.ScalarNode, path: str) -> Any:
         """Decide on plain text that another version of YAML reads as something else."""
         word = node.value
         switch = _SWITCHES.get(word.lower())
-        is_octal = _OCTAL.fullmatch(word) is not None
-        if switch is None and not is_octal and word != "None":
-            return
-        from det_jupyter.config.tree import types_at  # loads all sections: it is seldom needed
-
-        types = types_at(keys)
+        if switch is None and not _OCTAL.fullmatch(word) and word != "None":
+            return word
+        types = types_at(_INDEX.sub("", path).split("."))
         if switch is not None and bool in types:
-            node.tag, node.value = f"{_TAG}bool", "true" if switch else "false"
-        elif not types & {str, bool}:
-            self._tell(node, path, _remedy(word, switch))
+            return switch
+        return word if types & {str, bool} else self._unread(node, path, _remedy(word, switch))
 
-    def _tell(self, node: yaml.Node, path: str, problem: str, line: int = 0) -> None:
-        self.unread[id(node)] = problem
+    def _unread(self, node: yaml.Node, path: str, problem: str, line: int = 0) -> Unread:
         self.problems.append(f"line {line or line_of_node(node)}: {path}: {problem}")
+        return Unread(problem)
 
 
 def _remedy(word: str, switch: bool | None) -> str:
@@ -232,6 +247,10 @@ def _of_key(key: yaml.Node) -> str:
     return f"a key has to be a name, got {_kind(key)}{hint}"
 
 
+def _is_merge(key: yaml.Node) -> bool:
+    return key.tag == f"{_TAG}merge"
+
+
 def _is_name(key: yaml.Node) -> bool:
     return isinstance(key, yaml.ScalarNode) and bool(key.value)
 
@@ -240,8 +259,3 @@ def _kind(node: yaml.Node) -> str:
     if isinstance(node, yaml.ScalarNode):
         return "nothing"
     return "a mapping" if isinstance(node, yaml.MappingNode) else "a sequence"
-
-
-def _below(path: str, keys: Sequence[str], key: str) -> tuple[str, Sequence[str]]:
-    """Return path and keys of what is below a key; a merge (<<) adds nothing to them."""
-    return (path, keys) if key == "<<" else (join(path, key), (*keys, key))

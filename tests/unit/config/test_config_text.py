@@ -154,3 +154,23 @@ def test_a_prefix_without_digits_is_text(text: str) -> None:
 
 def test_prefixed_numbers_may_have_underscores() -> None:
     assert parse_yaml("a: 0x_ff\nb: 0o1_7\nc: 0b_1_0") == {"a": 255, "b": 15, "c": 2}
+
+
+def test_an_entry_itself_counts_before_what_is_merged_and_the_first_source_before_others() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\ndata:\n  z: 3\n  <<: [*a, *b]\n"
+    assert parse_yaml(text)["data"] == {"x": 1, "y": 1, "z": 3}
+    assert lines_of_paths(text)["data.y"] == 1
+    assert lines_of_paths(text)["data.z"] == 4
+
+
+def test_what_cannot_be_merged_is_told_with_all_else() -> None:
+    assert problems_of("data: {<<: 5, x: off}") == [
+        "line 1: data.<<: got 5, expected a mapping",
+        "line 1: data.x: off is false in one version of YAML and text in the next; write false, "
+        'or "off" if it is text',
+    ]
+
+
+def test_the_place_of_an_anchor_decides_what_its_words_mean() -> None:
+    text = "description: &word off\nperform_initial_validation: *word\n"
+    assert parse_yaml(text) == {"description": "off", "perform_initial_validation": False}
