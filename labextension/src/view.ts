@@ -3,7 +3,8 @@ import { Board, type MakeChart } from './charts/board.js';
 import { ClusterSection } from './cluster/section.js';
 import { Details } from './experiment/details.js';
 import { h } from './dom/dom.js';
-import { Header, type OnCommand } from './experiment/header.js';
+import { Header } from './experiment/header.js';
+import type { IAsking, OnCommand } from './dom/notice.js';
 import { Clock, isEnded } from './model/clock.js';
 import type { IViewState } from './model/state.js';
 import { SearchView } from './search/view.js';
@@ -28,14 +29,12 @@ export class ExperimentView {
   constructor(private readonly _options: IViewOptions) {
     const options = _options;
     const trans = options.trans ?? english;
-    this._header = new Header({
-      trans,
-      onCommand: options.onCommand,
-      slowHint: options.slowHint ?? trans.__('No answer yet.')
-    });
+    const { onCommand, slowHint = trans.__('No answer yet.') } = options;
+    this._asking = { trans, onCommand, slowHint };
+    this._header = new Header(this._asking);
     this._board = new Board(trans, options.makeChart);
     this._header.aside.append(this._board.tools);
-    this._trials = new Trials(trans);
+    this._trials = new Trials(this._asking);
     this._cluster = new ClusterSection(trans);
     this._details = new Details(trans);
     this.node = h(
@@ -104,7 +103,7 @@ export class ExperimentView {
     if (state.search !== null && this._search === undefined) {
       this._search = this._makeSearch();
       this._header.node.after(this._search.node);
-      const title = h('b', {}, (this._options.trans ?? english).__('Curves'));
+      const title = h('b', {}, this._asking.trans.__('Curves'));
       this._board.node.before(h('div.det-line.det-curves', {}, title, this._header.aside));
       this._search.focus.choose(this._wanted);
     }
@@ -112,9 +111,9 @@ export class ExperimentView {
   }
 
   private _makeSearch(): SearchView {
-    const { trans = english, makeChart, onChoose } = this._options;
+    const { makeChart, onChoose } = this._options;
     const search = new SearchView({
-      trans,
+      asking: this._asking,
       makeChart,
       onChoose: trialId => {
         this._wanted = trialId;
@@ -138,6 +137,7 @@ export class ExperimentView {
     }
   }
 
+  private readonly _asking: IAsking;
   private readonly _header: Header;
   private readonly _board: Board;
   private readonly _trials: Trials;

@@ -8,7 +8,7 @@ import type { AnyModel, RenderProps } from '@anywidget/types';
 
 import { MetricChart } from './charts/chart.js';
 import type { ICluster } from './model/state.js';
-import type { IRow, IViewState, Verb } from './model/state.js';
+import type { IRow, IViewState } from './model/state.js';
 import { mergeRows } from './model/rows.js';
 import { ExperimentView } from './view.js';
 
@@ -25,7 +25,7 @@ interface ITraits extends Record<string, unknown> {
 
 interface IOutcome {
   type: string; // 'outcome'; other messages are not for us
-  verb: Verb;
+  command: string;
   error: string;
 }
 
@@ -44,11 +44,11 @@ class Requests {
     _model.on('msg:custom', this._onAnswer);
   }
 
-  readonly send = (verb: Verb): Promise<void> =>
+  readonly send = (command: string): Promise<void> =>
     new Promise((resolve, reject) => {
-      this._waiting.get(verb)?.resolve();
-      this._waiting.set(verb, { resolve, reject });
-      this._model.send({ type: 'command', verb });
+      this._waiting.get(command)?.resolve();
+      this._waiting.set(command, { resolve, reject });
+      this._model.send({ type: 'command', command });
     });
 
   dispose(): void {
@@ -59,8 +59,8 @@ class Requests {
     if (message.type !== 'outcome') {
       return;
     }
-    const waiting = this._waiting.get(message.verb);
-    this._waiting.delete(message.verb);
+    const waiting = this._waiting.get(message.command);
+    this._waiting.delete(message.command);
     if (message.error) {
       waiting?.reject(new Error(message.error));
     } else {
@@ -68,7 +68,7 @@ class Requests {
     }
   };
 
-  private readonly _waiting = new Map<Verb, IWaiting>();
+  private readonly _waiting = new Map<string, IWaiting>();
 }
 
 /** The state, put together from the traits that it came in. */

@@ -1,5 +1,5 @@
 // @vitest-environment happy-dom
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi, type Mock } from 'vitest';
 
 import { ClusterSection } from '../src/cluster/section.js';
 import type { ICluster, IPoolBars } from '../src/model/state.js';
@@ -251,13 +251,19 @@ describe('bars of slots', () => {
 
 describe('a wait', () => {
   let note: WaitNote;
+  let asked: Mock<(command: string) => Promise<void>>;
+
+  function doButton(): HTMLElement {
+    return note.node.querySelector('.det-typed button') as HTMLElement;
+  }
 
   function copyButton(): HTMLElement {
-    return note.node.querySelector('button') as HTMLElement;
+    return note.node.querySelector('[aria-label^=Copy]') as HTMLElement;
   }
 
   beforeEach(() => {
-    note = new WaitNote(english);
+    asked = vi.fn<(command: string) => Promise<void>>().mockResolvedValue(undefined);
+    note = new WaitNote({ trans: english, onCommand: asked, slowHint: 'Busy.' });
     document.body.append(note.node);
   });
 
@@ -271,12 +277,39 @@ describe('a wait', () => {
       'needs 4 slots; 2 of 8 are free',
       'expected to start at 14:34 (14:24 to 14:54)',
       'wait until experiment 3 ends',
-      'pause experiment 3 %det_experiment pause 3Copy command',
+      'pause experiment 3 Pause%det_experiment pause 3Copy command',
       ''
     ]);
     expect(note.node.hidden).toBe(false);
     note.update(null);
     expect(note.node.hidden).toBe(true);
+  });
+
+  it('carries a remedy out, once at a time', async () => {
+    note.update(wait());
+    expect(doButton().getAttribute('aria-description')).toBe('pause experiment 3');
+    doButton().click();
+    doButton().click();
+    expect(asked.mock.calls).toEqual([['%det_experiment pause 3']]);
+    expect(doButton().getAttribute('aria-busy')).toBe('true');
+    await vi.waitFor(() => expect(doButton().hasAttribute('aria-busy')).toBe(false));
+    expect(note.node.querySelector<HTMLElement>('[role=alert]')?.hidden).toBe(true);
+  });
+
+  it('shows beside the button why a remedy was refused', async () => {
+    asked.mockRejectedValue(new Error('experiment 3 is over'));
+    note.update(wait());
+    doButton().click();
+    await vi.waitFor(() =>
+      expect(texts(note.node, '[role=alert]')).toEqual(['experiment 3 is over'])
+    );
+    (note.node.querySelector('[aria-label=Dismiss]') as HTMLElement).click();
+    expect(note.node.querySelector<HTMLElement>('[role=alert]')?.hidden).toBe(true);
+  });
+
+  it('has no button for what only the reader can do', () => {
+    note.update(wait({ remedies: [{ sentence: 'end it', command: '!kill 9', button: '' }] }));
+    expect(texts(note.node, 'li button')).toEqual(['Copy command']);
   });
 
   it('copies a command', async () => {

@@ -18,7 +18,7 @@ function stateOf(rows: IRow[], changes: Partial<ISearch> = {}): ReturnType<typeo
 function show(rows: IRow[], changes: Partial<ISearch> = {}): void {
   chosen = [];
   view = new SearchView({
-    trans: english,
+    asking: { trans: english, onCommand: () => Promise.resolve(), slowHint: '' },
     makeChart: (): IChartView => ({
       node: document.createElement('figure'),
       update: () => undefined,

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import type { IChartView } from '../src/charts/chart.js';
-import type { OnCommand } from '../src/experiment/header.js';
+import type { OnCommand } from '../src/dom/notice.js';
 import type { IChart, IViewState } from '../src/model/state.js';
 import type { IChartFrame } from '../src/charts/plot.js';
 import { ExperimentView } from '../src/view.js';

@@ -88,8 +88,8 @@ it('sends a request and shows the reason why the kernel refused it', async () =>
   const model = new FakeModel(state());
   const { el, end } = render(model);
   el.querySelector<HTMLElement>('[data-verb=pause]')?.click();
-  expect(model.sent).toEqual([{ type: 'command', verb: 'pause' }]);
-  model.emit('msg:custom', { type: 'outcome', verb: 'pause', error: 'it is stopping' });
+  expect(model.sent).toEqual([{ type: 'command', command: 'pause' }]);
+  model.emit('msg:custom', { type: 'outcome', command: 'pause', error: 'it is stopping' });
   await settle();
   expect(el.querySelector('[role=alert]')?.textContent).toBe('it is stopping');
   end();
@@ -100,7 +100,7 @@ it('is free for the next request when the kernel has carried one out', async () 
   const { el, end } = render(model);
   el.querySelector<HTMLElement>('[data-verb=pause]')?.click();
   expect(el.querySelector('[data-verb=pause]')?.getAttribute('aria-busy')).toBe('true');
-  model.emit('msg:custom', { type: 'outcome', verb: 'pause', error: '' });
+  model.emit('msg:custom', { type: 'outcome', command: 'pause', error: '' });
   await settle();
   expect(el.querySelector('[data-verb=pause]')?.getAttribute('aria-busy')).toBeNull();
   end();

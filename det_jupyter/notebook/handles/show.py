@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from det_jupyter.view.forms.card import render_html
 from det_jupyter.view.forms.plain import render_plain
-from det_jupyter.view.model.experiment import Verb, ViewState
+from det_jupyter.view.model.experiment import ViewState
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +26,15 @@ class Shown(Protocol):
 
 def live_widget(
     state: ViewState,
-    on_command: Callable[[Verb], None],
+    on_command: Callable[[str], None],
     on_choose: Callable[[int | None], None] = lambda trial_id: None,
 ) -> Shown | None:
     """Return a live view, or None where there can be none (the front end is not built).
 
     Args:
         state: What to show first.
-        on_command: Called with the verb of a button, in the thread that serves the widget's
-            messages. An error that it raises is shown beside the buttons.
+        on_command: Called with the verb of a button, or with the lines of a remedy, in the thread
+            that serves the widget's messages. An error that it raises is shown by the button.
         on_choose: Called likewise with the trial of a search that the reader has chosen, or None.
     """
     esm, css = STATIC_DIR / "widget.js", STATIC_DIR / "widget.css"

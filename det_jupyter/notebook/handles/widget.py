@@ -24,12 +24,12 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.errors import DetError
-from det_jupyter.view.model.experiment import VERBS, Row, Verb, ViewState
+from det_jupyter.view.model.experiment import Row, ViewState
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
-OnCommand = Callable[[Verb], None]
+OnCommand = Callable[[str], None]
 OnChoose = Callable[[int | None], None]
 
 _MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
@@ -38,10 +38,10 @@ _MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all ag
 class LiveWidget(AnyWidget):
     """Shows a `ViewState` and asks `on_command` for what its buttons say.
 
-    `state` may be set from any thread. The front end sends `{"type": "command", "verb": ...}` and
-    is answered `{"type": "outcome", "verb": ..., "error": ""}`, or with the reason in `error`,
-    which it shows. It sets `chosen` to the trial that the reader has chosen, of which `on_choose`
-    is told.
+    `state` may be set from any thread. The front end sends `{"type": "command", "command": ...}`
+    and is answered `{"type": "outcome", "command": ..., "error": ""}`, or with the reason in
+    `error`, which it shows. It sets `chosen` to the trial that the reader has chosen, with which
+    `on_choose` is called.
     """
 
     shown = traitlets.Dict().tag(sync=True)
@@ -89,19 +89,18 @@ class LiveWidget(AnyWidget):
             logger.exception("choosing trial %s", change["new"])
 
     def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
-        verb = content.get("verb")
-        if content.get("type") != "command" or verb not in VERBS:
-            return
-        self.send({"type": "outcome", "verb": verb, "error": self._outcome(verb)})
+        command = content.get("command")
+        if content.get("type") == "command" and isinstance(command, str):
+            self.send({"type": "outcome", "command": command, "error": self._outcome(command)})
 
-    def _outcome(self, verb: Verb) -> str:
+    def _outcome(self, command: str) -> str:
         """The boundary to the browser: whatever goes wrong is said where the button is."""
         try:
-            self._on_command(verb)
+            self._on_command(command)
         except DetError as error:
             return str(error)
         except Exception as error:
-            logger.exception("command %s", verb)
+            logger.exception("command %s", command)
             return error_text(error)
         return ""
 

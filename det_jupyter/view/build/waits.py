@@ -20,6 +20,14 @@ MAX_OWN = 8  # further back
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400
 _SOON_S = 600.0
+# What `client/remedies.py` carries out at once. A kill loses work: that is for the reader to type.
+_BUTTONS: dict[wire.RemedyVerb, str] = {
+    "pause": "Pause",
+    "activate": "Activate",
+    "set": "Change",
+    "move": "Move ahead",
+    "enable_slots": "Enable",
+}
 
 
 def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) -> Cluster:
@@ -118,9 +126,12 @@ def _wait(reason: Reason, now: float) -> Wait:
 
 def _remedy(remedy: wire.Remedy) -> Remedy:
     command = "\n".join(notebook_lines(remedy))
+    if len(command) > MAX_SENTENCE:  # cut, it would be another one
+        command = ""
     return Remedy(
         sentence=shortened(remedy.text, MAX_SENTENCE),
-        command=command if len(command) <= MAX_SENTENCE else "",  # cut, it would be another one
+        command=command,
+        button=_BUTTONS.get(remedy.verb, "") if command else "",
     )
 
 

@@ -49,10 +49,16 @@ class PoolBars(TypedDict):
 
 
 class Remedy(TypedDict):
-    """What would start a waiting trial, and what to type for it (or nothing)."""
+    """What would start a waiting trial.
+
+    Args:
+        command: What to type for it; empty if there is nothing to type.
+        button: What the button says that does the same; empty if there is none.
+    """
 
     sentence: str
     command: str
+    button: str
 
 
 class Wait(TypedDict):

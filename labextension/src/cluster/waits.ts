@@ -1,20 +1,29 @@
-/** Why a trial waits, when it is expected to start, and what to type to have it start sooner. */
+/** Why a trial waits, when it is expected to start, and what would have it start sooner. */
 import type { IRemedy, IWait } from '../model/state.js';
-import { h, rebuilder, setHidden, setText } from '../dom/dom.js';
+import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
-import type { ITrans } from '../model/trans.js';
+import { Notice, type IAsking } from '../dom/notice.js';
 
 const COPIED_MS = 2000;
 
 export class WaitNote {
   readonly node: HTMLElement;
 
-  constructor(private readonly _trans: ITrans) {
+  constructor(private readonly _asking: IAsking) {
+    this._notice = new Notice(_asking);
     this.node = h(
       'div.det-waiting',
       { hidden: true },
       icon('queued'),
-      h('div.det-wait', {}, this._sentence, this._expected, this._remedies, this._told)
+      h(
+        'div.det-wait',
+        {},
+        this._sentence,
+        this._expected,
+        this._remedies,
+        this._notice.node,
+        this._told
+      )
     );
   }
 
@@ -26,29 +35,50 @@ export class WaitNote {
     this._drawRemedies(wait?.remedies ?? []);
   }
 
-  private _remedy({ sentence, command }: IRemedy): HTMLElement {
+  private _remedy({ sentence, command, button }: IRemedy): HTMLElement {
     if (!command) {
       return h('li', {}, sentence);
     }
+    const { trans } = this._asking;
     const code = h('code.det-command', {}, command);
+    const copy = h(
+      'button.det-button.det-mod-small',
+      { type: 'button', 'aria-label': trans.__('Copy command %1', command) },
+      icon('copy'),
+      trans.__('Copy command')
+    );
+    copy.addEventListener('click', () => void this._copy(code, command));
+    const does = button ? this._button(button, sentence, command) : null;
+    return h('li', {}, `${sentence} `, h('span.det-typed', {}, does, code, copy));
+  }
+
+  private _button(label: string, sentence: string, command: string): HTMLElement {
     const button = h(
       'button.det-button.det-mod-small',
-      { type: 'button', 'aria-label': this._trans.__('Copy command %1', command) },
-      icon('copy'),
-      this._trans.__('Copy command')
+      { type: 'button', 'aria-description': sentence },
+      label
     );
-    button.addEventListener('click', () => void this._copy(code, command));
-    return h('li', {}, `${sentence} `, h('span.det-typed', {}, code, button));
+    const setBusy = (isBusy: boolean): void => {
+      setAttribute(button, 'aria-busy', isBusy ? 'true' : null);
+      setAttribute(button, 'aria-disabled', isBusy ? 'true' : null);
+    };
+    button.addEventListener('click', () => {
+      if (!button.hasAttribute('aria-busy')) {
+        setBusy(true);
+        void this._notice.ask(command).then(() => setBusy(false));
+      }
+    });
+    return button;
   }
 
   private async _copy(code: HTMLElement, command: string): Promise<void> {
     try {
       await navigator.clipboard.writeText(command);
-      this._tell(this._trans.__('Copied: %1', command));
+      this._tell(this._asking.trans.__('Copied: %1', command));
     } catch {
       // Pages that are not secure have no clipboard: leave only one key to press.
       document.getSelection()?.selectAllChildren(code);
-      this._tell(this._trans.__('Selected: copy it with Ctrl+C or ⌘C.'));
+      this._tell(this._asking.trans.__('Selected: copy it with Ctrl+C or ⌘C.'));
     }
   }
 
@@ -58,6 +88,7 @@ export class WaitNote {
     this._timer = setTimeout(() => setText(this._told, ''), COPIED_MS);
   }
 
+  private readonly _notice: Notice;
   private readonly _sentence = h('p');
   private readonly _expected = h('p.det-quiet');
   private readonly _remedies = h('ul.det-remedies');

@@ -2,29 +2,17 @@
 import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { formatClock, formatDuration, formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
+import { Notice, type IAsking } from '../dom/notice.js';
 import { isEnded, type Clock } from '../model/clock.js';
 import type { IAction, IViewState, Verb } from '../model/state.js';
-import type { ITrans } from '../model/trans.js';
-
-/** Asks for what a button says; rejects with a reason for people. */
-export type OnCommand = (verb: Verb) => Promise<void>;
-
-export interface IHeaderOptions {
-  trans: ITrans;
-  onCommand: OnCommand;
-  /** Shown when a request takes long: what could be in its way. */
-  slowHint: string;
-}
-
-const SLOW_AFTER_MS = 3000;
 
 export class Header {
   readonly node: HTMLElement;
   /** The free end of the last line, for the tools of what comes below. */
   readonly aside = h('div.det-aside');
 
-  constructor(private readonly _options: IHeaderOptions) {
-    const { trans } = _options;
+  constructor(private readonly _asking: IAsking) {
+    const { trans } = _asking;
     this._bar = h('div.det-progress', {
       role: 'progressbar',
       'aria-label': trans.__('Progress'),
@@ -32,13 +20,7 @@ export class Header {
       'aria-valuemax': 100
     });
     this._bar.append(this._fill);
-    const dismiss = h(
-      'button.det-button.det-mod-bare',
-      { type: 'button', 'aria-label': trans.__('Dismiss'), title: trans.__('Dismiss') },
-      icon('close')
-    );
-    dismiss.addEventListener('click', () => this._notify(''));
-    this._notice.append(this._noticeText, dismiss);
+    this._notice = new Notice(_asking);
     this._confirm = this._makeConfirm();
     this.node = h(
       'header.det-header',
@@ -50,7 +32,7 @@ export class Header {
         h('div.det-names', {}, this._name, this._id),
         h('div.det-actions', {}, this._buttons, this._confirm)
       ),
-      this._notice,
+      this._notice.node,
       h('div.det-track', {}, this._bar, this._percent),
       this._message,
       h('div.det-line.det-quiet', {}, this._summary, this._news, this.aside)
@@ -60,7 +42,7 @@ export class Header {
   update(state: IViewState): void {
     this._drawBadge({ status: state.status, word: state.status_word });
     setText(this._name, state.name);
-    setText(this._id, this._options.trans.__('experiment %1', state.id));
+    setText(this._id, this._asking.trans.__('experiment %1', state.id));
     setAttribute(this._bar, 'aria-valuenow', Math.floor(state.progress * 100));
     setAttribute(this._bar, 'data-status', state.status);
     this._fill.style.width = `${(state.progress * 100).toFixed(2)}%`;
@@ -76,7 +58,7 @@ export class Header {
 
   /** Redraw what changes by time alone. */
   tick(state: IViewState, clock: Clock, now: number): void {
-    const { trans } = this._options;
+    const { trans } = this._asking;
     const ended = state.ended_at !== null || isEnded(state.status);
     const until = state.ended_at ?? clock.time(now);
     const elapsed = trans.__('%1 elapsed', formatDuration(until - state.created_at));
@@ -91,7 +73,7 @@ export class Header {
   }
 
   private _makeConfirm(): HTMLElement {
-    const { trans } = this._options;
+    const { trans } = this._asking;
     const kill = h('button.det-button.det-mod-danger', { type: 'button' }, trans.__('Kill'));
     const keep = h('button.det-button', { type: 'button' }, trans.__('Keep it'));
     kill.addEventListener('click', () => {
@@ -157,28 +139,14 @@ export class Header {
   }
 
   private async _request(verb: Verb): Promise<void> {
-    this._notify('');
     this._setBusy(verb, true);
-    const slow = setTimeout(() => this._notify(this._options.slowHint), SLOW_AFTER_MS);
-    try {
-      await this._options.onCommand(verb);
-      clearTimeout(slow);
-      this._notify('');
-    } catch (error) {
-      clearTimeout(slow);
-      this._notify(error instanceof Error ? error.message : String(error));
-    }
+    await this._notice.ask(verb);
     this._setBusy(verb, false);
   }
 
   private _setBusy(verb: Verb, busy: boolean): void {
     this._busy[busy ? 'add' : 'delete'](verb);
     this._drawButtons({ ...this._drawn, busy: [...this._busy] });
-  }
-
-  private _notify(text: string): void {
-    setText(this._noticeText, text);
-    setHidden(this._notice, !text);
   }
 
   private readonly _badge = h('span.det-badge', { role: 'status' });
@@ -213,8 +181,7 @@ export class Header {
   private readonly _summary = h('span');
   private readonly _news = h('span.det-news');
   private readonly _message = h('p.det-message', { hidden: true });
-  private readonly _notice = h('div.det-notice', { role: 'alert', hidden: true });
-  private readonly _noticeText = h('span');
+  private readonly _notice: Notice;
   private readonly _confirm: HTMLElement;
   private _keep: HTMLElement | undefined;
   private _canKill = false;

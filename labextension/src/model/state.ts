@@ -39,6 +39,7 @@ export interface IPoolBars {
 export interface IRemedy {
   sentence: string;
   command: string;
+  button: string;
 }
 
 export interface IWait {

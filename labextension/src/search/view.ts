@@ -3,18 +3,18 @@ import { Board, type MakeChart } from '../charts/board.js';
 import { h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { Focus } from './focus.js';
 import { icon } from '../dom/icons.js';
+import type { IAsking } from '../dom/notice.js';
 import { isEnded } from '../model/clock.js';
 import type { IRemark, ISearch, IViewState } from '../model/state.js';
 import { ParallelPicture } from './parallelpicture.js';
 import { ProgressPicture } from './progresspicture.js';
 import { RungsPicture } from './rungspicture.js';
 import { TrialTable } from './table.js';
-import type { ITrans } from '../model/trans.js';
 import { Trials } from '../experiment/trials.js';
 import { WaitNote } from '../cluster/waits.js';
 
 export interface ISearchViewOptions {
-  trans: ITrans;
+  asking: IAsking;
   makeChart: MakeChart;
   /** The reader has chosen a trial, or none any more. */
   onChoose: (trialId: number | null) => void;
@@ -26,13 +26,13 @@ export class SearchView {
   readonly focus = new Focus();
 
   constructor(private readonly _options: ISearchViewOptions) {
-    const { trans } = _options;
+    const { trans } = _options.asking;
     this._rungs = new RungsPicture(trans, this.focus);
     this._progress = new ProgressPicture(trans, this.focus);
     this._parallel = new ParallelPicture(trans, this.focus);
     this._table = new TrialTable(trans, this.focus);
-    this._waiting = new WaitNote(trans);
-    this._trial = new Trials(trans);
+    this._waiting = new WaitNote(_options.asking);
+    this._trial = new Trials(_options.asking);
     this._board = new Board(trans, _options.makeChart);
     const close = h('button.det-button.det-mod-small', { type: 'button' }, trans.__('Close'));
     close.addEventListener('click', () => this.focus.choose(null));
@@ -103,7 +103,7 @@ export class SearchView {
   }
 
   private _drawChosen(search: ISearch): void {
-    const { trans } = this._options;
+    const { trans } = this._options.asking;
     const { chosen: id } = this.focus;
     const row = search.rows.find(one => one.id === id);
     setHidden(this._chosen, row === undefined);
@@ -134,7 +134,7 @@ export class SearchView {
   }
 
   private _remark(remark: IRemark): HTMLElement {
-    const { trans } = this._options;
+    const { trans } = this._options.asking;
     const shows = remark.trial_ids.map(id => {
       const name = trans.__('Show trial %1', id);
       const button = h('button.det-link', { type: 'button', title: name }, String(id));
@@ -167,7 +167,11 @@ export class SearchView {
     ({ remarks, more }: { remarks: IRemark[]; more: number }) => [
       ...remarks.map(remark => this._remark(remark)),
       more > 0
-        ? h('li.det-quiet', {}, this._options.trans._n('%1 more remark', '%1 more remarks', more))
+        ? h(
+            'li.det-quiet',
+            {},
+            this._options.asking.trans._n('%1 more remark', '%1 more remarks', more)
+          )
         : null
     ]
   );

@@ -254,12 +254,17 @@ def test_waiting_trial_says_why_what_would_start_it_and_when() -> None:
         "starts when it ends or is paused",
         "expected": "expected to start at 14:34 (14:24 to 14:54), by the progress of trial 4",
         "remedies": [
-            {"sentence": "wait until experiment 3 ends", "command": ""},
+            {"sentence": "wait until experiment 3 ends", "command": "", "button": ""},
             {
                 "sentence": "pause experiment 3, which gives 4 slots back",
                 "command": "%det_experiment pause 3",
+                "button": "Pause",
             },
-            {"sentence": "ask for 2 slots", "command": "%det_experiment set 7 --max-slots 2"},
+            {
+                "sentence": "ask for 2 slots",
+                "command": "%det_experiment set 7 --max-slots 2",
+                "button": "Change",
+            },
         ],
     }
 

@@ -1,16 +1,21 @@
-"""The live view where there is no front end: a terminal is told why an experiment waits."""
+"""The live view: what its buttons do, and what a terminal shows of an experiment that waits."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.client.remedies import carry_out
+from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import live
 from det_jupyter.notebook.handles.live import LiveView
+from det_jupyter.remedies import notebook_lines
+from det_jupyter.view.build.waits import _BUTTONS
 from det_jupyter.view.live import LiveExperiment
+from det_jupyter.wire import ChangeResources, MoveInQueue, Remedy, RemedyVerb, SwitchSlots
 from tests.unit.view.view_cluster_samples import reason, waiting, waiting_trial
 from tests.unit.view.view_samples import experiment, trial
 
@@ -65,3 +70,71 @@ def test_terminal_is_not_told_again_what_was_displayed(
     view._note_what_was_told(view._view_state(follower, copy), follower)
     view._push(follower)
     assert capsys.readouterr().out == ""
+
+
+class FakeClient:
+    """Notes what is asked of the master."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: self.asked.append((name, *given))
+
+
+def offering(*remedies: Remedy) -> tuple[LiveView, FakeClient]:
+    client, follower = FakeClient(), FakeFollower()
+    view = LiveView(cast("Client", client), 7)
+    copy_of(follower).reasons = {1: reason(1, remedies=list(remedies))}
+    view._follower = cast("Any", follower)
+    return view, client
+
+
+@pytest.mark.parametrize(
+    ("remedy", "asked"),
+    [
+        (
+            Remedy(verb="pause", target=[3, 4], text=""),
+            [("command", 3, "pause"), ("command", 4, "pause")],
+        ),
+        (Remedy(verb="activate", target=[7], text=""), [("command", 7, "activate")]),
+        (
+            Remedy(verb="set", target=[7], values={"max_slots": "none"}, text=""),
+            [("change_resources", 7, ChangeResources(max_slots="none"))],
+        ),
+        (
+            Remedy(verb="set", target=[7], values={"pool": "big"}, text=""),
+            [("change_resources", 7, ChangeResources(resource_pool="big"))],
+        ),
+        (
+            Remedy(verb="move", target=[7], values={"ahead_of": 5}, text=""),
+            [("move", 7, MoveInQueue(ahead_of=5))],
+        ),
+        (
+            Remedy(verb="enable_slots", target=["left"], values={"slot_ids": [1, 2]}, text=""),
+            [("switch_slots", "left", SwitchSlots(slots=[1, 2], enabled=True))],
+        ),
+    ],
+)
+def test_button_of_a_remedy_does_what_its_line_would_do(
+    remedy: Remedy, asked: list[tuple[Any, ...]]
+) -> None:
+    view, client = offering(remedy)
+    view._on_command("\n".join(notebook_lines(remedy)))
+    assert client.asked == asked
+    assert _BUTTONS[remedy.verb]
+
+
+def test_remedy_that_is_offered_no_more_is_refused() -> None:
+    view, client = offering(Remedy(verb="pause", target=[3], text=""))
+    with pytest.raises(Conflict, match="pause 4: the queue has changed meanwhile"):
+        view._on_command("%det_experiment pause 4")
+    assert client.asked == []
+
+
+@pytest.mark.parametrize("verb", sorted(set(get_args(RemedyVerb)) - _BUTTONS.keys()))
+def test_remedy_without_a_button_is_for_the_user_to_carry_out(verb: RemedyVerb) -> None:
+    client = FakeClient()
+    with pytest.raises(Conflict, match="typed, or done by hand"):
+        carry_out(cast("Client", client), Remedy(verb=verb, target=[3], text="end it"))
+    assert client.asked == []

@@ -14,7 +14,6 @@ from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import show
 from det_jupyter.notebook.handles.show import bundle, live_widget, metadata
 from det_jupyter.view import (
-    Verb,
     ViewState,
     build_view_state,
     render_html,
@@ -54,19 +53,19 @@ class Front:
 
 @pytest.mark.usefixtures("_built")
 def test_button_reaches_the_callback_and_is_answered(state: ViewState) -> None:
-    asked: list[Verb] = []
+    asked: list[str] = []
     front = Front(state, asked.append)
-    answers = front.say({"type": "command", "verb": "pause"})
+    answers = front.say({"type": "command", "command": "pause"})
     assert asked == ["pause"]
-    assert answers == [{"type": "outcome", "verb": "pause", "error": ""}]
+    assert answers == [{"type": "outcome", "command": "pause", "error": ""}]
 
 
 @pytest.mark.usefixtures("_built")
 def test_refusal_is_answered_with_its_reason(state: ViewState) -> None:
-    def refuse(verb: Verb) -> None:
+    def refuse(command: str) -> None:
         raise Conflict("experiment 7 is over: it cannot be paused")
 
-    answers = Front(state, refuse).say({"type": "command", "verb": "pause"})
+    answers = Front(state, refuse).say({"type": "command", "command": "pause"})
     assert [answer["error"] for answer in answers] == ["experiment 7 is over: it cannot be paused"]
 
 
@@ -74,21 +73,21 @@ def test_refusal_is_answered_with_its_reason(state: ViewState) -> None:
 def test_unexpected_error_is_answered_and_logged(
     state: ViewState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def break_down(verb: Verb) -> None:
+    def break_down(command: str) -> None:
         raise RuntimeError("boom")
 
     with caplog.at_level(logging.ERROR):
-        answers = Front(state, break_down).say({"type": "command", "verb": "kill"})
+        answers = Front(state, break_down).say({"type": "command", "command": "kill"})
     assert [answer["error"] for answer in answers] == ["RuntimeError: boom"]
     assert "command kill" in caplog.text
 
 
 @pytest.mark.usefixtures("_built")
 @pytest.mark.parametrize(
-    "message", [{}, {"type": "command", "verb": "rm"}, {"type": "other", "verb": "kill"}]
+    "message", [{}, {"type": "command", "command": 7}, {"type": "other", "command": "kill"}]
 )
 def test_message_that_is_no_command_is_ignored(state: ViewState, message: dict[str, Any]) -> None:
-    asked: list[Verb] = []
+    asked: list[str] = []
     assert Front(state, asked.append).say(message) == []
     assert asked == []
 

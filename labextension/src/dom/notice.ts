@@ -1,0 +1,53 @@
+/** What became of a request, beside the button that asked for it. */
+import type { ITrans } from '../model/trans.js';
+import { h, setHidden, setText } from './dom.js';
+import { icon } from './icons.js';
+
+/** Asks the kernel for a verb, or for what a remedy's lines do; rejects with a reason for people. */
+export type OnCommand = (command: string) => Promise<void>;
+
+/** What a button needs that asks for something. */
+export interface IAsking {
+  trans: ITrans;
+  onCommand: OnCommand;
+  /** Shown when a request takes long: what could be in its way. */
+  slowHint: string;
+}
+
+const SLOW_AFTER_MS = 3000;
+
+export class Notice {
+  readonly node = h('div.det-notice', { role: 'alert', hidden: true });
+
+  constructor(private readonly _asking: IAsking) {
+    const label = _asking.trans.__('Dismiss');
+    const dismiss = h(
+      'button.det-button.det-mod-bare',
+      { type: 'button', 'aria-label': label, title: label },
+      icon('close')
+    );
+    dismiss.addEventListener('click', () => this._say(''));
+    this.node.append(this._text, dismiss);
+  }
+
+  /** Ask for something; say so when it takes long, and why it was refused. */
+  async ask(command: string): Promise<void> {
+    this._say('');
+    const slow = setTimeout(() => this._say(this._asking.slowHint), SLOW_AFTER_MS);
+    try {
+      await this._asking.onCommand(command);
+      this._say('');
+    } catch (error) {
+      this._say(error instanceof Error ? error.message : String(error));
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+
+  private _say(text: string): void {
+    setText(this._text, text);
+    setHidden(this.node, !text);
+  }
+
+  private readonly _text = h('span');
+}
