@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 # What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks;
 # and lone surrogates, which UTF-8 has no bytes for.
@@ -101,20 +101,47 @@ def percent(fraction: float) -> str:
 
 
 def count(amount: int, noun: str) -> str:
-    """Return `1 rank`, `2 ranks`."""
-    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
+    """Return a number of things.
+
+    >>> [count(amount, "slot") for amount in (0, 1, 1200)]
+    ['0 slots', '1 slot', '1,200 slots']
+    """
+    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
 
 
 def length(amounts: Mapping[str, float]) -> str:
     """Return an amount of training with its unit.
 
-    >>> [length(a) for a in ({"epochs": 4.0}, {"epochs": 1}, {"wall_s": 2.5})]
-    ['4 epochs', '1 epoch', '2.5 wall_s']
+    >>> [length(a) for a in ({"epochs": 4.0}, {"batches": 2000}, {"epochs": 1}, {"wall_s": 2.5})]
+    ['4 epochs', '2,000 batches', '1 epoch', '2.5 wall_s']
     """
     return " ".join(
-        f"{amount:g} {_LENGTHS.get(unit, unit) if amount == 1 else unit}"
+        f"{_amount(amount)} {unit_of(unit) if amount == 1 else unit}"
         for unit, amount in amounts.items()
     )
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def unit_of(units: str) -> str:
+    """Return one of a unit of training: `batch` of `batches`."""
+    return _LENGTHS.get(units, units)
+
+
+def lasting(seconds: float) -> str:
+    """Return roughly how long something lasts, in its largest unit.
+
+    >>> [lasting(s) for s in (0.4, 42, 150, 600, 9000, 400_000)]
+    ['0 s', '42 s', '2.5 min', '10 min', '2.5 h', '4.6 days']
+    """
+    if seconds < 90:
+        return f"{max(0, seconds):.0f} s"
+    value, unit = seconds / 86_400, "days"
+    if seconds < 172_800:
+        value, unit = (seconds / 60, "min") if seconds < 5400 else (seconds / 3600, "h")
+    return f"{value:,.0f} {unit}" if value >= 9.95 else f"{value:.2g} {unit}"
 
 
 def clock(at: float) -> str:
@@ -122,10 +149,23 @@ def clock(at: float) -> str:
     return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
-def moment(at: float, now: float) -> str:
-    """Return the time of day to the minute, with the date if it is not that of `now`."""
-    there, here = datetime.fromtimestamp(at), datetime.fromtimestamp(now)
-    return there.strftime("%H:%M" if there.date() == here.date() else "%b %d %H:%M")
+def moment(at: float, now: float, zone: tzinfo | None = None) -> str:
+    """Return the time of day to the minute, with the date if it is not that of `now`.
+
+    >>> from datetime import UTC
+    >>> moment(50520, 54000, UTC), moment(50520 - 86400, 54000, UTC)
+    ('14:02', 'Dec 31, 14:02')
+    """
+    there, here = datetime.fromtimestamp(at, zone), datetime.fromtimestamp(now, zone)
+    if there.date() == here.date():
+        return f"{there:%H:%M}"
+    year = "" if abs(at - now) < 300 * 86400 else f" {there.year}"
+    return f"{there:%b} {there.day}{year}, {there:%H:%M}"
+
+
+def date(at: float) -> str:
+    """Return the date and the time of day, local to the reader's kernel."""
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def named(experiment_id: int, name: str) -> str:

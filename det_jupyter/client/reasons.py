@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from html import escape
 
 from det_jupyter.remedies import notebook_lines
@@ -57,13 +56,6 @@ def _expected(reason: Reason) -> str:
     if reason.expected is not None:
         return f"The time is estimated {reason.expected.basis}."
     return f"When it starts is not known: {reason.why_unknown}." if reason.why_unknown else ""
-
-
-def clock(at: float) -> str:
-    """Return a time of day, with the date unless it is today."""
-    moment = datetime.fromtimestamp(at)
-    is_today = moment.date() == datetime.now().date()
-    return f"{moment:%H:%M}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def telling(trials: Sequence[TrialView]) -> TrialView:

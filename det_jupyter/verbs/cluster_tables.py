@@ -7,9 +7,8 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from det_jupyter.verbs.cluster_text import one_line, signs
+from det_jupyter.verbs.cluster_text import signs
 from det_jupyter.verbs.tables import plain_table, shown
 from det_jupyter.wire import (
     AgentStatus,
@@ -21,6 +20,7 @@ from det_jupyter.wire import (
     State,
     TaskEntry,
 )
+from det_jupyter.words import date, shortened
 
 MOST_ROWS = 50
 _LONGEST = {"Job Name": 40, "Task Name": 40, "Description": 40}  # in a table for people
@@ -72,7 +72,7 @@ class Listing:
     def texts(self, row: Sequence[Cell]) -> list[str]:
         """Return the cells of a row as people read them: each on one line, and not too long."""
         return [
-            one_line(shown(cell), _LONGEST.get(name, _SENTENCE))
+            shortened(shown(cell), _LONGEST.get(name, _SENTENCE))
             for name, cell in zip(self.header, row, strict=True)
         ]
 
@@ -168,7 +168,7 @@ def tasks_listing(tasks: Sequence[TaskEntry], pools: Sequence[PoolStatus]) -> Li
             task.allocation_id,
             f"Trial {task.trial_id} (Experiment {task.experiment_id})",
             task.slots,
-            moment(task.registered_at),
+            date(task.registered_at),
             ", ".join(dict.fromkeys(task.agent_ids)) or "unassigned",
             task.priority if policies.get(task.pool, "priority") == "priority" else None,
             task.pool,
@@ -193,7 +193,7 @@ def _first_sentences(tasks: Sequence[TaskEntry]) -> Iterator[str]:
     for task in tasks:
         is_told = task.waiting_for is not None and task.experiment_id == told
         told = task.experiment_id if task.waiting_for is not None else 0
-        yield "" if is_told else one_line(task.waiting_for or "", _SENTENCE)
+        yield "" if is_told else shortened(task.waiting_for or "", _SENTENCE)
 
 
 def jobs_listings(
@@ -221,7 +221,7 @@ def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone:
             "EXPERIMENT",
             job.name,
             job.priority if ranks_by == "Priority" else job.weight,
-            moment(job.created_at),
+            date(job.created_at),
             f"{job.slots_held}/{job.slots_wanted}",
             job_state(job),
             user,
@@ -229,7 +229,7 @@ def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone:
         for job in jobs
         if job.pool == pool.name
     ]
-    title = "" if is_alone else f"Pool {one_line(pool.name)}"
+    title = "" if is_alone else f"Pool {shortened(pool.name)}"
     return Listing(title=title, header=header, rows=rows, if_empty="No experiment runs or waits.")
 
 
@@ -245,7 +245,7 @@ def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> L
             job.name,
             job.priority,
             job.weight,
-            moment(job.created_at),
+            date(job.created_at),
             job.slots_held,
             job.slots_wanted,
             job_state(job),
@@ -284,8 +284,3 @@ def pools_listing(pools: Sequence[PoolStatus]) -> Listing:
         for pool in pools
     ]
     return Listing(header=header, rows=rows, if_empty="There is no pool.")
-
-
-def moment(at: float) -> str:
-    """Return a date and time of this computer's time zone."""
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")

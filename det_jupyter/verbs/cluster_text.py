@@ -15,9 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from det_jupyter.client.reasons import clock
-from det_jupyter.verbs.preview_text import duration
-from det_jupyter.verbs.tables import counted
 from det_jupyter.wire import (
     AgentStatus,
     ClusterView,
@@ -26,12 +23,12 @@ from det_jupyter.wire import (
     QueueEntry,
     SlotStatus,
 )
+from det_jupyter.words import count, lasting, moment, shortened, size
 
 BARS = {"used": "████", "leaving": "▓▓▒▒", "free": "····", "occupied": "▞▞▞▞", "disabled": "xxxx"}
 MOST_LINES = 64  # slots that are shown one by one, all agents together
 MOST_AGENTS = 40
 _MOST_SIGNS = 64
-_LONGEST_NAME = 40
 _LONGEST_COMMAND = 60
 _IDLE_S = 60.0  # so long without using it: it may be forgotten
 _POLICIES = {"priority": "priority", "fair_share": "fair share", "round_robin": "round robin"}
@@ -52,7 +49,7 @@ def ledger_text(view: ClusterView, *, with_all: bool = False) -> str:
                 lines += _slot_lines(agent, view.at)
         if hidden := pool.agents[len(shown) :]:
             slots = [slot for agent in hidden for slot in agent.slots]
-            lines.append(f"  … and {counted(len(hidden), 'more agent')}: {summary(slots)}")
+            lines.append(f"  … and {count(len(hidden), 'more agent')}: {summary(slots)}")
         if not pool.agents:
             lines.append("  no agents")
     return "\n".join(lines + [f"\n{hint}" for hint in idle_hints(view)])
@@ -62,8 +59,8 @@ def pool_line(pool: PoolStatus) -> str:
     """Return a pool in one line."""
     rules = _POLICIES[pool.policy] + (", preemption" if pool.preemption else "")
     slots = [slot for agent in pool.agents for slot in agent.slots if agent.connected]
-    waiting = f"; {counted(pool.num_waiting, 'trial')} waiting" if pool.num_waiting else ""
-    return f"Pool {one_line(pool.name)} ({rules}): {summary(slots)}{waiting}"
+    waiting = f"; {count(pool.num_waiting, 'trial')} waiting" if pool.num_waiting else ""
+    return f"Pool {shortened(pool.name)} ({rules}): {summary(slots)}{waiting}"
 
 
 def summary(slots: Sequence[SlotStatus]) -> str:
@@ -76,7 +73,7 @@ def summary(slots: Sequence[SlotStatus]) -> str:
         return "no slots"
     numbers = Counter[str](slot.state for slot in slots)
     words = [f"{numbers[state]:,} {state}" for state in BARS if numbers[state]]
-    return f"{counted(len(slots), 'slot')}: {', '.join(words)}"
+    return f"{count(len(slots), 'slot')}: {', '.join(words)}"
 
 
 def signs(agent: AgentStatus) -> str:
@@ -87,9 +84,9 @@ def signs(agent: AgentStatus) -> str:
 
 def agent_title(agent: AgentStatus) -> str:
     """Return an agent in a few words."""
-    words = [f"Agent {one_line(agent.id)}"]
+    words = [f"Agent {shortened(agent.id)}"]
     if agent.hostname not in ("", agent.id):
-        words.append(f"on {one_line(agent.hostname)}")
+        words.append(f"on {shortened(agent.hostname)}")
     if not agent.connected:
         why = agent.problem or "not connected"
         words.append(f"({why}: nothing starts there)")
@@ -101,11 +98,11 @@ def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
     if agent.connected:
         words.append(signs(agent))
     if not agent.connected:
-        words.append(counted(len(agent.slots), "slot"))
+        words.append(count(len(agent.slots), "slot"))
     elif not is_alone:  # else the pool's line has said it
         words.append(summary(agent.slots))
     if agent.num_aux:
-        words.append(f"{counted(agent.num_aux, 'trial')} without slots")
+        words.append(f"{count(agent.num_aux, 'trial')} without slots")
     return f"  {'  '.join(words)}"
 
 
@@ -146,7 +143,7 @@ def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
     if slot.priority is not None and slot.experiment_id is not None:
         words.append(f"priority {slot.priority}")
     if slot.since is not None:
-        words.append(f"since {clock(slot.since)}")
+        words.append(f"since {moment(slot.since, at)}")
     if slot.is_draining:
         words.append("disabled when it is over")
     words += [process_text(process, at) for process in slot.processes]
@@ -157,7 +154,7 @@ def _holder(slot: SlotStatus, last_rank: int | None) -> str:
     if slot.experiment_id is None:
         return slot.state
     word = "leaving" if slot.state == "leaving" else "used"
-    name = f" “{one_line(slot.experiment_name)}”" if slot.experiment_name else ""
+    name = f" “{shortened(slot.experiment_name)}”" if slot.experiment_name else ""
     rank = "" if slot.rank is None else f" rank {slot.rank}"
     if last_rank not in (None, slot.rank):
         rank = f" ranks {slot.rank}-{last_rank}"
@@ -166,20 +163,20 @@ def _holder(slot: SlotStatus, last_rank: int | None) -> str:
 
 def process_text(process: DeviceProcess, at: float) -> str:
     """Return a process that is not ours: what it is, its memory, whether it is idle."""
-    what = one_line(process.command, _LONGEST_COMMAND)
+    what = shortened(process.command, _LONGEST_COMMAND)
     if process.kernel_id is not None:
         what = f"Jupyter kernel of {_notebook(process)}"
-    user = f" of {one_line(process.user)}" if process.user else ""
+    user = f" of {shortened(process.user)}" if process.user else ""
     words = [f"pid {process.pid}{user}: {what}" if process.pid else what]
     if process.memory_bytes:
-        words.append(f"{process.memory_bytes / 1e9:.1f} GB")
+        words.append(size(process.memory_bytes))
     if process.idle_since is not None:
-        words.append(f"idle for {duration(at - process.idle_since)}")
+        words.append(f"idle for {lasting(at - process.idle_since)}")
     return ", ".join(words)
 
 
 def _notebook(process: DeviceProcess) -> str:
-    return one_line(process.notebook) if process.notebook else "an unknown notebook"
+    return shortened(process.notebook) if process.notebook else "an unknown notebook"
 
 
 def idle_hints(view: ClusterView) -> list[str]:
@@ -194,10 +191,10 @@ def idle_hints(view: ClusterView) -> list[str]:
 
 
 def _idle_hint(process: DeviceProcess, agent: AgentStatus, idle_s: float) -> str:
-    where = f"pid {process.pid} on agent {one_line(agent.id)}"
+    where = f"pid {process.pid} on agent {shortened(agent.id)}"
     return (
         f"The kernel of {_notebook(process)} ({where}) holds "
-        f"{process.memory_bytes / 1e9:.1f} GB and has been idle for {duration(idle_s)}. "
+        f"{size(process.memory_bytes)} and has been idle for {lasting(idle_s)}. "
         f"Shut it down in Jupyter, or free it with:  !kill {process.pid}"
     )
 
@@ -219,7 +216,9 @@ def queue_text(view: ClusterView) -> str:
         if not pool.num_waiting:
             continue
         lines.append(f"{pool_line(pool)}")
-        lines += [line for first, last in folded(entries) for line in _entry_lines(first, last)]
+        lines += [
+            line for first, last in folded(entries) for line in _entry_lines(first, last, view.at)
+        ]
         if (more := pool.num_waiting - len(entries)) > 0:
             lines.append(f"  … and {more:,} more")
     return "\n".join(lines)
@@ -240,32 +239,25 @@ def folded(entries: Sequence[QueueEntry]) -> Iterator[tuple[QueueEntry, QueueEnt
             yield others[0], others[-1]
 
 
-def _entry_lines(first: QueueEntry, last: QueueEntry) -> list[str]:
+def _entry_lines(first: QueueEntry, last: QueueEntry, at: float) -> list[str]:
     if first is last:
-        return [f"  {first.position + 1}. {entry_title(first)}", f"     {first.reason.sentence}"]
+        return [
+            f"  {first.position + 1}. {entry_title(first, at)}",
+            f"     {first.reason.sentence}",
+        ]
     return [f"  {first.position + 1}-{last.position + 1}. {followers_title(first, last)}"]
 
 
 def followers_title(first: QueueEntry, last: QueueEntry) -> str:
     """Return several trials of one experiment in one line."""
-    more = counted(last.position - first.position + 1, "more trial")
+    more = count(last.position - first.position + 1, "more trial")
     return f"{more} of experiment {first.experiment_id}, up to trial {last.trial_id}"
 
 
-def entry_title(entry: QueueEntry) -> str:
-    """Return a waiting trial in one line."""
+def entry_title(entry: QueueEntry, at: float) -> str:
+    """Return a waiting trial in one line; `at` is the present time."""
     return (
         f"trial {entry.trial_id} of experiment {entry.experiment_id} "
-        f"“{one_line(entry.experiment_name)}” · {counted(entry.slots, 'slot')} · "
-        f"priority {entry.priority} · since {clock(entry.queued_at)}"
+        f"“{shortened(entry.experiment_name)}” · {count(entry.slots, 'slot')} · "
+        f"priority {entry.priority} · since {moment(entry.queued_at, at)}"
     )
-
-
-def one_line(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Return a name as it fits into a line.
-
-    >>> one_line("a\\nb" + "c" * 50, 6)
-    'a bcc…'
-    """
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
@@ -12,8 +11,9 @@ from det_jupyter.errors import NotFound
 from det_jupyter.verbs.cluster_tables import MOST_ROWS
 from det_jupyter.verbs.explain import explain
 from det_jupyter.verbs.grammar import Call
-from det_jupyter.verbs.tables import counted, plain_table, shown
+from det_jupyter.verbs.tables import plain_table, shown
 from det_jupyter.wire import ExperimentView
+from det_jupyter.words import count, date
 
 _HEADER = ("id", "name", "state", "progress", "metric", "slots", "started", "notebook")
 _MOST_NAMED = 5  # experiments, by their numbers
@@ -51,7 +51,7 @@ def _row(view: ExperimentView) -> tuple[str, ...]:
         f"{view.progress:.0%}",
         metric,
         str(view.config["resources"]["slots_per_trial"]),
-        datetime.fromtimestamp(view.created_at).strftime("%Y-%m-%d %H:%M:%S"),
+        date(view.created_at),
         (view.notebook or "").rsplit("/", 1)[-1],
     )
 
@@ -129,7 +129,7 @@ def _why(experiment: Experiment) -> str:
     if waiting < 2:
         return text
     verb = "waits" if waiting == 2 else "wait"
-    others = counted(waiting - 1, "more trial")
+    others = count(waiting - 1, "more trial")
     return f"{text}\n{others} of experiment {experiment.id} {verb}; %det queue lists all that do."
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from det_jupyter.verbs.tables import length_text, plain_table
+from det_jupyter.verbs.tables import plain_table
 from det_jupyter.wire import PreviewView
-
-_TRAINING_UNITS = {"batches": "batch", "records": "record", "epochs": "epoch"}
+from det_jupyter.words import count, lasting, length, unit_of
 
 
 def render_text(view: PreviewView, at: float) -> str:
@@ -22,8 +21,7 @@ def render_text(view: PreviewView, at: float) -> str:
 
 def title(view: PreviewView) -> str:
     """Return the search in one line."""
-    trials = "1 trial" if view.num_trials == 1 else f"{view.num_trials:,} trials"
-    return f"{view.searcher}: {trials}, judged by {view.metric}"
+    return f"{view.searcher}: {count(view.num_trials, 'trial')}, judged by {view.metric}"
 
 
 def header(view: PreviewView) -> tuple[str, ...]:
@@ -42,7 +40,7 @@ def rows(view: PreviewView) -> list[tuple[str, ...]]:
                 sum(p.num_trials for p in bracket.trials if p.length == planned.length)
                 for bracket in view.brackets
             ]
-        found.append((length_text(planned.length), *(f"{count:,}" for count in counts)))
+        found.append((length(planned.length), *(f"{number:,}" for number in counts)))
     return found
 
 
@@ -67,7 +65,7 @@ def _training(view: PreviewView) -> str:
 
 def amount(value: float, unit: str) -> str:
     """Return an amount of training that may be reckoned, so without a fraction."""
-    return length_text({unit: round(value)})
+    return length({unit: round(value)})
 
 
 def _time(view: PreviewView, at: float) -> str:
@@ -76,26 +74,8 @@ def _time(view: PreviewView, at: float) -> str:
     end = datetime.fromtimestamp(at) + timedelta(seconds=view.seconds)
     is_today = end.date() == datetime.fromtimestamp(at).date()
     when = f"{end:%H:%M}" if is_today else f"{end:%Y-%m-%d %H:%M}"
-    unit = _TRAINING_UNITS.get(view.pace.unit, view.pace.unit)
     return (
-        f"On {_counted(view.slots, 'slot')}, {_counted(view.concurrent, 'trial')} at once: "
-        f"about {duration(view.seconds)}, done about {when} "
-        f"({view.pace.seconds_per_unit:.3g} s a {unit}, {view.pace.source})."
+        f"On {count(view.slots, 'slot')}, {count(view.concurrent, 'trial')} at once: "
+        f"about {lasting(view.seconds)}, done about {when} "
+        f"({view.pace.seconds_per_unit:.3g} s a {unit_of(view.pace.unit)}, {view.pace.source})."
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time span in words.
-
-    >>> [duration(s) for s in (0.4, 42, 150, 9000, 400_000)]
-    ['1 s', '42 s', '2.5 min', '2.5 hours', '4.6 days']
-    """
-    for limit, size, word in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "hours")):
-        if seconds < limit:
-            value = seconds / size
-            return f"{max(1, round(value))} s" if word == "s" else f"{value:.1f} {word}"
-    return f"{seconds / 86_400:.1f} days"

@@ -12,9 +12,8 @@ from det_jupyter.errors import UsageError
 from det_jupyter.verbs.experiments import describe_state, title
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import read_overrides
-from det_jupyter.verbs.tables import counted, length_text
 from det_jupyter.wire import ChangeResources, ExperimentView
-from det_jupyter.words import size
+from det_jupyter.words import count, length, size
 
 _MOST_CHECKPOINTS = 20
 
@@ -79,7 +78,7 @@ def _describe_search(view: ExperimentView) -> str:
     if "max_trials" in searcher:
         words.append(f"{searcher['max_trials']} trials")
     if searcher.get("max_length") is not None:
-        words.append(f"to {length_text(searcher['max_length'])}")
+        words.append(f"to {length(searcher['max_length'])}")
     if "max_concurrent_trials" in searcher:
         words.append(f"{searcher['max_concurrent_trials'] or 'all'} at once")
     return f"{searcher['name']}, {', '.join(words)}"
@@ -92,8 +91,8 @@ def delete(call: Call) -> str:
     checkpoints = [c for c in client.checkpoints(number) if c.state == "COMPLETED"]
     num_bytes = sum(checkpoint.size_bytes for checkpoint in checkpoints)
     what = (
-        f"experiment {view.id} “{view.name}” with {counted(len(view.trials), 'trial')}, "
-        f"{counted(len(checkpoints), 'checkpoint')} ({size(num_bytes)}), all metrics and logs"
+        f"experiment {view.id} “{view.name}” with {count(len(view.trials), 'trial')}, "
+        f"{count(len(checkpoints), 'checkpoint')} ({size(num_bytes)}), all metrics and logs"
     )
     if not _is_sure(f"Delete {what}?", call.options):
         return f"Nothing is deleted; {title(view)} stays."
@@ -123,7 +122,7 @@ def set_retention(call: Call) -> str:
 
 def _amount(checkpoints: Sequence[Checkpoint]) -> str:
     num_bytes = sum(checkpoint.view.size_bytes for checkpoint in checkpoints)
-    return f"{counted(len(checkpoints), 'checkpoint')} ({size(num_bytes)})"
+    return f"{count(len(checkpoints), 'checkpoint')} ({size(num_bytes)})"
 
 
 def _describe_retention(
@@ -138,7 +137,7 @@ def _describe_retention(
     if deleted:
         rest = "; others that would go are in use and stay for now" if are_in_use else ""
         return f"Deleted {_amount(deleted)} of experiment {given.id}{rest}."
-    reason = f"the policy keeps {counted(len(stay), 'checkpoint')}" if stay else "none is left"
+    reason = f"the policy keeps {count(len(stay), 'checkpoint')}" if stay else "none is left"
     if are_in_use:
         reason = "those that would go are in use and stay for now"
     return f"Nothing of experiment {given.id} was to be deleted; {reason}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -37,24 +37,3 @@ def shown(value: Any) -> str:
             return f"{value:.4g}"
         case _:
             return str(value)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number of things.
-
-    >>> [counted(1, "slot"), counted(1200, "slot")]
-    ['1 slot', '1,200 slots']
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def length_text(length: Mapping[str, float]) -> str:
-    """Return an amount of training in words.
-
-    >>> [length_text({"epochs": 1}), length_text({"batches": 2000}), length_text({"loss": 2})]
-    ['1 epoch', '2,000 batches', '2 loss']
-    """
-    ((unit, amount),) = length.items()
-    singular = {"batches": "batch", "records": "record", "epochs": "epoch"}.get(unit, unit)
-    number = f"{amount:,.0f}" if amount == int(amount) else f"{amount:,.4g}"
-    return f"{number} {singular if amount == 1 else unit}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from det_jupyter.client import Client
 from det_jupyter.config import check_sanity, read_yaml, to_yaml
@@ -12,6 +11,7 @@ from det_jupyter.verbs.drafts import located, set_from_yaml
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import plain_table
 from det_jupyter.wire import TemplateView
+from det_jupyter.words import date
 
 
 def list_templates(call: Call) -> str:
@@ -23,19 +23,15 @@ def list_templates(call: Call) -> str:
 
 
 def _table(views: Sequence[TemplateView]) -> str:
-    rows = [(view.name, _day(view.updated_at), ", ".join(view.config)) for view in views]
+    rows = [(view.name, date(view.updated_at), ", ".join(view.config)) for view in views]
     return plain_table(("name", "set", "gives"), rows)
 
 
 def _details(views: Sequence[TemplateView]) -> str:
     return "\n".join(
-        f"{view.name}  (set {_day(view.updated_at)})\n{_indented(to_yaml(view.config))}"
+        f"{view.name}  (set {date(view.updated_at)})\n{_indented(to_yaml(view.config))}"
         for view in views
     )
-
-
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
 
 
 def _indented(text: str) -> str:

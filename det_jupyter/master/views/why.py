@@ -19,8 +19,8 @@ from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons import Survey, Title, Withheld, survey, why_waiting
 from det_jupyter.scheduler.reasons.estimate import estimate_end
-from det_jupyter.scheduler.reasons.words import clock
 from det_jupyter.wire import AllocationState, Estimate, Reason, Remedy, State
+from det_jupyter.words import moment
 
 _IN_LINE = "waits for its turn"
 
@@ -111,7 +111,7 @@ class Whys:
             for_whom = f", to make room for experiment {allocation.preempted_by}"
         config = self._machine.state.experiments[trial.experiment_id].config
         until = allocation.asked_at + config["preemption_timeout"]
-        asked, limit = (clock(at, self.now, self._zone) for at in (allocation.asked_at, until))
+        asked, limit = (moment(at, self.now, self._zone) for at in (allocation.asked_at, until))
         after = ""
         if trial.state is not State.ACTIVE:
             after = f"; killing experiment {trial.experiment_id} ends it now"

@@ -18,14 +18,13 @@ from det_jupyter.verbs.cluster_text import (
     folded,
     followers_title,
     idle_hints,
-    one_line,
     pool_line,
     signs,
     slot_text,
     summary,
 )
-from det_jupyter.verbs.tables import counted
 from det_jupyter.wire import AgentStatus, ClusterView, QueueEntry, SlotStatus
+from det_jupyter.words import count, shortened
 
 _LINE = "var(--jp-border-color1, currentColor)"
 _BOX = (
@@ -61,7 +60,7 @@ def ledger_page(view: ClusterView, notes: Sequence[str] = ()) -> str:
 def _agent(agent: AgentStatus, at: float, *, is_short: bool) -> str:
     title = escape(agent_title(agent))
     if not agent.connected:
-        return f"<div>{title}, {counted(len(agent.slots), 'slot')}</div>"
+        return f"<div>{title}, {count(len(agent.slots), 'slot')}</div>"
     if not is_short:
         return f"<div>{title} <code>{signs(agent)}</code> {escape(summary(agent.slots))}</div>"
     boxes = "".join(_box(slot, at) for slot in agent.slots)
@@ -82,7 +81,7 @@ def _words(slot: SlotStatus) -> tuple[str, str]:
     if slot.experiment_id is not None:
         return slot.state, f"exp {slot.experiment_id} trial {slot.trial_id}"
     if slot.processes:
-        return slot.state, one_line(slot.processes[0].notebook or slot.processes[0].command)
+        return slot.state, shortened(slot.processes[0].notebook or slot.processes[0].command)
     return slot.state, ""
 
 
@@ -95,18 +94,20 @@ def queue_page(view: ClusterView) -> str:
         if not pool.num_waiting:
             continue
         entries = [entry for entry in view.queue if entry.pool == pool.name]
-        items = "".join(_item(first, last) for first, last in folded(entries))
+        items = "".join(_item(first, last, view.at) for first, last in folded(entries))
         more = pool.num_waiting - len(entries)
         rest = f"<p>… and {more:,} more</p>" if more > 0 else ""
         parts.append(f"<p><b>{escape(pool_line(pool))}</b></p><ol>{items}</ol>{rest}")
     return f"<div>{''.join(parts)}</div>"
 
 
-def _item(first: QueueEntry, last: QueueEntry) -> str:
+def _item(first: QueueEntry, last: QueueEntry, at: float) -> str:
     place = f'<li value="{first.position + 1}">'
     if first is not last:
         return f"{place}{escape(followers_title(first, last))}</li>"
-    return f"{place}{escape(entry_title(first))}<br><i>{escape(first.reason.sentence)}</i></li>"
+    return (
+        f"{place}{escape(entry_title(first, at))}<br><i>{escape(first.reason.sentence)}</i></li>"
+    )
 
 
 def tables_page(listings: Sequence[Listing], most: int) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from html import escape
 
 from det_jupyter.verbs.preview_text import header, rows, sentences, title
-from det_jupyter.verbs.tables import length_text
 from det_jupyter.wire import PlannedBracket, PreviewView
+from det_jupyter.words import length
 
 _STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 84, 72, 28, 26
 _MAX_BRACKETS = 8
@@ -60,7 +60,7 @@ def _steps(bracket: PlannedBracket, left: int) -> str:
             f'<rect x="{x}" y="{top:.1f}" width="{_STEP_WIDTH - 2}" height="{tall:.1f}" '
             f'fill="{_COLOR}" fill-opacity="{0.45 + 0.55 * index / len(counts):.2f}"/>'
             + _text(middle, top - 3, f"{reaching:,}")
-            + _text(middle, _HEIGHT + 12, length_text(planned.length))
+            + _text(middle, _HEIGHT + 12, length(planned.length))
         )
     return "".join(parts)
 

@@ -33,9 +33,8 @@ from det_jupyter.notebook.handles.handles import NotebookExperiment
 from det_jupyter.notebook.submit.taking_along import find_unset, take_along
 from det_jupyter.system.ownership import find_open
 from det_jupyter.verbs.drafts import Draft, below_magic
-from det_jupyter.verbs.tables import counted
 from det_jupyter.wire import Capsule, CreateExperiment
-from det_jupyter.words import printable
+from det_jupyter.words import count, printable
 
 
 def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
@@ -87,7 +86,7 @@ def _to_run(config: ExperimentConfig, client: Client) -> str:
     )
     if problem is not None:  # else it was refused, but for --queue-anyway
         return f"to queue, though it cannot run now: {problem}"
-    return f"to run on {counted(number, 'slot')}" if number else "to run without slots"
+    return f"to run on {count(number, 'slot')}" if number else "to run without slots"
 
 
 def read_draft(cell: str, options: argparse.Namespace) -> Draft:

@@ -11,16 +11,9 @@ from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.remedies import have_left, latest_leaving, some_back
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room
-from det_jupyter.scheduler.reasons.words import (
-    about,
-    clock,
-    count,
-    experiments,
-    file_of,
-    listed,
-    shown,
-)
+from det_jupyter.scheduler.reasons.words import about, experiments, file_of, listed, shown
 from det_jupyter.wire import Estimate, HolderView
+from det_jupyter.words import count, moment
 
 _HOLDERS = 2
 
@@ -104,7 +97,7 @@ def _holder(story: Story, holder: HolderView) -> str:
     details = [_trials(holder)]
     if story.situation.survey.pool.rules.policy is Policy.PRIORITY:
         details.append(f"priority {holder.priority}")
-    details.append(f"since {clock(holder.since, facts.now, facts.zone)}")
+    details.append(f"since {moment(holder.since, facts.now, facts.zone)}")
     if holder.notebook:
         details.append(f"notebook {file_of(holder.notebook)}")
     amount = holder.slots if story.situation.request.slots else len(holder.trial_ids)

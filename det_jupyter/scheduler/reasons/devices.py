@@ -9,15 +9,9 @@ from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import slots_on
 from det_jupyter.scheduler.reasons.whatif import with_slots
-from det_jupyter.scheduler.reasons.words import (
-    count,
-    file_of,
-    lasting,
-    listed,
-    shown,
-    size,
-)
+from det_jupyter.scheduler.reasons.words import file_of, listed, shown
 from det_jupyter.wire import DeviceProcess, Remedy
+from det_jupyter.words import count, lasting, size
 
 IDLE_S = 60.0  # whoever uses a device now and then is not idle
 _AGENTS = 16  # that are looked at

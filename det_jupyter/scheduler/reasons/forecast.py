@@ -16,8 +16,8 @@ from det_jupyter.scheduler.reasons.estimate import both_of, end_of_enough, first
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Line, Room, slots_on
 from det_jupyter.scheduler.reasons.whatif import gangs_on, kept_agents, overtaken, without
-from det_jupyter.scheduler.reasons.words import clock, count
 from det_jupyter.wire import Estimate
+from det_jupyter.words import count, moment
 
 _RUNNING = 256  # gangs that run; whose shares change when is not followed among more
 _MOMENTS = 12
@@ -57,7 +57,7 @@ def _not_before(situation: Situation, soonest: Estimate) -> str:
     facts = situation.survey.facts
     if soonest.earliest < facts.now + 60:
         return ""
-    return f"; not before {clock(soonest.earliest, facts.now, facts.zone)}"
+    return f"; not before {moment(soonest.earliest, facts.now, facts.zone)}"
 
 
 def _at_once(now: float) -> Estimate:

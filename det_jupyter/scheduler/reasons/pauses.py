@@ -11,8 +11,9 @@ from det_jupyter.scheduler.reasons.reliefs import by_group, gives, kept_rooms
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room
 from det_jupyter.scheduler.reasons.whatif import gangs_on, paused
-from det_jupyter.scheduler.reasons.words import count, experiments, shown
+from det_jupyter.scheduler.reasons.words import experiments, shown
 from det_jupyter.wire import Remedy
+from det_jupyter.words import count
 
 _TRIES = 8
 _TOGETHER = 4  # experiments that one is asked to pause at most

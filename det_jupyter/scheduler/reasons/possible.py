@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from det_jupyter.scheduler.deciding.order import Shape
 from det_jupyter.scheduler.model import AgentSlots, PoolRules
-from det_jupyter.scheduler.reasons.words import count, numbers
+from det_jupyter.scheduler.reasons.words import numbers
+from det_jupyter.words import count
 
 Wholes = Mapping[tuple[str, int], int]  # (kind, slots of an agent): so many agents
 

@@ -25,8 +25,9 @@ from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Line, Room
 from det_jupyter.scheduler.reasons.whatif import gangs_on, without
-from det_jupyter.scheduler.reasons.words import about, clock, count, experiments, listed, shown
+from det_jupyter.scheduler.reasons.words import about, experiments, listed, shown
 from det_jupyter.wire import Remedy
+from det_jupyter.words import count, moment
 
 _MOST = 4
 _NAMED = 3
@@ -151,8 +152,8 @@ def latest_leaving(situation: Situation, relief: Relief) -> str:
     if not known or len(known) < len(limits):
         return ""
     if max(known) <= facts.now:
-        return f", which was due at {clock(max(known), facts.now, facts.zone)}"
-    return f", at the latest about {clock(max(known), facts.now, facts.zone)}"
+        return f", which was due at {moment(max(known), facts.now, facts.zone)}"
+    return f", at the latest about {moment(max(known), facts.now, facts.zone)}"
 
 
 def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:

@@ -23,14 +23,9 @@ from det_jupyter.scheduler.reasons.devices import (
 )
 from det_jupyter.scheduler.reasons.never import is_kept_away, values_to_ask
 from det_jupyter.scheduler.reasons.possible import describe_agents, values_that_fit
-from det_jupyter.scheduler.reasons.words import (
-    count,
-    experiments,
-    listed,
-    numbers,
-    shown,
-)
+from det_jupyter.scheduler.reasons.words import experiments, listed, numbers, shown
 from det_jupyter.wire import DeviceProcess
+from det_jupyter.words import count
 
 
 def tell(story: Story) -> str:

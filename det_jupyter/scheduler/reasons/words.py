@@ -6,19 +6,15 @@ Names come from people and processes: each is put on one line and shortened, nev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from itertools import pairwise
 
 from det_jupyter.wire import Estimate
+from det_jupyter.words import moment
 
 _NAME = 32  # characters of a name that a sentence shows
 _PIECES = 6  # of a list of numbers
 _SOON_S = 60.0
-
-
-def count(amount: int, noun: str) -> str:
-    """Return `1 slot`, `2 slots`."""
-    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
 def shown(name: str, most: int = _NAME) -> str:
@@ -97,53 +93,13 @@ def _run(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def clock(at: float, now: float, zone: tzinfo | None) -> str:
-    """Return the time of day, with the date when that is not today's.
-
-    >>> from datetime import UTC
-    >>> clock(50520, 54000, UTC), clock(50520 - 86400, 54000, UTC)
-    ('14:02', 'Dec 31, 14:02')
-    """
-    when, today = datetime.fromtimestamp(at, zone), datetime.fromtimestamp(now, zone)
-    time = f"{when:%H:%M}"
-    if when.date() == today.date():
-        return time
-    year = "" if abs(at - now) < 300 * 86400 else f" {when.year}"
-    return f"{when:%b} {when.day}{year}, {time}"
-
-
 def about(estimate: Estimate, now: float, zone: tzinfo | None) -> str:
     """Return when something is expected: `about 14:20 (14:10 to 14:40)`."""
     if estimate.latest is not None and estimate.latest - now <= _SOON_S:
         return "within a minute"
-    at = clock(estimate.at, now, zone)
-    first = clock(estimate.earliest, now, zone)
+    at = moment(estimate.at, now, zone)
+    first = moment(estimate.earliest, now, zone)
     if estimate.latest is None:
         return f"about {at}" if first == at else f"about {at} ({first} or later)"
-    last = clock(estimate.latest, now, zone)
+    last = moment(estimate.latest, now, zone)
     return f"about {at}" if first == last else f"about {at} ({first} to {last})"
-
-
-def size(num_bytes: int) -> str:
-    """Return an amount of memory.
-
-    >>> size(12_345_678_901), size(300_000_000), size(1_500_000_000)
-    ('12 GB', '300 MB', '1.5 GB')
-    """
-    amount, unit = (num_bytes / 1e9, "GB") if num_bytes >= 999.5e6 else (num_bytes / 1e6, "MB")
-    return f"{amount:.1f} {unit}" if amount < 9.95 and unit == "GB" else f"{amount:.0f} {unit}"
-
-
-def lasting(seconds: float) -> str:
-    """Return a span of time in its largest unit.
-
-    >>> lasting(40), lasting(600), lasting(7300), lasting(200000)
-    ('40 s', '10 min', '2 h', '2 days')
-    """
-    if seconds < 60:
-        return f"{max(0, int(seconds))} s"
-    if seconds < 3600:
-        return f"{int(seconds / 60)} min"
-    if seconds < 86400:
-        return f"{int(seconds / 3600)} h"
-    return count(int(seconds / 86400), "day")

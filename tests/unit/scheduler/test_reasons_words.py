@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, timedelta, timezone
+from datetime import UTC
 
 import pytest
 
 from det_jupyter.scheduler.reasons.words import (
     about,
-    clock,
-    count,
     experiments,
     file_of,
-    lasting,
     listed,
     numbers,
     shown,
-    size,
 )
 from det_jupyter.wire import Estimate
 from tests.unit.scheduler.reasons_world import NOON, end
-
-
-@pytest.mark.parametrize(
-    ("amount", "words"), [(0, "0 slots"), (1, "1 slot"), (2, "2 slots"), (1000, "1000 slots")]
-)
-def test_things_are_counted(amount: int, words: str) -> None:
-    assert count(amount, "slot") == words
 
 
 @pytest.mark.parametrize(
@@ -106,24 +95,6 @@ def test_numbers_are_folded(values: Sequence[int], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "words"),
-    [
-        (0.0, "12:00"),
-        (0.4, "21:36"),
-        (0.5, "Oct 5, 00:00"),
-        (-1.0, "Oct 3, 12:00"),
-        (-400.0, "Aug 31 2023, 12:00"),
-    ],
-)
-def test_a_time_that_is_not_todays_has_a_date(days: float, words: str) -> None:
-    assert clock(NOON + 86_400 * days, NOON, UTC) == words
-
-
-def test_times_are_told_in_the_readers_zone() -> None:
-    assert clock(NOON, NOON, timezone(timedelta(hours=5, minutes=30))) == "17:30"
-
-
-@pytest.mark.parametrize(
     ("estimate", "words"),
     [
         (end(20, 10, 40), "about 12:20 (12:10 to 12:40)"),
@@ -136,26 +107,3 @@ def test_times_are_told_in_the_readers_zone() -> None:
 )
 def test_an_estimate_says_how_sure_it_is(estimate: Estimate, words: str) -> None:
     assert about(estimate, NOON, UTC) == words
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "words"),
-    [(0, "0 MB"), (300_000_000, "300 MB"), (1_500_000_000, "1.5 GB"), (80e9, "80 GB")],
-)
-def test_memory_has_a_unit(num_bytes: int, words: str) -> None:
-    assert size(int(num_bytes)) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-3, "0 s"),
-        (40, "40 s"),
-        (600, "10 min"),
-        (7300, "2 h"),
-        (100_000, "1 day"),
-        (2e5, "2 days"),
-    ],
-)
-def test_a_span_is_told_in_its_largest_unit(seconds: float, words: str) -> None:
-    assert lasting(seconds) == words

@@ -328,7 +328,7 @@ def test_command_that_would_be_cut_is_left_out() -> None:
         ((1200, 600, None), "", "expected to start at 14:34, not before 14:24"),
         ((1200, 1200, None), "", "expected to start at 14:34 or later"),
         ((30, 20, 50), "", "expected to start at 14:14:50 (14:14:40 to 14:15:10)"),
-        ((DAY_S, DAY_S, DAY_S), "", "expected to start at Sep 22 14:14"),
+        ((DAY_S, DAY_S, DAY_S), "", "expected to start at Sep 22, 14:14"),
     ],
 )
 def test_expected_start_is_a_time_and_a_range(
