@@ -172,7 +172,7 @@ class Bench:
 
     def feed(self) -> list[tuple[str, dict[str, Any]]]:
         """Return kind and data of every feed item."""
-        return [(item.kind, item.data) for item in self.store.feed(0, None, 10_000)]
+        return [(item.kind, item.data) for item in self.store.feed.after(0, None, 10_000)]
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return every metrics record."""
@@ -180,7 +180,7 @@ class Bench:
 
     def logs(self) -> list[str]:
         """Return every line that was printed."""
-        found = self.store.logs(1, after=0, rank=None, tail=None, limit=1000)
+        found = self.store.logs.read(1, after=0, rank=None, tail=None, limit=1000)
         return [line.text for line in found]
 
     def commands(self) -> list[str]:

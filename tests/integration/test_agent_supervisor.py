@@ -194,6 +194,6 @@ def test_a_master_that_was_frozen_for_an_hour_takes_nobody_for_dead(
 
 def test_a_sign_of_life_costs_no_transaction(tmp_path: Path) -> None:
     with bench_with_trial(tmp_path / "det.sqlite3") as bench:
-        seq, rung = bench.service.machine.state.seq, bench.store.last_seq
+        seq, rung = bench.service.machine.state.seq, bench.store.feed.last_seq
         assert bench.report() == {}
-        assert (bench.service.machine.state.seq, bench.store.last_seq) == (seq, rung)
+        assert (bench.service.machine.state.seq, bench.store.feed.last_seq) == (seq, rung)

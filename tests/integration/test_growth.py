@@ -14,8 +14,8 @@ import pytest
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import code_key
 from det_jupyter.master.chores.cleanup import sweep
-from det_jupyter.master.service.log_rows import LOG_TABLES, LogRows
-from det_jupyter.master.service.schema import SCHEMA
+from det_jupyter.master.service.database import ADDED, SCHEMA
+from det_jupyter.master.service.logs import Logs
 from det_jupyter.master.service.store import Store
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import Capsule, ExperimentView
@@ -63,7 +63,7 @@ def test_a_large_hyperparameter_is_stored_a_few_times_and_not_with_each_report(
         chunk = make_chunk([progress(step), validation(step, 0.5)], offset=offset)
         bench.report(chunk)
         offset += chunk.size_bytes
-    items = [item for item in bench.store.feed(0, None, 10_000) if item.kind == "trial"]
+    items = [item for item in bench.store.feed.after(0, None, 10_000) if item.kind == "trial"]
     assert items[0].data["hparams"]["table"] == large
     assert all("hparams" not in item.data for item in items[1:])
     assert file_bytes(bench.store) < 10_000_000  # one event, two snapshots, two items
@@ -81,9 +81,9 @@ def test_whoever_follows_late_comes_to_the_same_as_whoever_asks(bench: Bench) ->
     bench.report(first)
     second = make_chunk([validation(10, 0.5), progress(20)], offset=first.size_bytes)
     bench.report(second)
-    for _ in bench.store.compact(1, before=2000.0):
+    for _ in bench.store.feed.compact(1, before=2000.0):
         pass
-    for item in bench.store.feed(copy.seq, 1, 1000):
+    for item in bench.store.feed.after(copy.seq, 1, 1000):
         copy.apply(item)
     assert _without_reasons(copy.experiment) == _without_reasons(bench.service.views.experiment(1))
 
@@ -96,10 +96,10 @@ def test_states_that_others_have_followed_are_deleted_when_they_are_old(bench: B
     chunk = make_chunk([started(), first_step(), validation(10, 0.5), validation(20, 0.4)])
     bench.report(chunk)
     before = bench.feed()
-    for _ in bench.store.compact(1, before=1000.0):  # the time of all of them
+    for _ in bench.store.feed.compact(1, before=1000.0):  # the time of all of them
         pass
     assert bench.feed() == before
-    for _ in bench.store.compact(1, before=1000.5):
+    for _ in bench.store.feed.compact(1, before=1000.5):
         pass
     kinds = [kind for kind, _ in bench.feed()]
     assert kinds.count("experiment") <= 2  # the last, and the last whole one
@@ -109,8 +109,8 @@ def test_states_that_others_have_followed_are_deleted_when_they_are_old(bench: B
 
 def test_of_each_rank_the_newest_lines_are_kept_and_one_says_what_was_cut() -> None:
     db = sqlite3.connect(":memory:")
-    db.executescript(SCHEMA + LOG_TABLES)
-    rows = LogRows(db, max_bytes=64 * 140)
+    db.executescript(SCHEMA + ADDED)
+    rows = Logs(db, max_bytes=64 * 140)
     for number in range(0, 1000, 10):
         lines = [f"{number + i:04}".ljust(100, ".") for i in range(10)]
         rows.add(1.0, trial_id=1, run=1, rank=0, lines=lines)
@@ -150,8 +150,8 @@ def test_a_database_from_before_it_could_shrink_learns_it(tmp_path: Path) -> Non
     db.close()
     store = Store(path)
     assert not store.give_back()
-    store.add_item("trial", 1.0, experiment_id=1, trial_id=1, text="{}", is_whole=False)
-    assert [item.data for item in store.feed(0, None, 10)] == [{}]
+    store.feed.add_item("trial", 1.0, experiment_id=1, trial_id=1, text="{}", is_whole=False)
+    assert [item.data for item in store.feed.after(0, None, 10)] == [{}]
     store.close()
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA auto_vacuum").fetchone() == (2,)

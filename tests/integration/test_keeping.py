@@ -267,7 +267,7 @@ def test_a_deleted_experiment_leaves_no_rows_and_no_files(bench: Bench, home: Pa
         bench.service.views.trial(1)
     assert [path.name for path in root.iterdir()] == ["b"]
     assert list((home / "runs").iterdir()) == []
-    (last_word,) = [item for item in bench.store.feed(0, 1, 1000) if item.experiment_id == 1]
+    (last_word,) = [item for item in bench.store.feed.after(0, 1, 1000) if item.experiment_id == 1]
     assert (last_word.kind, last_word.data["state"]) == ("experiment", "DELETING")
     assert bench.logs() == []
     assert bench.store.offsets_of("1.1.1") == {}
@@ -275,9 +275,9 @@ def test_a_deleted_experiment_leaves_no_rows_and_no_files(bench: Bench, home: Pa
     other = bench.service.views.experiment(2)
     assert other.state is State.COMPLETED
     assert other.trials[0].steps_completed == 100
-    assert [line.text for line in bench.store.logs(2, after=0, rank=0, tail=None, limit=9)] == [
-        "hello"
-    ]
+    assert [
+        line.text for line in bench.store.logs.read(2, after=0, rank=0, tail=None, limit=9)
+    ] == ["hello"]
     assert set(bench.store.offsets_of("2.2.1")) == {"journal-0", "output-0"}
     assert restore_machine(bench.store).state == bench.service.machine.state
 
@@ -378,7 +378,7 @@ def with_policies(home: Path, *policies: dict[str, Any]) -> Bench:
 
 
 def matches(bench: Bench) -> list[dict[str, Any]]:
-    events = [json.loads(text) for _, _, text in bench.store.events_after(0)]
+    events = [json.loads(text) for _, _, text in bench.store.history.events_after(0)]
     return [event for event in events if event["kind"] == "log_matched"]
 
 

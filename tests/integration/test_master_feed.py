@@ -35,7 +35,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def lines_of(bench: Bench, *, after: int = 0, experiment: int | None = 1) -> AsyncIterator[bytes]:
     return follow(
-        bench.store,
+        bench.store.feed,
         bench.service.bell,
         after=after,
         experiment_id=experiment,
@@ -53,10 +53,10 @@ async def next_items(lines: AsyncIterator[bytes]) -> list[FeedItem]:
 
 
 def test_a_follower_can_begin_anywhere(bench: Bench) -> None:
-    everything = bench.store.feed(0, None, 1000)
+    everything = bench.store.feed.after(0, None, 1000)
     for after in range(len(everything) + 1):
         last = everything[after - 1].seq if after else 0
-        found = bench.store.feed(last, 1, 1000)
+        found = bench.store.feed.after(last, 1, 1000)
         assert [item.seq for item in found] == [item.seq for item in everything[after:]]
 
 
@@ -83,14 +83,14 @@ def test_what_was_and_what_comes_is_heard_once_each(bench: Bench) -> None:
 
 def test_a_quiet_feed_gives_signs_of_life(bench: Bench) -> None:
     async def first_line() -> bytes:
-        return await anext(lines_of(bench, after=bench.store.last_seq))
+        return await anext(lines_of(bench, after=bench.store.feed.last_seq))
 
     assert asyncio.run(first_line()) == b"\n"
 
 
 def test_a_follower_hears_of_its_experiment_alone(bench: Bench) -> None:
     asyncio.run(bench.service.submit(make_request()))
-    heard = {item.experiment_id for item in bench.store.feed(0, 2, 1000)}
+    heard = {item.experiment_id for item in bench.store.feed.after(0, 2, 1000)}
     assert heard == {0, 2}  # 0: that slots or queues have changed, which is for all
 
 

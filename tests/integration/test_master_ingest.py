@@ -284,7 +284,7 @@ def test_a_new_start_has_everything(bench: Bench) -> None:
 def test_snapshot_and_later_events_equal_all_events(bench: Bench) -> None:
     state = bench.service.machine.state
     with bench.store.transaction():
-        bench.store.add_snapshot(state.seq, state.model_dump_json())
+        bench.store.history.add_snapshot(state.seq, state.model_dump_json())
     bench.report(make_chunk([started(), first_step()]))
     assert restore_machine(bench.store).state == bench.service.machine.state
 

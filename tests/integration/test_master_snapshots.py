@@ -38,8 +38,8 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
                 machine, store, float(machine.state.seq), reasons_of(machine)
             )
             transaction.handle(event)
-        if store.snapshot_seq != taken[-1]:
-            taken.append(store.snapshot_seq)
+        if store.history.snapshot_seq != taken[-1]:
+            taken.append(store.history.snapshot_seq)
         commands = (order.command for order in transaction.commands if isinstance(order, ToAgent))
         return [c.plan.allocation_id for c in commands if isinstance(c, StartGang)]
 

@@ -125,7 +125,9 @@ def state_of(bench: Bench, experiment_id: int) -> State:
 def write_down(bench: Bench) -> None:
     """Take a snapshot: what was handled before is not handled again."""
     with bench.store.transaction():
-        bench.store.add_snapshot(bench.service.machine.state.seq, bench.service.machine.dump())
+        bench.store.history.add_snapshot(
+            bench.service.machine.state.seq, bench.service.machine.dump()
+        )
 
 
 NEWS: list[Event] = [
@@ -207,7 +209,7 @@ def check_others(bench: Bench, num_trials: int = 2) -> None:
             assert one.service.views.trial(B).best_metric == 0.1
             assert not one.service.views.experiment(B).message
             one.service.machine.check()
-            metrics = [item for item in one.store.feed(0, B, 1000) if item.kind == "metrics"]
+            metrics = [item for item in one.store.feed.after(0, B, 1000) if item.kind == "metrics"]
             assert len(metrics) == 3
             trials = one.service.machine.state.trials.values()
             assert not any(trial.message == "half changed" for trial in trials)
@@ -455,16 +457,16 @@ def test_rows_that_cannot_be_read_keep_nobody_from_the_others(
     assert [one.name for one in bench.store.templates()][-1] == "good"
     assert [one.first for one in bench.store.timings(1, after=0, limit=9)] == [2]
     assert [data["first"] for _, data in read_metrics(bench.store.path, A)] == [2]
-    assert bench.store.feed(0, A, 1000)
+    assert bench.store.feed.after(0, A, 1000)
     damage(bench, "feed", text, "first_step = 2")
     bench.store.truncate_metrics(A, 2)
     assert read_metrics(bench.store.path, A) == []
 
 
 def test_a_page_of_rows_that_cannot_be_read_ends_no_feed(bench: Bench) -> None:
-    last = bench.store.last_seq
+    last = bench.store.feed.last_seq
     damage(bench, "feed", "{", f"seq < {last}")
-    assert [item.seq for item in bench.store.feed(0, None, 1)] == [last]
+    assert [item.seq for item in bench.store.feed.after(0, None, 1)] == [last]
 
 
 # Who is to blame

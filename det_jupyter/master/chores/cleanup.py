@@ -58,7 +58,7 @@ async def clean_up(service: Service) -> None:
 async def _clean_up_database(service: Service, *, since: float, now: float) -> None:
     for experiment in list(service.machine.state.experiments.values()):
         if _has_changed(experiment, since):
-            for _ in service.store.compact(experiment.id, now - _FOLLOWED_S):
+            for _ in service.store.feed.compact(experiment.id, now - _FOLLOWED_S):
                 await asyncio.sleep(0)  # others are served in between
     service.told.forget(service.machine.state)
     while service.store.give_back():

@@ -95,7 +95,9 @@ def experiment_routes(service: Service) -> APIRouter:
     ) -> Response:
         """Return lines that the ranks of a trial printed, of all its runs."""
         service.machine.state.trial(trial_id)
-        lines = service.store.logs(trial_id, after=after, rank=rank, tail=tail, limit=_MAX_LINES)
+        lines = service.store.logs.read(
+            trial_id, after=after, rank=rank, tail=tail, limit=_MAX_LINES
+        )
         return JsonResponse(lines)
 
     @routes.get("/trials/{trial_id}/timings", response_model=list[TimingsView])
@@ -112,7 +114,7 @@ def experiment_routes(service: Service) -> APIRouter:
         if experiment_id is not None:
             service.machine.state.experiment(experiment_id)
         lines = follow_feed(
-            service.store,
+            service.store.feed,
             service.bell,
             after=after,
             experiment_id=experiment_id,

@@ -1,18 +1,126 @@
-"""Following the feed: everything after a number from the store, then what comes, as it comes."""
+"""The feed: what followers of experiments are told, as numbered items; and following it.
+
+An item that says no more than how far a trial has come is *passing*: the next one takes its place.
+A day of training is then metrics, and not ten views a second; a follower from an old number misses
+nothing that matters. Numbers are never reused.
+
+A *whole* item says everything of an experiment or trial; other items of these kinds leave out what
+is large and seldom changes, and followers keep what they know of it. After a minute only the last
+item of a thing is kept, and its last whole one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from typing import Literal
 
-from det_jupyter.master.service.store import Store
+from det_jupyter.master.service.database import delete_in_parts
+from det_jupyter.master.service.rows import as_item, readable
+from det_jupyter.wire import FeedItem
 
 _PAGE = 500  # items read at a time; other requests get their turn in between
+ItemKind = Literal["experiment", "trial", "checkpoint", "truncated", "cluster"]
+
+
+class Feed:
+    """The table `feed`.
+
+    Args:
+        db: The database.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def add_item(
+        self,
+        kind: ItemKind,
+        at: float,
+        *,
+        experiment_id: int,
+        trial_id: int | None,
+        text: str,
+        is_passing: bool = False,
+        is_whole: bool = True,
+    ) -> None:
+        """Append a feed item that is no metrics; it takes the place of passing ones before it.
+
+        Args:
+            kind: Its kind.
+            at: When it happened.
+            experiment_id: The experiment that it is about.
+            trial_id: The trial that it is about, if any.
+            text: Its data as JSON.
+            is_passing: The next item of this kind about the same thing makes it superfluous.
+            is_whole: It leaves nothing out.
+        """
+        self._db.execute(
+            "DELETE FROM feed WHERE is_passing AND kind = ? AND experiment_id = ? "
+            "AND trial_id IS ?",
+            (kind, experiment_id, trial_id),
+        )
+        self._db.execute(
+            "INSERT INTO feed (at, kind, experiment_id, trial_id, is_passing, is_whole, json) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (at, kind, experiment_id, trial_id, is_passing, is_whole, text),
+        )
+
+    def compact(self, experiment_id: int, before: float) -> Iterator[None]:
+        """Delete states of an experiment and its trials that others have followed upon.
+
+        Args:
+            experiment_id: The experiment.
+            before: Only such as are older: who follows closely is told of each.
+        """
+        states = "FROM feed WHERE experiment_id = ? AND kind IN ('experiment', 'trial')"
+        last = f"SELECT max(seq) {states}"
+        each = "GROUP BY kind, trial_id"
+        yield from delete_in_parts(
+            self._db,
+            "feed",
+            "seq",
+            "experiment_id = ? AND kind IN ('experiment', 'trial') AND at < ? "
+            f"AND seq NOT IN ({last} {each} UNION ALL {last} AND is_whole {each})",
+            [experiment_id, before, experiment_id, experiment_id],
+        )
+
+    def add_metrics(
+        self, at: float, experiment_id: int, trial_id: int, steps: range, text: str
+    ) -> None:
+        """Append a record with metrics of these steps."""
+        self._db.execute(
+            "INSERT INTO feed (at, kind, experiment_id, trial_id, first_step, last_step, json) "
+            "VALUES (?, 'metrics', ?, ?, ?, ?, ?)",
+            (at, experiment_id, trial_id, steps[0], steps[-1], text),
+        )
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest feed item."""
+        seq: int | None = self._db.execute("SELECT max(seq) FROM feed").fetchone()[0]
+        return seq or 0
+
+    def after(self, number: int, experiment_id: int | None, limit: int) -> list[FeedItem]:
+        """Return items after that number, oldest first; those of experiment 0 are for all."""
+        which, values = "seq > ?", [number]
+        if experiment_id is not None:
+            which, values = f"{which} AND experiment_id IN (?, 0)", [number, experiment_id]
+        rows = self._db.execute(
+            "SELECT seq, at, kind, experiment_id, trial_id, json FROM feed "
+            f"WHERE {which} ORDER BY seq LIMIT ?",
+            (*values, limit),
+        ).fetchall()
+        items = list(readable(rows, as_item))
+        if rows and not items:
+            return self.after(rows[-1][0], experiment_id, limit)
+        return items
 
 
 class Bell:
-    """Wakes whoever waits for the next commit."""
+    """Wakes those that wait for the next commit."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -37,7 +145,7 @@ class Bell:
 
 
 async def follow(
-    store: Store,
+    feed: Feed,
     bell: Bell,
     *,
     after: int,
@@ -48,7 +156,7 @@ async def follow(
     """Yield feed items after that number as JSON lines; an empty line is a sign of life.
 
     Args:
-        store: Where they are.
+        feed: Has them.
         bell: Rings when there are more.
         after: Number of the last item that the follower knows.
         experiment_id: Only of this one.
@@ -57,7 +165,7 @@ async def follow(
     """
     while not bell.is_closed:
         # Nothing is awaited between a look that finds nothing and the wait, so no ring is missed.
-        if items := store.feed(after, experiment_id, _PAGE):
+        if items := feed.after(after, experiment_id, _PAGE):
             yield b"".join(item.model_dump_json().encode() + b"\n" for item in items)
             after = items[-1].seq
         elif not is_endless:

@@ -220,7 +220,7 @@ class _Intake:
             )
 
     def _take_output(self, source: _Source, lines: list[str]) -> None:
-        self._transaction.store.add_logs(
+        self._transaction.store.logs.add(
             self._transaction.now,
             trial_id=source.trial_id,
             run=source.run,
@@ -308,7 +308,7 @@ class _Intake:
             return
         steps = range(first, first + num_steps)
         text = to_line(record).rstrip("\n")
-        self._transaction.store.add_metrics(
+        self._transaction.store.feed.add_metrics(
             record.at, source.experiment_id, source.trial_id, steps, text
         )
         self._transaction.note_progress(source.trial_id, steps[-1])

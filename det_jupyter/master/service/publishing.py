@@ -11,7 +11,8 @@ from collections.abc import Callable, Container
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.core.turn import Changes
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.service.store import ItemKind, Store
+from det_jupyter.master.service.feed import ItemKind
+from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiments import Reasons, experiment_view, trial_view
 from det_jupyter.wire import Wire
 
@@ -100,7 +101,7 @@ class Publisher:
         for experiment_id in sorted({trials[i].experiment_id for i in self._moved}):
             self._publish_experiment(experiment_id, is_passing=True)
         if self._machine.pools.version != self._pools_before:
-            self._store.add_item(
+            self._store.feed.add_item(
                 "cluster", self._now, experiment_id=0, trial_id=None, text="{}", is_passing=True
             )
 
@@ -113,7 +114,7 @@ class Publisher:
             self._publish_trial(trial_id)
         for uuid in sorted(changes.checkpoints & state.checkpoints.keys()):
             checkpoint = state.checkpoints[uuid]
-            self._store.add_item(
+            self._store.feed.add_item(
                 "checkpoint",
                 self._now,
                 experiment_id=checkpoint.experiment_id,
@@ -172,7 +173,7 @@ class Publisher:
         except Exception:  # what happened has happened, whether it can be shown or not
             logger.exception("experiment=%d trial=%s cannot be shown", experiment_id, trial_id)
             return
-        self._store.add_item(
+        self._store.feed.add_item(
             kind,
             self._now,
             experiment_id=experiment_id,

@@ -78,14 +78,6 @@ class Quarantine:
         query = "SELECT experiment_id, source, content, error FROM quarantine ORDER BY id"
         return self._db.execute(query).fetchall()
 
-    def replace_event(self, seq: int, text: str) -> None:
-        """Put another event in the place of one that cannot be handled any more."""
-        self._db.execute("UPDATE events SET json = ? WHERE seq = ?", (text, seq))
-
-    def drop_snapshot(self, seq: int) -> None:
-        """Remove a state that cannot be read any more."""
-        self._db.execute("DELETE FROM snapshots WHERE seq = ?", (seq,))
-
 
 def _storable(content: object) -> str:
     """Return text for what a damaged row holds: SQLite gives what is there, bytes or a number."""

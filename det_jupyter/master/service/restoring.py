@@ -47,11 +47,11 @@ def restore_machine(store: Store) -> Machine:
     """Return the machine as the store knows it; what cannot be read or handled is set aside."""
     seq, snapshot, machine = _newest_readable(store)
     replay = _Replay(store, snapshot, machine)
-    for number, at, text in store.events_after(seq):
+    for number, at, text in store.history.events_after(seq):
         replay.bring_forward(number, at, text)
     # Events may be missing, but what is stored of their experiments' files is not: a new one with
     # the same number would be taken for it.
-    _raise_numbers(replay.machine.state, store.last_numbers())
+    _raise_numbers(replay.machine.state, store.history.last_numbers())
     if replay.odd:
         _write_down(store, replay)
     return replay.machine
@@ -59,7 +59,7 @@ def restore_machine(store: Store) -> Machine:
 
 def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
     """Return number and text of the newest state that can be read, and a machine that is in it."""
-    for seq, text in store.snapshots():
+    for seq, text in store.history.snapshots():
         try:
             return seq, text, _read(text)
         except Exception as error:  # the events before it are there, too
@@ -70,7 +70,7 @@ def _newest_readable(store: Store) -> tuple[int, str | None, Machine]:
                 store.quarantine.add(
                     0.0, source=f"snapshot {seq}", content=text, error=error, experiment_id=None
                 )
-                store.quarantine.drop_snapshot(seq)
+                store.history.drop_snapshot(seq)
     return 0, None, Machine()
 
 
@@ -117,7 +117,7 @@ class _Replay:
     def _keep_numbers(self, seq: int) -> None:
         """Let nothing get a number that was given by an event which is set aside."""
         self.machine.state.seq = seq
-        _raise_numbers(self.machine.state, self._store.numbers_after(seq))
+        _raise_numbers(self.machine.state, self._store.history.numbers_after(seq))
 
     def _set_aside(self, odd: _Odd, event: Event | None) -> None:
         self._go_back()
@@ -176,5 +176,5 @@ def _write_down(store: Store, replay: _Replay) -> None:
                 experiment_id=odd.experiment_id,
             )
             assert odd.instead is not None
-            store.quarantine.replace_event(odd.seq, odd.instead.model_dump_json())
-        store.add_snapshot(replay.machine.state.seq, replay.machine.dump())
+            store.history.replace_event(odd.seq, odd.instead.model_dump_json())
+        store.history.add_snapshot(replay.machine.state.seq, replay.machine.dump())

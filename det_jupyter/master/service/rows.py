@@ -98,6 +98,25 @@ def _metrics(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
     return trial_id, record
 
 
+def truncate_rows(
+    db: sqlite3.Connection, table: str, key: str, *, which: str, trial_id: int, after_step: int
+) -> None:
+    """Delete what a trial's rows say of later steps; a row that straddles the step is cut."""
+    of_trial = f"{which} AND trial_id = ?"
+    where = (trial_id, after_step)
+    db.execute(f"DELETE FROM {table} WHERE {of_trial} AND first_step > ?", where)
+    straddling = f"SELECT {key}, json FROM {table} WHERE {of_trial} AND last_step > ?"
+    for number, text in db.execute(straddling, where).fetchall():
+        kept = next(readable([text], partial(trimmed, after_step)), None)
+        if kept is None:
+            db.execute(f"DELETE FROM {table} WHERE {key} = ?", (number,))
+            continue
+        db.execute(
+            f"UPDATE {table} SET last_step = ?, json = ? WHERE {key} = ?",
+            (after_step, kept, number),
+        )
+
+
 def trimmed(steps_completed: int, text: str) -> str:
     """Return a record of metrics or timings by batch without the batches after that step."""
     record = json.loads(text)

@@ -304,7 +304,7 @@ class Service:
         """Write down the present state, so that the next start has nothing to replay."""
         try:
             with self.store.transaction():
-                self.store.add_snapshot(self.machine.state.seq, self.machine.dump())
+                self.store.history.add_snapshot(self.machine.state.seq, self.machine.dump())
         except Exception:  # the events are there
             logger.exception("the state could not be written down")
         self.store.close()

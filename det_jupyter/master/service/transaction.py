@@ -235,9 +235,9 @@ class Transaction:
         logger.info("event %d: %s", seq, _in_brief(event))
         for error in self.machine.failures():
             logger.error("event %d: a pass of the scheduler failed", seq, exc_info=error)
-        self.store.add_event(seq, self.now, event.model_dump_json())
+        self.store.history.add_event(seq, self.now, event.model_dump_json())
         if numbers != (state.last_experiment_id, state.last_trial_id):
-            self.store.add_numbers(seq, state.last_experiment_id, state.last_trial_id)
+            self.store.history.add_numbers(seq, state.last_experiment_id, state.last_trial_id)
         for command in commands:
             match command:
                 case TruncateMetrics():
@@ -255,7 +255,7 @@ class Transaction:
 
     def _take_snapshot_if_due(self, seq: int) -> None:
         every = max(_SNAPSHOT_EVERY, int(_EVENTS_PER_TRIAL * len(self.machine.state.trials)))
-        behind = seq - self.store.snapshot_seq
+        behind = seq - self.store.history.snapshot_seq
         if behind < every or (behind - every) % _SNAPSHOT_EVERY:
             return
         try:
@@ -263,7 +263,7 @@ class Transaction:
         except Exception:  # the events are there, so nothing is lost; it is tried again later
             logger.exception("no snapshot could be taken after event %d", seq)
             return
-        self.store.add_snapshot(seq, text)
+        self.store.history.add_snapshot(seq, text)
 
     def note_progress(
         self, trial_id: int, steps_completed: int, fraction: float | None = None
@@ -288,7 +288,7 @@ class Transaction:
     def _truncate(self, command: TruncateMetrics) -> None:
         trial_id, steps_completed = command.trial_id, command.steps_completed
         self.store.truncate_metrics(trial_id, steps_completed)
-        self.store.add_item(
+        self.store.feed.add_item(
             "truncated",
             self.now,
             experiment_id=command.experiment_id,

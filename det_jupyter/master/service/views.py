@@ -68,7 +68,7 @@ class Views:
             experiment,
             living=self._machine.indexes.living(experiment.id),
             reasons=reasons,
-            last_seq=self._store.last_seq,
+            last_seq=self._store.feed.last_seq,
         )
 
     def trial(self, trial_id: int) -> TrialView:

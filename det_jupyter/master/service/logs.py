@@ -14,22 +14,12 @@ MAX_LOG_BYTES = 32 * 1024 * 1024  # of each rank of a trial
 _PART = 32  # so many parts of that are cut, one at a time: some 20 ms
 _ROW_BYTES = 40  # what a row takes besides its text
 
-LOG_TABLES = """
-CREATE TABLE IF NOT EXISTS log_sizes (
-    trial_id INTEGER NOT NULL,
-    rank INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,
-    lines_cut INTEGER NOT NULL,
-    PRIMARY KEY (trial_id, rank)
-) WITHOUT ROWID;
-"""
 
-
-class LogRows:
-    """The log tables of a database.
+class Logs:
+    """The tables `logs` and `log_sizes`.
 
     Args:
-        db: It.
+        db: The database.
         max_bytes: What is kept of each rank of a trial.
     """
 

@@ -1,0 +1,202 @@
+"""The SQLite file: its tables and their version, how it is opened, and transactions.
+
+A database of another version is refused. A table that was added since needs no new version: older
+programs never look at it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from det_jupyter.errors import DetError
+from det_jupyter.master.service.rows import as_text
+from det_jupyter.system.ownership import open_own
+
+_ROWS_AT_ONCE = 500  # that are deleted: some 10 ms in which nothing else is served
+_PAGES_AT_ONCE = 500  # that are given back, of 4 KiB: some 10 ms
+_PAGES_KEPT = 1000  # though unused
+_WAL_BYTES = 16 * 1024 * 1024  # what the log beside the database keeps after a large transaction
+_REWRITTEN_BYTES = 200 * 1024 * 1024  # at the start, in about a second
+
+_SCHEMA_VERSION = 2
+
+SCHEMA = """
+CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL);
+CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, json TEXT NOT NULL);
+CREATE TABLE feed (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    kind TEXT NOT NULL,
+    experiment_id INTEGER NOT NULL,
+    trial_id INTEGER,
+    first_step INTEGER,
+    last_step INTEGER,
+    is_passing INTEGER NOT NULL DEFAULT 0,
+    json TEXT NOT NULL
+);
+CREATE INDEX feed_of_experiment ON feed (experiment_id, seq);
+CREATE INDEX feed_passing ON feed (experiment_id, trial_id) WHERE is_passing;
+CREATE INDEX feed_metrics ON feed (trial_id, last_step) WHERE kind = 'metrics';
+CREATE TABLE logs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    trial_id INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE INDEX logs_of_trial ON logs (trial_id, id);
+CREATE TABLE offsets (
+    allocation_id TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (allocation_id, stream)
+) WITHOUT ROWID;
+CREATE TABLE progress (
+    trial_id INTEGER PRIMARY KEY,
+    steps_completed INTEGER NOT NULL,
+    fraction REAL NOT NULL
+);
+CREATE TABLE templates (
+    name TEXT PRIMARY KEY,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    json TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+
+ADDED = """
+CREATE TABLE IF NOT EXISTS log_sizes (
+    trial_id INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    lines_cut INTEGER NOT NULL,
+    PRIMARY KEY (trial_id, rank)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS timings (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    trial_id INTEGER NOT NULL,
+    first_step INTEGER NOT NULL,
+    last_step INTEGER NOT NULL,
+    json TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS numbers (
+    seq INTEGER PRIMARY KEY,
+    last_experiment_id INTEGER NOT NULL,
+    last_trial_id INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS quarantine (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    experiment_id INTEGER,
+    source TEXT NOT NULL,
+    content TEXT NOT NULL,
+    error TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS timings_of_trial ON timings (trial_id, id);
+CREATE INDEX IF NOT EXISTS feed_states ON feed (experiment_id, kind, trial_id, seq)
+    WHERE kind IN ('experiment', 'trial');
+"""
+
+# Every item was whole before there were others.
+_ADDED_COLUMN = "ALTER TABLE feed ADD COLUMN is_whole INTEGER NOT NULL DEFAULT 1"
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Return a connection; the file is made if it is not there, for its owner's eyes only.
+
+    Raises:
+        DetError: The file is another version's.
+    """
+    os.close(open_own(path, os.O_RDWR | os.O_CREAT))
+    db = sqlite3.connect(path, isolation_level=None)  # we say BEGIN ourselves
+    db.text_factory = as_text
+    try:
+        _prepare(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # if it is new, see `give_back`
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+    db.execute("PRAGMA synchronous = NORMAL")
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if version == 0:
+        db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
+    elif version != _SCHEMA_VERSION:
+        raise DetError(
+            f"{path}: got schema {version}, expected {_SCHEMA_VERSION}; it belongs to "
+            "another version of det_jupyter: use that one, or move the file away"
+        )
+    db.executescript(ADDED)
+    if ("is_whole",) not in db.execute("SELECT name FROM pragma_table_info('feed')").fetchall():
+        db.execute(_ADDED_COLUMN)
+    _learn_to_shrink(db, path)
+
+
+def _learn_to_shrink(db: sqlite3.Connection, path: Path) -> None:
+    """Rewrite a file of an older version, which cannot shrink, unless that would take long."""
+    is_able = db.execute("PRAGMA auto_vacuum").fetchone()[0]
+    if not is_able and path.stat().st_size < _REWRITTEN_BYTES:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("VACUUM")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Make all that is written inside happen as a whole, or not at all."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def savepoint(db: sqlite3.Connection) -> Iterator[None]:
+    """Make what is written inside, a part of a transaction, happen wholly or not at all."""
+    db.execute("SAVEPOINT part")
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:  # a full disk may have ended all of it
+            db.execute("ROLLBACK TO part")
+            db.execute("RELEASE part")
+        raise
+    db.execute("RELEASE part")
+
+
+def delete_in_parts(
+    db: sqlite3.Connection, table: str, key: str, which: str, values: Sequence[float]
+) -> Iterator[None]:
+    """Delete rows, some at each step, in a transaction of their own."""
+    some = f"SELECT {key} FROM {table} WHERE {which} LIMIT {_ROWS_AT_ONCE}"
+    num = _ROWS_AT_ONCE
+    while num == _ROWS_AT_ONCE:
+        with transaction(db):
+            num = db.execute(f"DELETE FROM {table} WHERE {key} IN ({some})", values).rowcount
+        yield
+
+
+def give_back(db: sqlite3.Connection) -> bool:
+    """Give some unused space back to the file system; return whether there is more of it.
+
+    What is left is as much as the next rows will take anyway.
+    """
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    if free > _PAGES_KEPT:
+        some = min(_PAGES_AT_ONCE, free - _PAGES_KEPT)
+        db.execute(f"PRAGMA incremental_vacuum({some})").fetchall()
+    left: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    return _PAGES_KEPT < left < free
