@@ -16,9 +16,9 @@ from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
 from det_jupyter.pytorch.reducers.reducing import Reducer
 from det_jupyter.pytorch.run.units import Batch, Epoch, TrainUnit
 from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
-from det_jupyter.pytorch.training.planned import PlannedRun
+from det_jupyter.pytorch.training.planned_run import PlannedRun
 from det_jupyter.pytorch.training.trainer import Trainer, init
-from det_jupyter.pytorch.training.trying import try_out
+from det_jupyter.pytorch.training.try_out import try_out
 from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
 from det_jupyter.pytorch.trial.context import PyTorchExperimentalContext, PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import (

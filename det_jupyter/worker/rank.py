@@ -38,8 +38,8 @@ from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
-from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.ranks.lost_peer import is_lost_peer, is_lost_worker
+from det_jupyter.pytorch.messages import TrialMistake
+from det_jupyter.pytorch.ranks.failures import is_lost_peer, is_lost_worker
 from det_jupyter.pytorch.training.loop import Reason
 from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
 from det_jupyter.storage import LocalStorage, default_root

@@ -22,7 +22,7 @@ from torch import nn
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.checkpoints.saving import Saver
+from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.storage import LocalStorage

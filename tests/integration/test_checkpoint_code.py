@@ -24,7 +24,7 @@ from det_jupyter.pytorch import (
     load_trial_from_checkpoint_path,
 )
 from det_jupyter.pytorch.checkpoints.origin import LOAD_DATA_FILE, Origin, name_of_class
-from det_jupyter.pytorch.checkpoints.saving import Saver
+from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved

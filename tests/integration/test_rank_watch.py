@@ -12,7 +12,7 @@ from torch import nn
 
 from det_jupyter.core import DistributedContext, init
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import ParallelOptions
 from det_jupyter.pytorch.training.rank_watch import PERIOD, RankWatch
 from det_jupyter.records import Notice

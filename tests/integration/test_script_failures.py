@@ -14,7 +14,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.core import RecordList
-from det_jupyter.pytorch.ranks.lost_peer import PeerLost, telling_lost_peers
+from det_jupyter.pytorch.ranks.failures import PeerLost, telling_lost_peers
 from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
 
 SCRIPT = """

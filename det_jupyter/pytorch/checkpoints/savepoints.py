@@ -13,7 +13,7 @@ from typing import Any
 
 from det_jupyter.core import CheckpointContext
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.checkpoints.saving import Saver
+from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import (
     Parts,
     read_state,

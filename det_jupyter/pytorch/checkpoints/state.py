@@ -37,7 +37,7 @@ from det_jupyter.pytorch.checkpoints.snapshot import (
     Unsafe,
     revive_arrays,
 )
-from det_jupyter.pytorch.ranks.settling import gather_later
+from det_jupyter.pytorch.ranks.failures import gather_later
 from det_jupyter.pytorch.rng import derive_seed, get_states, seed_everything, set_states
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext

@@ -1,9 +1,9 @@
 """Loading data: a recipe for loaders, and each rank's stream of its parts of global batches."""
 
+from det_jupyter.pytorch.data.batches import TorchData, data_length, to_device
 from det_jupyter.pytorch.data.division import Share
 from det_jupyter.pytorch.data.loader import DataLoader
-from det_jupyter.pytorch.data.moving import TorchData, data_length, to_device
-from det_jupyter.pytorch.data.opening import open_training, open_validation
+from det_jupyter.pytorch.data.open import open_training, open_validation
 from det_jupyter.pytorch.data.samplers import adapt_batch_sampler
 from det_jupyter.pytorch.data.streams import BatchStream, smallest_share
 

@@ -30,8 +30,8 @@ from torch.utils.data import (
 )
 
 from det_jupyter.pytorch.data import draws
-from det_jupyter.pytorch.data.beginnings import beginning
 from det_jupyter.pytorch.data.division import Indices
+from det_jupyter.pytorch.data.draws import beginning
 from det_jupyter.pytorch.rng import derive_seed
 
 _AT_ONCE, _AT_ONCE_BYTES = 32, 1 << 16

@@ -25,9 +25,8 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.data.beginnings import beginning
 from det_jupyter.pytorch.data.division import Division, Share
-from det_jupyter.pytorch.data.draws import Draws, drawing_from
+from det_jupyter.pytorch.data.draws import Draws, beginning, drawing_from
 from det_jupyter.pytorch.data.fetch import Collate
 from det_jupyter.pytorch.data.order import tell_epoch
 from det_jupyter.pytorch.rng import derive_seed

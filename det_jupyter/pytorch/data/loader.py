@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterableDataset, Sampler
+from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
 from det_jupyter.pytorch.data.checks import problems_of_order, problems_of_workers
-from det_jupyter.pytorch.data.dealing import Dealt
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Fetch, as_is
 from det_jupyter.pytorch.data.iterable import Reader, SizedReader
 from det_jupyter.pytorch.data.order import Order
-from det_jupyter.pytorch.data.workers import InitWorker
+from det_jupyter.pytorch.data.round_robin import Dealt
 from det_jupyter.pytorch.rng import derive_seed
 
 
@@ -228,3 +227,27 @@ _OWN = ("batch_size", "shuffle", "sampler", "drop_last")
 
 def _batch(batch: Any, records: int, total: int) -> Any:
     return batch
+
+
+class InitWorker:
+    """Runs in each worker before it loads: shows the user's own dataset in torch's worker info."""
+
+    def __init__(self, dataset: Any, worker_init_fn: Callable[[int], None] | None) -> None:
+        self._dataset = dataset
+        self._worker_init_fn = worker_init_fn
+
+    def __call__(self, worker: int) -> None:
+        # torch put our wrapper there; users set attributes of their dataset through it.
+        object.__setattr__(get_worker_info(), "dataset", self._dataset)
+        if self._worker_init_fn is not None:
+            self._worker_init_fn(worker)
+
+
+def shut_down(iterator: Any) -> None:
+    """End the workers of a torch loader's iterator now, whoever still refers to it.
+
+    torch does it when the last reference is gone, but the traceback of an error holds some.
+    """
+    end = getattr(iterator, "_shutdown_workers", None)
+    if end is not None:
+        end()

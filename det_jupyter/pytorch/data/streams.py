@@ -16,11 +16,10 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Sampler
 
+from det_jupyter.pytorch.data.batches import pin
 from det_jupyter.pytorch.data.division import Division, Part, Share, divide
 from det_jupyter.pytorch.data.fetch import Rows
-from det_jupyter.pytorch.data.loader import DataLoader
-from det_jupyter.pytorch.data.moving import pin
-from det_jupyter.pytorch.data.workers import shut_down
+from det_jupyter.pytorch.data.loader import DataLoader, shut_down
 
 
 class BatchStream(Protocol):

@@ -1,7 +1,7 @@
 """Batch inference over the ranks: every record of a dataset once, also after pauses and kills."""
 
+from det_jupyter.pytorch.experimental.inference import Outcome, torch_batch_process
 from det_jupyter.pytorch.experimental.outputs import output_files
-from det_jupyter.pytorch.experimental.process import Outcome, torch_batch_process
 from det_jupyter.pytorch.experimental.processor import (
     TorchBatchProcessor,
     TorchBatchProcessorContext,

@@ -33,7 +33,7 @@ from typing import Any
 from det_jupyter.core import CheckpointContext, DistributedContext, read_metadata
 from det_jupyter.core.checkpoint import CheckpointDraft
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.ranks.settling import run_on_chief
+from det_jupyter.pytorch.ranks.failures import run_on_chief
 
 METADATA = "batch_inference"  # what is ours in a checkpoint's metadata
 REDUCERS = "reducers"

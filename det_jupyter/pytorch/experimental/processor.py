@@ -12,7 +12,7 @@ from torch import nn
 
 from det_jupyter import core
 from det_jupyter.pytorch.data import to_device
-from det_jupyter.pytorch.experimental.tallies import Tallies
+from det_jupyter.pytorch.experimental.reducer_states import Tallies
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
 from det_jupyter.pytorch.trial.context import tensorboard_folder
 from det_jupyter.pytorch.trial.tensorboard import TensorBoard

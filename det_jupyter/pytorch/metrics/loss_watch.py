@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 
 from det_jupyter.core import DistributedContext, RecordSink
-from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.notices import give_notice
+from det_jupyter.pytorch.messages import TrialMistake, give_notice
 
 _ADVICE = (
     "a lower learning rate, clipped gradients (clip_grads) or bf16 in place of fp16 often help; "

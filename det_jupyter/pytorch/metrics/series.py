@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from det_jupyter.core.train import to_json_value
-from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.messages import TrialMistake
 
 
 @dataclass(frozen=True, slots=True)

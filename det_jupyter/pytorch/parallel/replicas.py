@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel.compression import LowRank, register_compression
 from det_jupyter.pytorch.parallel.options import Compression
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.own_frames import warn_user
+from det_jupyter.pytorch.messages import warn_user
 from det_jupyter.pytorch.parallel.compiling import compile_in_place
 from det_jupyter.pytorch.parallel.options import ParallelOptions
 from det_jupyter.pytorch.parallel.replicas import DistributedModel

@@ -23,12 +23,11 @@ from torch import nn
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import Share
-from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import DistributedModel, explained, is_sharded
-from det_jupyter.pytorch.steps.closures import averaging
+from det_jupyter.pytorch.steps.gradient_checks import RawBackward, averaging
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
-from det_jupyter.pytorch.steps.raw_backward import RawBackward
 
 _CREATE_GRAPH = (
     "train_batch: context.backward(..., create_graph=True) does not work on several ranks: "

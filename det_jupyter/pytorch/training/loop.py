@@ -31,25 +31,27 @@ from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.data import BatchStream, Share, open_training
-from det_jupyter.pytorch.metrics.batch_length import own_lengths
-from det_jupyter.pytorch.metrics.judging import Validations
+from det_jupyter.pytorch.metrics.evaluation import set_training
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.series import as_metrics
 from det_jupyter.pytorch.metrics.timings import Timings
-from det_jupyter.pytorch.metrics.validation import set_training
+from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.parallel import explain_parts
 from det_jupyter.pytorch.ranks.agreement import Agreement
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.run.schedule import Schedule, training_units
-from det_jupyter.pytorch.training.building import build_loader, warn_of_lonely_records
-from det_jupyter.pytorch.training.consensus import check_agreement
+from det_jupyter.pytorch.training.building import (
+    build_loader,
+    check_agreement,
+    warn_of_lonely_records,
+)
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.rank_watch import RankWatch
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial.definition import PyTorchTrial
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, own_lengths
 from det_jupyter.records import FirstStep
 from det_jupyter.wire import CheckpointRef
 

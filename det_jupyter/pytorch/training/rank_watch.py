@@ -22,8 +22,7 @@ import torch
 from torch import nn
 
 from det_jupyter.core import Context
-from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.notices import give_notice
+from det_jupyter.pytorch.messages import TrialMistake, give_notice
 from det_jupyter.pytorch.parallel import DistributedModel, is_sharded, unwrap
 
 PERIOD = 100  # batches; each of which reads the parameters several times

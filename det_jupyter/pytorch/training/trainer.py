@@ -27,8 +27,8 @@ from det_jupyter.config import ExperimentConfig, Length, parse_config
 from det_jupyter.config.sections import Profiling
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
-from det_jupyter.pytorch.own_frames import without_own_frames
-from det_jupyter.pytorch.ranks.lost_peer import telling_lost_peers
+from det_jupyter.pytorch.messages import without_own_frames
+from det_jupyter.pytorch.ranks.failures import telling_lost_peers
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.run.arguments import check_fit, check_init
 from det_jupyter.pytorch.run.rules import Policy, Rules, Start

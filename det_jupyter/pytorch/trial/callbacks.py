@@ -27,8 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
-from det_jupyter.pytorch.mistakes import TrialMistake
-from det_jupyter.pytorch.own_frames import warn_user
+from det_jupyter.pytorch.messages import TrialMistake, warn_user
 from det_jupyter.words import error_text
 
 

@@ -29,8 +29,8 @@ from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
 from det_jupyter.pytorch.steps.stepping import Stepping, parameters_of
-from det_jupyter.pytorch.trial.facts import TrialFacts
-from det_jupyter.pytorch.trial.instruments import Instruments
+from det_jupyter.pytorch.trial.info import TrialFacts
+from det_jupyter.pytorch.trial.tensorboard import Instruments
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)

@@ -1,18 +1,19 @@
-"""What a user writes: a trial class. And what can be said of one without running it."""
+"""The trial class that a user writes, and the checks of it that need no training."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from det_jupyter.pytorch.data import DataLoader, data_length
+from det_jupyter.pytorch.data import DataLoader, Share, data_length
+from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.reducers.reducing import Reducer
 from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -192,3 +193,30 @@ def _returns_of(node: ast.AST) -> Iterator[ast.Return]:
             yield child
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             yield from _returns_of(child)
+
+
+def own_lengths(
+    trial: PyTorchTrial, phase: Literal["training", "validation"]
+) -> Callable[[Any, Share, int], int] | None:
+    """Return what tells the records of a batch; None if the trial leaves that to the loader.
+
+    The function takes a batch as it was loaded, this rank's share of the global batch, and the
+    batch's index. A stand-in, of which the share has no records, has none. It raises a
+    TrialMistake if `get_batch_length` returns no number of records.
+    """
+    if not overrides(type(trial), "get_batch_length"):
+        return None
+
+    def length(batch: Any, share: Share, batch_idx: int) -> int:
+        if not share.records:
+            return 0
+        records = trial.get_batch_length(batch)
+        if isinstance(records, bool) or not isinstance(records, int) or records < 0:
+            raise TrialMistake(
+                "get_batch_length",
+                f"get_batch_length returned {records!r} for {phase} batch {batch_idx}, "
+                "expected a number of records",
+            )
+        return records
+
+    return length

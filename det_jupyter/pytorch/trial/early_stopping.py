@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
 
 

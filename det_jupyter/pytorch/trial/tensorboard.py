@@ -1,12 +1,12 @@
-"""TensorBoard's event files: the trial's own, and, where that is asked for, its metrics.
+"""Observing a training: TensorBoard's event files, and torch's profiler.
 
     folder/            the chief's: what the trial writes, and Determined/<metric>
     folder/rank_1/     another rank's: what the trial writes there
 
-det_jupyter keeps all metrics itself, so writing them here as well is off by default. A point lies
-at the number of batches that were trained before it: the first batch's at 1. A run that goes on
-from a checkpoint takes back what a former run wrote after it, and does not write a validation
-again that the former run had written. So no point is there twice.
+det_jupyter stores all metrics itself, so it writes them here only on request. The step of a point
+is the number of batches trained: 1 for the first batch. A run that continues from a checkpoint
+withdraws the points that an earlier run wrote after it, and does not repeat a validation that the
+earlier run had written. So no point occurs twice.
 
 Needs the package `tensorboard`, but only when something is written.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,66 @@ def _to_number(value: Any) -> float | None:
     if isinstance(value, (torch.Tensor, numpy.ndarray)):
         return float(value) if value.ndim == 0 else None
     return float(value) if isinstance(value, (int, float, numpy.number)) else None
+
+
+class Instruments:
+    """The part of a PyTorchTrialContext that is about looking at the training.
+
+    Args:
+        folder: Where files for TensorBoard go.
+        rank: This rank.
+
+    Attributes:
+        profiler: What `set_profiler` made; the loop enters it, and tells it of each batch.
+        logs_to_tensorboard: Whether reported metrics go to TensorBoard files too.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.profiler: Any = None
+        self.logs_to_tensorboard = False
+        self._folder = folder
+        self._rank = rank
+
+    @cached_property
+    def tensorboard(self) -> TensorBoard:
+        """The files for TensorBoard of this rank."""
+        return TensorBoard(
+            self._folder, self._rank, is_enabled=self.logs_to_tensorboard, first_step=None
+        )
+
+    def get_tensorboard_path(self) -> Path:
+        """Return the folder for this rank's TensorBoard files."""
+        return self.tensorboard.path
+
+    def get_tensorboard_writer(self) -> Any:
+        """Return a `torch.utils.tensorboard.SummaryWriter` that is closed with the trial."""
+        return self.tensorboard.writer()
+
+    def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
+        """Write reported metrics to TensorBoard files too (off by default)."""
+        if not isinstance(enable_tensorboard_logging, bool):
+            raise TypeError(
+                f"set_enable_tensorboard_logging: got {enable_tensorboard_logging!r}, "
+                "expected True or False"
+            )
+        self.tensorboard.set_enabled(enable_tensorboard_logging)
+        self.logs_to_tensorboard = enable_tensorboard_logging
+
+    def get_enable_tensorboard_logging(self) -> bool:
+        """Return whether reported metrics go to TensorBoard files too."""
+        return self.logs_to_tensorboard
+
+    def set_profiler(self, *args: Any, **kwargs: Any) -> None:
+        """Profile training with a `torch.profiler.profile` of these arguments.
+
+        Traces go to the trial's TensorBoard folder unless `on_trace_ready` says otherwise. The
+        profiler is told of each batch; give it a `schedule`, or it records all of them.
+        """
+        path = str(self.get_tensorboard_path())
+        kwargs.setdefault("on_trace_ready", torch.profiler.tensorboard_trace_handler(path))
+        self.profiler = torch.profiler.profile(*args, **kwargs)
+
+    def close(self) -> None:
+        """Close the files for TensorBoard (called by the loop)."""
+        if "tensorboard" in vars(self):
+            self.tensorboard.close()

@@ -9,8 +9,8 @@ import torch
 
 from det_jupyter.pytorch import PyTorchTrial
 from det_jupyter.pytorch.data import Share
-from det_jupyter.pytorch.metrics.batch_length import own_lengths
-from det_jupyter.pytorch.mistakes import TrialMistake
+from det_jupyter.pytorch.messages import TrialMistake
+from det_jupyter.pytorch.trial.definition import own_lengths
 
 
 class Rows(PyTorchTrial):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from det_jupyter.pytorch.steps.closures import averaging
+from det_jupyter.pytorch.steps.gradient_checks import averaging
 from tests.unit.pytorch.thread_ranks import ThreadRank, results
 
 WEIGHTS = (1.5, 0.5)  # 3 records and 1

@@ -13,7 +13,7 @@ from torch import nn
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import PyTorchTrialContext
-from det_jupyter.pytorch.training.consensus import check_agreement
+from det_jupyter.pytorch.training.building import check_agreement
 from tests.unit.pytorch.thread_ranks import ThreadRank, run_ranks
 
 Build = Callable[[PyTorchTrialContext], None]

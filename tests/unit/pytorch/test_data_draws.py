@@ -6,7 +6,6 @@ import copy
 import pickle
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import numpy
 import pytest
@@ -15,9 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import MT19937, PCG64, BitGenerator, mtrand
 
-from det_jupyter.pytorch.data import draws, numpy_state, python_state
-from det_jupyter.pytorch.data.beginnings import Beginning, beginning, seed_at
-from det_jupyter.pytorch.data.draws import Draws, begin, drawing_from
+from det_jupyter.pytorch.data import draws, generator_states
+from det_jupyter.pytorch.data.draws import (
+    Beginning,
+    Draws,
+    begin,
+    beginning,
+    drawing_from,
+    seed_at,
+)
 from det_jupyter.pytorch.rng import get_states, seed_everything, set_states
 from tests.unit.pytorch.data_support import states
 
@@ -74,15 +79,15 @@ def test_numbers_of_a_beginning_are_as_good_as_seeded_ones() -> None:
     assert abs(columns.mean() - 0.5) < 0.01
 
 
-@pytest.mark.parametrize("module", [python_state, numpy_state])
+@pytest.mark.parametrize("known", ["_KNOWS_PYTHON", "_KNOWS_NUMPY"])
 def test_where_a_layout_is_not_known_the_numbers_are_the_same(
-    module: Any, monkeypatch: pytest.MonkeyPatch
+    known: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with drawing_from(at(7)):
         expected = [drawn() for _ in range(700)]
-    monkeypatch.setattr(module, "_LAYOUT_IS_KNOWN", False)
-    monkeypatch.setattr(draws, "_PYTHON", python_state.PythonState(random._inst))
-    monkeypatch.setattr(draws, "_NUMPY", numpy_state.NumpyState())
+    monkeypatch.setattr(generator_states, known, False)
+    monkeypatch.setattr(draws, "_PYTHON", generator_states.PythonState(random._inst))
+    monkeypatch.setattr(draws, "_NUMPY", generator_states.NumpyState())
     numpy.random.normal()
     before = states()
     with drawing_from(at(7)):
@@ -93,8 +98,8 @@ def test_where_a_layout_is_not_known_the_numbers_are_the_same(
 
 
 def test_the_layouts_are_known_here() -> None:
-    assert numpy_state._LAYOUT_IS_KNOWN
-    assert python_state._LAYOUT_IS_KNOWN
+    assert generator_states._KNOWS_PYTHON
+    assert generator_states._KNOWS_NUMPY
 
 
 def test_a_block_may_put_another_generator_in_place() -> None:

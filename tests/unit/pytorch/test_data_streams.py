@@ -32,9 +32,9 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import Columns, Fetch, draws_nothing
+from det_jupyter.pytorch.data.loader import InitWorker
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.streams import RecipeStream
-from det_jupyter.pytorch.data.workers import InitWorker
 from det_jupyter.pytorch.rng import seed_everything
 from tests.unit.pytorch.data_support import (
     Counting,

@@ -24,7 +24,7 @@ from det_jupyter.pytorch.experimental import (
     output_files,
     torch_batch_process,
 )
-from det_jupyter.pytorch.experimental.shares import Batches, find_problems, make_loader
+from det_jupyter.pytorch.experimental.batches import Batches, find_problems, make_loader
 from det_jupyter.records import MetricsReported, Progress
 
 

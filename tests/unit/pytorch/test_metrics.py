@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.train import RecordList, TrainContext, to_json_value
+from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import MetricSeries, as_json_metrics, as_metrics
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
-from det_jupyter.pytorch.mistakes import TrialMistake
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 
 NAN, INF = math.nan, math.inf

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import det_jupyter
-from det_jupyter.pytorch.own_frames import warn_user, without_own_frames
+from det_jupyter.pytorch.messages import warn_user, without_own_frames
 
 _OURS = Path(det_jupyter.__file__).parent
 

@@ -9,7 +9,7 @@ import torch
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
-from det_jupyter.pytorch.metrics.validation import check_validation
+from det_jupyter.pytorch.metrics.evaluation import check_validation
 
 SOME = DataLoader(torch.utils.data.TensorDataset(torch.zeros(3)), 2)
 NONE = DataLoader(torch.utils.data.TensorDataset(torch.zeros(0)), 2)

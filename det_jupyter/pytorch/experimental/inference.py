@@ -25,6 +25,12 @@ import torch
 from det_jupyter import core
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.experimental.batches import (
+    Batches,
+    count_batches,
+    find_problems,
+    make_loader,
+)
 from det_jupyter.pytorch.experimental.outputs import (
     METADATA,
     REDUCERS,
@@ -36,21 +42,15 @@ from det_jupyter.pytorch.experimental.processor import (
     TorchBatchProcessorContext,
     get_default_device,
 )
-from det_jupyter.pytorch.experimental.shares import (
-    Batches,
-    count_batches,
-    find_problems,
-    make_loader,
-)
-from det_jupyter.pytorch.experimental.starting import (
+from det_jupyter.pytorch.experimental.reducer_states import Tallies
+from det_jupyter.pytorch.experimental.setup import (
     Start,
     begin,
     find_argument_problems,
     find_context,
 )
-from det_jupyter.pytorch.experimental.tallies import Tallies
 from det_jupyter.pytorch.ranks.agreement import Agreement
-from det_jupyter.pytorch.ranks.settling import run_on_chief, settle
+from det_jupyter.pytorch.ranks.failures import run_on_chief, settle
 
 _METADATA_VERSION = 1
 

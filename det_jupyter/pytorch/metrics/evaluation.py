@@ -27,7 +27,6 @@ from torch import nn
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share, open_validation
-from det_jupyter.pytorch.metrics.batch_length import own_lengths
 from det_jupyter.pytorch.metrics.series import (
     MetricSeries,
     as_json_metrics,
@@ -35,7 +34,7 @@ from det_jupyter.pytorch.metrics.series import (
     check_same_names,
 )
 from det_jupyter.pytorch.parallel import share_buffers, whole
-from det_jupyter.pytorch.ranks.settling import run_on_chief, settle
+from det_jupyter.pytorch.ranks.failures import run_on_chief, settle
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.reducing import (
     Part,
@@ -45,7 +44,7 @@ from det_jupyter.pytorch.reducers.reducing import (
 )
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, overrides, own_lengths
 
 # Each value on a GPU holds half a kilobyte there, however small it is.
 _BATCHES_HELD = 1024

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from det_jupyter.pytorch.data import python_state
-from det_jupyter.pytorch.data.python_state import PythonState
+from det_jupyter.pytorch.data import generator_states
+from det_jupyter.pytorch.data.generator_states import PythonState
 
 
 @settings(max_examples=30)
@@ -31,14 +31,10 @@ def test_a_generator_goes_on_where_its_state_was_taken(seed: int, draws: int, pa
 def test_where_the_layout_is_not_known_the_methods_are_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(python_state, "_LAYOUT_IS_KNOWN", False)
+    monkeypatch.setattr(generator_states, "_KNOWS_PYTHON", False)
     generator = random.Random(5)
     generator.gauss(0, 1)
     state, expected = PythonState(generator).take(), generator.getstate()
     generator.seed(6)
     PythonState(generator).put(state)
     assert generator.getstate() == expected
-
-
-def test_the_layout_is_known_here() -> None:
-    assert python_state._layout_is_known()

@@ -1,4 +1,4 @@
-"""Tracebacks without the library: from where training was asked for, straight to what failed.
+"""What a user reads: mistakes of a trial, notices, warnings, and tracebacks without our frames.
 
     Cell In[5], line 4              Cell In[5], line 4
     Trainer.fit                     Cell In[3], line 12, in train_batch
@@ -6,21 +6,61 @@
     Cell In[3], line 12
     torch/nn/functional.py
 
-They stay where no code of the user's comes after them: then it is about them. Warnings, likewise,
-point at the line of the user's that led to them.
+Frames of the library stay where no frame of the user's code follows them: then the error is about
+the call itself. Warnings likewise point at the innermost line of the user's code.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 import sysconfig
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
+
+from det_jupyter.core import RecordSink
+from det_jupyter.errors import ConfigError
+from det_jupyter.records import Notice
+
+
+class TrialMistake(ConfigError):
+    """A method of the trial returns what it must not.
+
+    No frame of the method is left when it is found, so the method is named instead.
+
+    Args:
+        method: Name of the trial's method.
+        problem: What it returned, what is expected; begins with the method's name.
+    """
+
+    def __init__(self, method: str, problem: str) -> None:
+        self.method = method
+        super().__init__([problem])
+
+    def code_in(self, trial: object) -> CodeType | None:
+        """Return the code of the method, behind its decorators."""
+        method = getattr(type(trial), self.method, None)
+        code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
+        return code if isinstance(code, CodeType) else None
+
+
+def give_notice(text: str, rank: int, sink: RecordSink) -> None:
+    """Write a notice to the rank's journal, and to standard error.
+
+    Args:
+        text: In one line.
+        rank: This one.
+        sink: Its journal.
+    """
+    sink.write(Notice(at=time.time(), rank=rank, text=text))
+    sys.stderr.write(f"{text}\n")
+
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _SKIPPED = (_OURS, contextlib.__file__)  # what a `with` of ours goes through

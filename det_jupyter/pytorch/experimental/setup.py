@@ -12,9 +12,9 @@ import torch.distributed as dist
 from det_jupyter import core
 from det_jupyter.core import DistributedContext, read_metadata
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.experimental.batches import Batches
 from det_jupyter.pytorch.experimental.outputs import METADATA, Stretch, stretches_in
 from det_jupyter.pytorch.experimental.processor import TorchBatchProcessor
-from det_jupyter.pytorch.experimental.shares import Batches
 
 _begun_in: core.Context | None = None
 

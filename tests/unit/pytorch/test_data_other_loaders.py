@@ -186,7 +186,7 @@ def test_a_jump_finds_what_going_through_all_passes_finds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jumped, _ = resumed_at(21, shuffle=True)
-    monkeypatch.setattr("det_jupyter.pytorch.data.plain.can_jump", lambda *_: False)
+    monkeypatch.setattr("det_jupyter.pytorch.data.other_loaders.can_jump", lambda *_: False)
     counted, loaded = resumed_at(21, shuffle=True)
     assert loaded == 2 * 24
     assert jumped == counted

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Share
 from det_jupyter.pytorch.data.draws import Draws
+from det_jupyter.pytorch.data.loader import shut_down
 from det_jupyter.pytorch.data.order import can_jump, tell_epoch
-from det_jupyter.pytorch.data.workers import shut_down
 from det_jupyter.pytorch.rng import derive_seed
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from det_jupyter.pytorch.data import data_length, to_device
-from det_jupyter.pytorch.data.moving import pin
+from det_jupyter.pytorch.data.batches import pin
 
 META = torch.device("meta")
 Pair = namedtuple("Pair", ["x", "y"])

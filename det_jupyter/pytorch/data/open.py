@@ -10,9 +10,9 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.loader import DataLoader
-from det_jupyter.pytorch.data.plain import PlainStream
+from det_jupyter.pytorch.data.other_loaders import PlainStream
 from det_jupyter.pytorch.data.streams import BatchStream, RecipeStream
-from det_jupyter.pytorch.own_frames import warn_user
+from det_jupyter.pytorch.messages import warn_user
 
 _TRAINING = "build_training_data_loader"
 _VALIDATION = "build_validation_data_loader"

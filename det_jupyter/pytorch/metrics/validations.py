@@ -10,7 +10,7 @@ from typing import Any
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, open_validation
-from det_jupyter.pytorch.metrics.validation import check_validation, validate
+from det_jupyter.pytorch.metrics.evaluation import check_validation, validate
 from det_jupyter.pytorch.run.rules import Rules
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext

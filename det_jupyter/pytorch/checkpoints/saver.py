@@ -25,7 +25,7 @@ from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.checkpoints.snapshot import SnapshotMemory
 from det_jupyter.pytorch.checkpoints.state import Parts, collect_state, snapshot_state, write_state
-from det_jupyter.pytorch.ranks.settling import run_on_chief, settle
+from det_jupyter.pytorch.ranks.failures import run_on_chief, settle
 
 
 class _Write:

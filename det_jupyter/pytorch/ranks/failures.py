@@ -1,16 +1,26 @@
-"""Coming to one result on all ranks, of which each has a part, and any may fail at it.
+"""Failures of one rank, as the other ranks see them.
 
-A rank that raised before a collective would leave the others waiting in it. So a failure takes the
-place of the value that is sent, and is raised by everybody afterwards.
+A rank that raises before a collective leaves the others waiting in it. So the functions here send
+the failure in place of the rank's value, and every rank raises after the collective.
+
+If a rank ends altogether, the others get the errors of gloo or NCCL ("Connection closed by peer").
+Those are recognized here, because only the ended rank's own error has the cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar, cast
 
-from det_jupyter.core import DistributedContext
+import torch
+import torch.distributed as dist
+
+from det_jupyter.core import Context, DistributedContext
 from det_jupyter.words import error_text
 
 T = TypeVar("T")
@@ -130,3 +140,61 @@ def _unless_failed(value: T | _Failure, error: Exception | None) -> T:
     if isinstance(value, _Failure):
         raise PeerFailed(value.rank, value.error)
     return value
+
+
+_ECHOES = (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)
+_LOST_PEER = re.compile(
+    r"closed by (remote )?peer|reset by peer|broken pipe|socket closed|remote process exited"
+    r"|wait timeout|timed out waiting|gloo/transport",
+    re.IGNORECASE,
+)
+_PLACE = re.compile(r"^\s*\[[^\]]*\]")  # in the source of gloo or NCCL
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+
+
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")  # by what, follows
+
+
+class PeerLost(RuntimeError):
+    """Another rank has ended, in the middle of what all do together. Its own error tells why."""
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Return whether the error is the echo of another rank's end."""
+    if isinstance(error, (*_ECHOES, PeerFailed, PeerLost)):
+        return True
+    if type(error) is not RuntimeError or not _came_out_of_torch(error):
+        return False
+    return _LOST_PEER.search(str(error)) is not None
+
+
+def is_lost_worker(error: BaseException) -> bool:
+    """Return whether torch tells that a data-loader worker was killed, or ended without a word."""
+    return isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)) is not None
+
+
+@contextmanager
+def telling_lost_peers(core: Context | None) -> Iterator[None]:
+    """Tell, in a script, that it was another rank that ended; an experiment sorts it out itself.
+
+    Raises:
+        PeerLost: In place of what gloo or NCCL say of it.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_script = core is not None and core.info is None
+        if not is_script or isinstance(error, PeerFailed) or not is_lost_peer(error):
+            raise
+        said = _PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
+        raise PeerLost(
+            f"another rank has ended, and its own error tells why (here it only shows as: {said})"
+        ) from None
+
+
+def _came_out_of_torch(error: BaseException) -> bool:
+    """Return whether torch raised it: what the user's own code raises is the user's."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_TORCH)
