@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from det_jupyter.notebook.handles import handles
-from det_jupyter.notebook.handles.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster import FRONT, WHOLE, notes, user_name
+from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import MOST_ROWS, Listing, jobs_listings
 from det_jupyter.verbs.cluster_text import ledger_text, queue_text
 from det_jupyter.wire import ClusterView, JobEntry, PoolStatus

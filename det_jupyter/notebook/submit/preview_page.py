@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
-from det_jupyter.verbs.preview_text import header, rows, sentences, title
+from det_jupyter.verbs.preview import header, rows, sentences, title
 from det_jupyter.wire import PlannedBracket, PreviewView
 from det_jupyter.words import length
 

@@ -30,7 +30,7 @@ from det_jupyter.notebook.capture.packing import (
 )
 from det_jupyter.notebook.handles import handles
 from det_jupyter.notebook.handles.handles import NotebookExperiment
-from det_jupyter.notebook.submit.taking_along import find_unset, take_along
+from det_jupyter.notebook.submit.environment import find_unset, take_along
 from det_jupyter.system.ownership import find_open
 from det_jupyter.verbs.drafts import Draft, below_magic
 from det_jupyter.wire import Capsule, CreateExperiment

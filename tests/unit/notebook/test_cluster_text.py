@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client.reasons import reason_page, reason_text
-from det_jupyter.notebook.handles.cluster_page import ledger_page, queue_page, tables_page
+from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import (
     Listing,
     agents_listing,
