@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.follow import Follower
-from det_jupyter.client.ranking import ranked, row_of, sortable
+from det_jupyter.client.ranking import ranked, row_of
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.steering import SteeredExperiment
 from det_jupyter.client.trial import Trial
@@ -82,10 +82,10 @@ class Experiment(SteeredExperiment):
         Raises:
             NotFound: None has reported it yet.
         """
-        best = next(iter(ranked(self.view)), None)
+        view = self.view
+        best = next(iter(ranked(view)), None)
         if best is None or best.best_metric is None:
-            metric = self.config["searcher"]["metric"]
-            raise NotFound(f"experiment {self.id}: no trial has reported {metric} yet")
+            raise NotFound(f"experiment {self.id}: no trial has reported {view.metric} yet")
         return self._trials([best])[0]
 
     def trials_table(self) -> list[dict[str, Any]]:
@@ -150,9 +150,8 @@ class Experiment(SteeredExperiment):
         kept = [c for c in measured if c.view.state == "COMPLETED"]
         if not kept:
             raise NotFound(self._no_best(len(measured)))
-        searcher = self.config["searcher"]
-        sign = 1.0 if searcher["smaller_is_better"] else -1.0
-        return min(kept, key=lambda c: (sortable(c.searcher_metric, sign), c.steps_completed))
+        loss = self.view.direction.loss
+        return min(kept, key=lambda c: (loss(c.searcher_metric), c.steps_completed))
 
     def _no_best(self, num_deleted: int) -> str:
         if not num_deleted:

@@ -1,29 +1,17 @@
-"""Which trial is the best: views in, order and rows out. Knows no master."""
+"""The trials of an experiment, best first, and their rows: views in, data out."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.records import to_finite
 from det_jupyter.wire import AllocationState, ExperimentView, State, TrialView
 
 
 def ranked(view: ExperimentView) -> list[TrialView]:
     """Return the trials, best value of the searcher's metric first, those without one last."""
-    sign = 1.0 if view.config["searcher"]["smaller_is_better"] else -1.0
-    return sorted(view.trials, key=lambda trial: _key(trial, sign))
-
-
-def _key(trial: TrialView, sign: float) -> tuple[bool, float, int]:
-    return trial.best_metric is None, sortable(trial.best_metric, sign), trial.id
-
-
-def sortable(metric: float | None, sign: float) -> float:
-    """Return a metric so that smaller is better; what is not finite is the worst there is."""
-    number = to_finite(metric)
-    return math.inf if number is None else sign * number
+    loss = view.direction.loss
+    return sorted(view.trials, key=lambda t: (t.best_metric is None, loss(t.best_metric), t.id))
 
 
 def describe_trial(trial: TrialView) -> str:
@@ -39,11 +27,10 @@ def describe_trial(trial: TrialView) -> str:
 
 def row_of(trial: TrialView, view: ExperimentView) -> dict[str, Any]:
     """Return a trial as a flat row; hyperparameters are columns, nested ones with dots."""
-    metric = view.config["searcher"]["metric"]
     return {
         "trial": trial.id,
         "state": describe_trial(trial),
-        metric: trial.best_metric,
+        view.metric: trial.best_metric,
         "batches": trial.steps_completed,
         "rungs": len(trial.rung_metrics),
         **dict(flattened(trial.hparams)),

@@ -211,24 +211,10 @@ def jobs_listings(
 
 
 def _jobs_of(pool: PoolStatus, jobs: Sequence[JobEntry], user: str, *, is_alone: bool) -> Listing:
-    ranks_by = "Priority" if pool.policy == "priority" else "Weight"
-    header = ("#", "ID", "Type", "Job Name", ranks_by, "Submitted", "Slots (acquired/needed)",
+    ranked_by = "Priority" if pool.policy == "priority" else "Weight"
+    header = ("#", "ID", "Type", "Job Name", ranked_by, "Submitted", "Slots (acquired/needed)",
               "State", "User")  # fmt: skip
-    rows = [
-        (
-            job.jobs_ahead,
-            job.experiment_id,
-            "EXPERIMENT",
-            job.name,
-            job.priority if ranks_by == "Priority" else job.weight,
-            date(job.created_at),
-            f"{job.slots_held}/{job.slots_wanted}",
-            job_state(job),
-            user,
-        )
-        for job in jobs
-        if job.pool == pool.name
-    ]
+    rows = [_job_cells(job, user, header) for job in jobs if job.pool == pool.name]
     title = "" if is_alone else f"Pool {shortened(pool.name)}"
     return Listing(title=title, header=header, rows=rows, if_empty="No experiment runs or waits.")
 
@@ -237,25 +223,27 @@ def jobs_data(jobs: Sequence[JobEntry], user: str, pool: str | None = None) -> L
     """Return one table for programs, of all pools or of one: the same columns in each row."""
     header = ("#", "ID", "Type", "Job Name", "Priority", "Weight", "Submitted", "Slots Acquired",
               "Slots Needed", "State", "User", "Resource Pool")  # fmt: skip
-    rows = [
-        (
-            job.jobs_ahead,
-            job.experiment_id,
-            "EXPERIMENT",
-            job.name,
-            job.priority,
-            job.weight,
-            date(job.created_at),
-            job.slots_held,
-            job.slots_wanted,
-            job_state(job),
-            user,
-            job.pool,
-        )
-        for job in jobs
-        if pool in (None, job.pool)
-    ]
+    rows = [_job_cells(job, user, header) for job in jobs if pool in (None, job.pool)]
     return Listing(header=header, rows=rows)
+
+
+def _job_cells(job: JobEntry, user: str, header: Sequence[str]) -> tuple[Cell, ...]:
+    cells: dict[str, Cell] = {
+        "#": job.jobs_ahead,
+        "ID": job.experiment_id,
+        "Type": "EXPERIMENT",
+        "Job Name": job.name,
+        "Priority": job.priority,
+        "Weight": job.weight,
+        "Submitted": date(job.created_at),
+        "Slots (acquired/needed)": f"{job.slots_held}/{job.slots_wanted}",
+        "Slots Acquired": job.slots_held,
+        "Slots Needed": job.slots_wanted,
+        "State": job_state(job),
+        "User": user,
+        "Resource Pool": job.pool,
+    }
+    return tuple(cells[name] for name in header)
 
 
 def job_state(job: JobEntry) -> str:

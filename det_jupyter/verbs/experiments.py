@@ -43,7 +43,7 @@ def list_experiments(call: Call) -> str:
 
 def _row(view: ExperimentView) -> tuple[str, ...]:
     best = next((trial.best_metric for trial in ranked(view)), None)
-    metric = "-" if best is None else f"{view.config['searcher']['metric']} {best:.4g}"
+    metric = "-" if best is None else f"{view.metric} {best:.4g}"
     return (
         str(view.id),
         view.name,
@@ -63,9 +63,8 @@ def list_trials(call: Call) -> str:
 
 def trials_table(view: ExperimentView) -> str:
     """Return the trials of an experiment, best first, with the hyperparameters that differ."""
-    metric = view.config["searcher"]["metric"]
     names = varying(view)
-    header = ("trial", "state", metric, "latest", "batches", *names)
+    header = ("trial", "state", view.metric, "latest", "batches", *names)
     rows = []
     for trial in ranked(view):
         hparams = dict(flattened(trial.hparams))

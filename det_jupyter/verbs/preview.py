@@ -1,36 +1,45 @@
-"""The preview of a search in words and as a plain table."""
+"""The preview of a search: as text with a plain table, and as HTML with a picture.
+
+picture     each bracket is a flight of steps: a step is a rung, as tall as the share of the
+            bracket's trials that train up to it, as wide as any other
+"""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from html import escape
 
 from det_jupyter.verbs.tables import plain_table
-from det_jupyter.wire import PreviewView
-from det_jupyter.words import count, lasting, length, unit_of
+from det_jupyter.wire import PlannedBracket, PreviewView
+from det_jupyter.words import count, lasting, length, moment, unit_of
+
+_STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 84, 72, 28, 26
+_MAX_BRACKETS = 8
+_COLOR = "#3b82c4"
+_RIGHT = 'style="text-align:right"'
 
 
 def render_text(view: PreviewView, at: float) -> str:
     """Return the preview as lines of text.
 
     Args:
-        view: What the master reckoned.
+        view: What the master estimates.
         at: The present time, to which the duration is added.
     """
-    return "\n".join([title(view), "", _table(view), "", *sentences(view, at)])
+    return "\n".join([_title(view), "", _table(view), "", *_sentences(view, at)])
 
 
-def title(view: PreviewView) -> str:
+def _title(view: PreviewView) -> str:
     """Return the search in one line."""
     return f"{view.searcher}: {count(view.num_trials, 'trial')}, judged by {view.metric}"
 
 
-def header(view: PreviewView) -> tuple[str, ...]:
+def _header(view: PreviewView) -> tuple[str, ...]:
     """Return the headings of the table: one column for each bracket, if there are several."""
     brackets = [f"bracket {number}" for number in range(1, len(view.brackets) + 1)]
     return ("train for", "trials that end there", *(brackets if len(brackets) > 1 else []))
 
 
-def rows(view: PreviewView) -> list[tuple[str, ...]]:
+def _rows(view: PreviewView) -> list[tuple[str, ...]]:
     """Return a row for each length."""
     found = []
     for planned in view.trials:
@@ -45,16 +54,16 @@ def rows(view: PreviewView) -> list[tuple[str, ...]]:
 
 
 def _table(view: PreviewView) -> str:
-    return plain_table(header(view), rows(view))
+    return plain_table(_header(view), _rows(view))
 
 
-def sentences(view: PreviewView, at: float) -> list[str]:
+def _sentences(view: PreviewView, at: float) -> list[str]:
     """Return what it comes to: training in all, and time."""
     return [_training(view), _time(view, at)]
 
 
 def _training(view: PreviewView) -> str:
-    text = f"Training in all: {amount(view.expected, view.unit)}"
+    text = f"Training in all: {_amount(view.expected, view.unit)}"
     if view.least != view.most:
         text += f" (least {view.least:,.0f}, most {view.most:,.0f})"
     if view.expected < view.full:
@@ -63,19 +72,70 @@ def _training(view: PreviewView) -> str:
     return f"{text}."
 
 
-def amount(value: float, unit: str) -> str:
-    """Return an amount of training that may be reckoned, so without a fraction."""
+def _amount(value: float, unit: str) -> str:
+    """Return an amount of training, which may be an estimate, so without a fraction."""
     return length({unit: round(value)})
 
 
 def _time(view: PreviewView, at: float) -> str:
     if view.pace is None or view.seconds is None:
         return f"How long it takes is not known: {view.no_pace}."
-    end = datetime.fromtimestamp(at) + timedelta(seconds=view.seconds)
-    is_today = end.date() == datetime.fromtimestamp(at).date()
-    when = f"{end:%H:%M}" if is_today else f"{end:%Y-%m-%d %H:%M}"
     return (
         f"On {count(view.slots, 'slot')}, {count(view.concurrent, 'trial')} at once: "
-        f"about {lasting(view.seconds)}, done about {when} "
+        f"about {lasting(view.seconds)}, done about {moment(at + view.seconds, at)} "
         f"({view.pace.seconds_per_unit:.3g} s a {unit_of(view.pace.unit)}, {view.pace.source})."
+    )
+
+
+def render_page(view: PreviewView, at: float) -> str:
+    """Return the preview as HTML that needs neither script nor style sheet."""
+    head = "".join(f"<th {_RIGHT}>{escape(text)}</th>" for text in _header(view))
+    body = "".join(
+        f"<tr>{''.join(f'<td {_RIGHT}>{escape(cell)}</td>' for cell in row)}</tr>"
+        for row in _rows(view)
+    )
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(view, at))
+    return (
+        f"<div><p><b>{escape(_title(view))}</b></p>{_picture(view)}"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{words}</div>"
+    )
+
+
+def _picture(view: PreviewView) -> str:
+    brackets = view.brackets[:_MAX_BRACKETS]
+    if max(len(bracket.trials) for bracket in brackets) < 2:
+        return ""  # every trial trains to the end: nothing to be seen
+    left, parts = 0, []
+    for bracket in brackets:
+        parts.append(_steps(bracket, left))
+        left += _STEP_WIDTH * len(bracket.trials) + _GAP
+    width, height = left - _GAP, _HEIGHT + _LABEL
+    label = escape(f"How many trials train how long, in {len(view.brackets)} bracket(s)")
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
+        f'style="width:100%;max-width:{width}px;height:auto;display:block">{"".join(parts)}</svg>'
+    )
+
+
+def _steps(bracket: PlannedBracket, left: int) -> str:
+    counts = [planned.num_trials for planned in bracket.trials]
+    parts = []
+    for index, planned in enumerate(bracket.trials):
+        reaching = sum(counts[index:])
+        tall = max(2.0, (_HEIGHT - 12) * reaching / sum(counts))
+        x, top = left + index * _STEP_WIDTH, _HEIGHT - tall
+        middle = x + _STEP_WIDTH / 2
+        parts.append(
+            f'<rect x="{x}" y="{top:.1f}" width="{_STEP_WIDTH - 2}" height="{tall:.1f}" '
+            f'fill="{_COLOR}" fill-opacity="{0.45 + 0.55 * index / len(counts):.2f}"/>'
+            + _text(middle, top - 3, f"{reaching:,}")
+            + _text(middle, _HEIGHT + 12, length(planned.length))
+        )
+    return "".join(parts)
+
+
+def _text(x: float, y: float, text: str) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" font-size="9" '
+        f'fill="currentColor">{escape(text)}</text>'
     )

@@ -92,7 +92,7 @@ EXPERIMENT = Group(
   %det_experiment logs 7 --rank 1     what rank 1 printed
   %det_experiment change 7 --max-trials 50 --max-length "{epochs: 12}"
   %det_experiment why 7               why it does not run, and what would start it
-  %det_experiment set 7 --priority 10 before others, while it waits or runs
+  %det_experiment set 7 --priority 10  before others, while it waits or runs
   %%det_experiment fork 7             the same with the changes in the YAML below it
   %det_experiment ? searcher.divisor  what a key of the configuration means""",
 )  # fmt: skip

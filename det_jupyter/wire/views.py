@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
+from det_jupyter.direction import Direction
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import AllocationState, State, Wire
 
@@ -154,6 +155,16 @@ class ExperimentView(Wire):
     max_slots: int | None = None
     is_archived: bool = False
     parent_id: int | None = None  # it was forked from that experiment
+
+    @property
+    def metric(self) -> str:
+        """The name of the searcher's metric."""
+        return str(self.config["searcher"]["metric"])
+
+    @property
+    def direction(self) -> Direction:
+        """Which values of that metric are better."""
+        return Direction.of_config(self.config)
 
 
 class TimingsView(Wire):

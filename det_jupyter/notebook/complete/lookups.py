@@ -85,7 +85,7 @@ def metric_names(client: Client, entrypoint: str | None) -> list[str]:
     views = [v for v in client.experiments() if entrypoint in (None, v.config["entrypoint"])]
     names: dict[str, None] = {}
     for view in views[:-4:-1]:
-        names[view.config["searcher"]["metric"]] = None
+        names[view.metric] = None
         for curve in client.curves(view.id, max_points=4):
             if curve.group == "validation":
                 names[curve.name] = None

@@ -13,8 +13,7 @@ from det_jupyter.autostart import connect, connect_to_watch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles.live import LiveView
-from det_jupyter.notebook.handles.progress import WaitProgress
-from det_jupyter.notebook.handles.waiting import WaitReasons
+from det_jupyter.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentView, State
 

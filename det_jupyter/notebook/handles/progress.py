@@ -1,4 +1,4 @@
-"""The progress bar of `experiment.wait()`: one line that is updated in place."""
+"""What `experiment.wait()` shows: a bar that is updated in place, and why nothing runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from IPython.core.getipython import get_ipython
 from tqdm import tqdm
 
 from det_jupyter.client.ranking import describe_trial, ranked
+from det_jupyter.client.reasons import reason_text
 from det_jupyter.notebook.handles.live import display_forms
+from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentView, SearchView, TrialView
 
@@ -20,6 +22,7 @@ _BAR = (
     "[{elapsed}<{remaining}]{postfix}"
 )
 _COLUMNS = 100
+_FIRST_AFTER_S = 1.0  # a trial that starts at once waits for some milliseconds too
 
 
 class WaitProgress:
@@ -67,6 +70,22 @@ class WaitProgress:
             self._bar.close()
 
 
+class WaitReasons:
+    """Prints why an experiment waits, and again when it waits for something else."""
+
+    def __init__(self) -> None:
+        self._news = WaitingNews()
+        self._from = time.monotonic() + _FIRST_AFTER_S
+
+    def tick(self, live: LiveExperiment) -> None:
+        """Say what is new; to be called now and then."""
+        if time.monotonic() < self._from:
+            return
+        reason = self._news.reason(live.experiment, live.reasons)
+        if reason is not None:
+            tqdm.write(reason_text(reason))  # above a terminal's bar, not through it
+
+
 def _fields(live: LiveExperiment) -> dict[str, Any]:
     view = live.experiment
     if view.search is not None and view.search.max_trials > 1:
@@ -76,7 +95,7 @@ def _fields(live: LiveExperiment) -> dict[str, Any]:
     known = [total for total in totals if total is not None]
     total = sum(known) if known and len(known) == len(totals) else None
     latest = [t.latest_metric for t in view.trials if t.latest_metric is not None]
-    metric = f"{view.config['searcher']['metric']}={latest[-1]:.4g}" if latest else ""
+    metric = f"{view.metric}={latest[-1]:.4g}" if latest else ""
     state = "" if view.state == "ACTIVE" and steps else f" ({_phase(live)})"
     prefix = f"{view.name}{state}"
     return {"n": steps, "total": total, "unit": "batches", "prefix": prefix, "postfix": metric}
@@ -87,8 +106,7 @@ def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
     best = next(iter(ranked(view)), None)
     parts = []
     if best is not None and best.best_metric is not None:
-        metric = view.config["searcher"]["metric"]
-        parts.append(f"best {metric}={best.best_metric:.4g} (trial {best.id})")
+        parts.append(f"best {view.metric}={best.best_metric:.4g} (trial {best.id})")
     doing = Counter(describe_trial(trial) for trial in view.trials)
     parts += [f"{doing[word]} {word}" for word in ("running", "resting", "waiting") if doing[word]]
     state = "" if view.state == "ACTIVE" else f" ({view.state})"
@@ -102,7 +120,7 @@ def _search_fields(view: ExperimentView, search: SearchView) -> dict[str, Any]:
 
 
 def _total(trial: TrialView, config: dict[str, Any]) -> int | None:
-    """Return how many batches a trial will have, None while nobody can tell."""
+    """Return how many batches a trial will have, None while it is not known."""
     if trial.progress > 0:
         return max(trial.steps_completed, round(trial.steps_completed / trial.progress))
     length: dict[str, int] = config["searcher"].get("max_length") or {}

@@ -9,7 +9,8 @@ import time
 from typing import Any
 
 from det_jupyter.config.hyperparameters import sample_hparams
-from det_jupyter.notebook.submit.submitting import find_class_problems, print_notices, read_draft
+from det_jupyter.notebook.submit.checks import find_class_problems
+from det_jupyter.notebook.submit.submitting import print_notices, read_draft
 
 
 def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:

@@ -11,9 +11,8 @@ from det_jupyter.client.asking import ask_for
 from det_jupyter.config import parse_part
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles import handles
-from det_jupyter.notebook.submit.preview_page import render_page
 from det_jupyter.notebook.submit.submitting import read_draft
-from det_jupyter.verbs.preview import render_text
+from det_jupyter.verbs.preview import render_page, render_text
 from det_jupyter.wire import PreviewRequest, PreviewView
 
 

@@ -6,32 +6,30 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
 from det_jupyter.config import (
     ExperimentConfig,
-    find_missing_batch_size,
     notices,
     read_yaml,
     take_template,
 )
-from det_jupyter.config.storages import folder_of
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
-from det_jupyter.notebook.capture.packing import (
-    capture,
-    find_entrypoint_problem,
-    find_function_problem,
-)
+from det_jupyter.notebook.capture.packing import capture
 from det_jupyter.notebook.handles import handles
 from det_jupyter.notebook.handles.handles import NotebookExperiment
+from det_jupyter.notebook.submit.checks import (
+    find_batch_size_problems,
+    find_class_problems,
+    find_metric_problems,
+    find_open_storage,
+    find_slot_problems,
+)
 from det_jupyter.notebook.submit.environment import find_unset, take_along
-from det_jupyter.system.ownership import find_open
 from det_jupyter.verbs.drafts import Draft, below_magic
 from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import count, printable
@@ -120,22 +118,6 @@ def print_notices(draft: Draft) -> None:
         print(f"Note: {notice}")
 
 
-def find_open_storage(document: Mapping[str, Any]) -> list[str]:
-    """Return what to say of a checkpoint folder that every user can change (docs/security.md)."""
-    folder = folder_of(document.get("checkpoint_storage") or {})
-    if folder is None:
-        return []
-    real = Path(folder).expanduser().resolve()
-    place = find_open(*(path for path in (real, *real.parents) if path.is_dir()))
-    if place is None:
-        return []
-    return [
-        f"checkpoint_storage: every user of this computer can replace what is in {place}, and "
-        "who replaces a checkpoint there can run code as you; if that is not wanted: "
-        f"chmod o-w {place}"
-    ]
-
-
 def _prepare(
     cell: str, options: argparse.Namespace, shell: Any
 ) -> tuple[Draft, ExperimentConfig, Capsule]:
@@ -147,7 +129,7 @@ def _prepare(
     if isinstance(entrypoint, str) and entrypoint.isidentifier():
         own_problems = find_class_problems(entrypoint, shell.user_ns)
         if config is not None and not own_problems:
-            problems += _find_metric_problems(config, shell.user_ns)
+            problems += find_metric_problems(config, shell.user_ns)
         if isinstance(shell.user_ns.get(entrypoint), type):
             own_problems += find_batch_size_problems(merged)
         problems += [problem for problem in own_problems if problem not in problems]
@@ -203,79 +185,7 @@ def _folder() -> Path:
         ) from None
 
 
-def find_slot_problems(
-    document: dict[str, Any], client: Client, *, queue_anyway: bool = False
-) -> list[str]:
-    """Return a problem if there is no such pool, or if it can never run so many slots.
-
-    With `queue_anyway` the latter is none.
-    """
-    resources = document.get("resources")
-    resources = resources if isinstance(resources, dict) else {}
-    slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
-    known = [pool.name for pool in client.pools()]
-    if isinstance(name, str) and name and name not in known:
-        return [f"resources.resource_pool: got {name!r}, expected one of {', '.join(known)}"]
-    # What is of the wrong kind is told already.
-    if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
-        return []
-    problem = client.find_impossibility(
-        slots, pool=name or "", is_single_agent=resources.get("is_single_node") is True
-    )
-    return [] if problem is None else [problem]
-
-
-def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the trial class or function, as far as looking at it tells."""
-    library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
-    base = library.PyTorchTrial if library is not None else object
-    if problem := find_entrypoint_problem(entrypoint, namespace, base):
-        return [problem]
-    value = namespace[entrypoint]
-    if isinstance(value, FunctionType):
-        problem = find_function_problem(value)
-        return [f"entrypoint: {entrypoint} {problem}"] if problem else []
-    if library is None or not issubclass(value, library.PyTorchTrial):
-        return [
-            f"entrypoint: {entrypoint} does not derive from PyTorchTrial; "
-            f"write `class {entrypoint}(PyTorchTrial)` (from det_jupyter.pytorch), "
-            "or name a function, which every rank then calls"
-        ]
-    found = library.check_trial_class(value) + library.check_constructor(value)
-    return [f"entrypoint: {problem}" for problem in found]
-
-
-def find_batch_size_problems(document: dict[str, Any]) -> list[str]:
-    """Return a problem if a trial class is to train without a batch size that it needs.
-
-    It is no part of the configuration's own checks: a function needs none.
-    """
-    resources, hparams = document.get("resources"), document.get("hyperparameters")
-    slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
-    is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None
-    if type(slots) is int and slots > 1 and isinstance(hparams or {}, dict) and not is_given:
-        where = "hyperparameters.global_batch_size"
-        return [f"{where}: missing; give the batch size of all slots together"]
-    return find_missing_batch_size(document)
-
-
-def _find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -> list[str]:
-    """Return a problem if the class's source shows that it never reports the searcher's metric.
-
-    A function need not report any: then there is nothing to judge it by, and it runs all the same.
-    """
-    trial_class = namespace[config.entrypoint]
-    if not isinstance(trial_class, type):
-        return []
-    library = sys.modules["det_jupyter.pytorch"]
-    problems: list[str] = library.check_searcher_metric(trial_class, config.searcher.metric)
-    return problems
-
-
 def _notebook_path(shell: Any) -> str | None:
     """Return the notebook's path where the front end tells it (JupyterLab, VS Code)."""
     path = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
     return printable(str(path)) if path else None
-
-
-__all__ = ["CaptureError", "dry_run", "find_class_problems", "find_slot_problems", "submit"]

@@ -14,8 +14,8 @@ from IPython.core.error import StdinNotImplementedError
 import det_jupyter
 from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError, NotFound, UsageError
-from det_jupyter.notebook.handles import handles, waiting
-from det_jupyter.notebook.handles.waiting import WaitReasons
+from det_jupyter.notebook.handles import handles, progress
+from det_jupyter.notebook.handles.progress import WaitReasons
 from det_jupyter.notebook.magics import DetMagics, run_line
 from det_jupyter.verbs.overrides import read_overrides
 from det_jupyter.verbs.table import det_parser, line_parser
@@ -701,7 +701,7 @@ def waits(reasons: dict[int, Reason], *states: AllocationState) -> LiveExperimen
 def test_waiting_says_why_once_for_each_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(waiting, "_FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "_FIRST_AFTER_S", 0.0)
     says = WaitReasons()
     says.tick(waits({1: reason()}, AllocationState.QUEUED, AllocationState.RUNNING))
     assert capsys.readouterr().out == ""  # something runs

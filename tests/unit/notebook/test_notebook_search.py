@@ -223,7 +223,7 @@ def test_a_preview_says_who_trains_how_long() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(1800.0, "about 30 min, done about 12:30"),
-     (86_400.0 * 3, "about 3 days, done about 2026-01-08 12:00")],
+     (86_400.0 * 3, "about 3 days, done about Jan 8, 12:00")],
 )  # fmt: skip
 def test_a_preview_with_a_pace_says_when_it_is_done(seconds: float, words: str) -> None:
     pace = Pace(unit="batches", seconds_per_unit=0.02, source="measured in experiment 12")

@@ -14,7 +14,7 @@ from det_jupyter.notebook import extension
 from det_jupyter.notebook.handles import handles, progress
 from det_jupyter.notebook.handles.handles import NotebookExperiment
 from det_jupyter.notebook.magics import DetMagics, run_line
-from det_jupyter.notebook.submit.submitting import find_class_problems, find_slot_problems
+from det_jupyter.notebook.submit.checks import find_class_problems, find_slot_problems
 from det_jupyter.verbs.table import cell_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (

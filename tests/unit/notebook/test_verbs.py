@@ -1,0 +1,59 @@
+"""The table of verbs: every line that det_jupyter tells a user to type is one of its lines."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from det_jupyter.remedies import notebook_lines
+from det_jupyter.verbs.grammar import Group, Verb, make_parser, parse
+from det_jupyter.verbs.table import DET, EXPERIMENT, det_parser, line_parser
+from det_jupyter.wire import Remedy
+from det_jupyter.wire.cluster import RemedyVerb
+
+REMEDIES = [
+    Remedy(verb="pause", target=[3, 4], text=""),
+    Remedy(verb="activate", target=[3], text=""),
+    Remedy(verb="kill", target=[3], text=""),
+    Remedy(verb="set", target=[3], values={"priority": 10, "max_slots": "none"}, text=""),
+    Remedy(verb="set", target=[3], values={"pool": "at night"}, text=""),
+    Remedy(verb="move", target=[3], values={"ahead_of": 2}, text=""),
+    Remedy(verb="kill_and_continue", target=[3], text=""),
+    Remedy(verb="kill_and_submit", target=[3], values={"slots_per_trial": 2}, text=""),
+    Remedy(verb="enable_slots", target=["the left"], values={"slot_ids": [0, 1]}, text=""),
+]
+WITHOUT_A_LINE = {"wait", "ask_for_devices", "add_agent", "end_processes"}
+
+
+def test_each_remedy_is_tried_here() -> None:
+    assert {remedy.verb for remedy in REMEDIES} | WITHOUT_A_LINE == set(get_args(RemedyVerb))
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.verb)
+def test_the_lines_of_a_remedy_are_lines_of_the_table(remedy: Remedy) -> None:
+    lines = [line for line in notebook_lines(remedy) if line.startswith("%")]
+    assert lines
+    for line in lines:
+        magic, _, words = line.partition(" ")
+        options = parse({"%det": det_parser, "%det_experiment": line_parser}[magic](), words)
+        assert options.verb.name in words
+
+
+def test_the_examples_of_the_help_are_lines_of_the_table() -> None:
+    for line in f"{EXPERIMENT.examples}\n{DET.examples}".splitlines():
+        magic, _, words = line.strip().partition("  ")[0].partition(" ")
+        if magic in ("%det", "%%det", "%det_experiment"):
+            parser = line_parser() if magic == "%det_experiment" else det_parser()
+            assert isinstance(parse(parser, words).verb, Verb)
+
+
+def test_a_shell_command_can_be_made_of_the_same_groups() -> None:
+    experiment = Group(
+        name="experiment", help=EXPERIMENT.help.replace("%", "%%"), aliases=("e",),
+        members=EXPERIMENT.members, default="list",
+    )  # fmt: skip
+    parser = make_parser(Group(name="det", help=DET.help, members=(experiment, *DET.members)))
+    assert parse(parser, "e pause 7").words == "det experiment pause"
+    assert parse(parser, "experiment").verb.name == "list"
+    assert parse(parser, "slot disable left 0 --drain").slots == [0]
