@@ -1,7 +1,7 @@
 """`python -m det_jupyter.agent`: the one agent process of this computer and user.
 
-What takes longest is a zygote's import of torch, so the zygote of our own interpreter is started
-before anything heavy is imported here.
+A fork server's import of torch takes longest, so the fork server of our own interpreter starts
+before this process imports anything heavy.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from det_jupyter.system.programs import keep_trimmed, raise_file_limit
 
 logger = logging.getLogger(__name__)
 
-_LOCK_S = 2.0  # an agent that is leaving needs some of it
+_LOCK_S = 2.0  # an agent that is ending holds the lock for a moment
 
 
 def main() -> int:
-    """Serve until ordered to leave, or until nobody needs us."""
+    """Serve until ordered to leave, or until nothing needs this process."""
     options = _parser().parse_args()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -30,10 +30,10 @@ def main() -> int:
     lock = paths.take_lock(paths.agent_lock(), timeout_s=_LOCK_S)
     if lock is None:
         return 0
-    most_files, problem = raise_file_limit()  # each mapped blob keeps one open
+    most_files, problem = raise_file_limit()  # each mapped blob keeps a file open
     if problem:
         logger.warning("at most %d files can be open at a time: %s", most_files, problem)
-    # Held by us alone: it closes when we die, however we die. Ranks wait for that.
+    # Only this process has the write end, so it closes with us. Ranks wait for that and end.
     lifeline_fd, _ = os.pipe()
     first = start_zygote(sys.executable, lifeline_fd=lifeline_fd, target=options.target)
 
@@ -45,15 +45,20 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m det_jupyter.agent", description=__doc__)
-    parser.add_argument("--target", default=RANK_TARGET, help="what runs in a forked rank")
+    parser.add_argument("--target", default=RANK_TARGET, help="function that a forked rank runs")
     parser.add_argument(
         "--agent",
         action="append",
         default=[],
         metavar="NAME=cpu:N",
-        help="be an agent of this name with N CPU places; repeat it for several (simulated) ones",
+        help="offer a simulated agent of this name with N CPU places; may be repeated",
     )
-    parser.add_argument("--leave-after-s", type=float, default=60.0, help="when not needed")
+    parser.add_argument(
+        "--leave-after-s",
+        type=float,
+        default=60.0,
+        help="how long to stay without a master and gangs",
+    )
     return parser
 
 
@@ -64,9 +69,9 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     import time
     import uuid
 
-    from det_jupyter.agent.devices.offers import offered_agents
-    from det_jupyter.agent.devices.slots import threads_per_slot
-    from det_jupyter.agent.devices.watch import outlook_of, watch
+    from det_jupyter.agent.devices.slots import offered_agents, threads_per_slot
+    from det_jupyter.agent.devices.watch import watch, watch_plan
+    from det_jupyter.agent.launch.launcher import Launcher
     from det_jupyter.agent.launch.spawn import Spawner
     from det_jupyter.agent.launch.zygotes import Zygotes
     from det_jupyter.agent.link.service import Service, serve
@@ -84,8 +89,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
         runner = Runner(
             agents=[offer.agent_id for offer in offers],
             adopted=adopted,
-            zygotes=zygotes,
-            spawner=spawner,
+            launcher=Launcher(zygotes, spawner),
             lifeline_fd=lifeline_fd,
             socket_dir=folder,
             num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
@@ -98,18 +102,18 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
         services = []
         watches = [loop.create_task(keep_trimmed(paths.agent_log().name, "zygote-*.out"))]
         for offer in offers:
-            outlook = outlook_of(offer, os.environ, is_first=offer is offers[0])
+            devices = watch_plan(offer, os.environ, is_first=offer is offers[0])
             service = Service(
-                offer=offer, session=session, runner=runner, is_watched=outlook is not None
+                offer=offer, session=session, runner=runner, is_watched=devices is not None
             )
             services.append(service)
-            if outlook is not None:
+            if devices is not None:
                 look = watch(
-                    outlook,
+                    devices,
                     clock=time.time,
                     steps=ClockWatch(),
                     held=runner.held_slots,
-                    tell=service.note_devices,
+                    report=service.note_devices,
                 )
                 watches.append(loop.create_task(look))
         try:

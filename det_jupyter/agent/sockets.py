@@ -1,10 +1,8 @@
-"""The short folder for IPC sockets: their paths are limited to about 100 bytes.
+"""The folder of IPC sockets. Its path is short, because theirs are limited to about 100 bytes.
 
-It is where temporary files are, unless every user could replace it there: some containers have a
-/tmp of mode 0777.
-
-A file in the runtime folder says where it is, so that a successor of an agent that was killed can
-remove it.
+It is in the folder of temporary files, unless every user can replace entries there (some
+containers have a /tmp of mode 0777). A file in the runtime folder has its path, so that the next
+agent can remove it if this one is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _PREFIX = "det-"
 
 @contextmanager
 def socket_folder() -> Iterator[Path]:
-    """Give a new 0700 folder; remove it at the end, and that of a dead predecessor at once."""
+    """Make a new 0700 folder, remove it at the end, and first that of an agent that was killed."""
     note = paths.runtime_dir() / "agent.sockets"
     _remove_noted(note)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_place()))

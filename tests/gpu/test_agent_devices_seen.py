@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from det_jupyter.agent.devices.identify import identify
-from det_jupyter.agent.devices.nvml import NvmlProbe, ProcessUse, open_nvml
+from det_jupyter.agent.devices.nvml import NvmlProbe, ProcessUse, cuda_devices, open_nvml
 from det_jupyter.agent.devices.occupancy import Occupancy
-from det_jupyter.agent.devices.slots import cuda_devices, discover_slots
+from det_jupyter.agent.devices.slots import discover_slots
 from det_jupyter.wire import DeviceProcess, SlotView
 from tests.processes import wait_until
 

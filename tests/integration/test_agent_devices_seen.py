@@ -22,11 +22,10 @@ import psutil
 import pytest
 
 from det_jupyter.agent.devices.fake import FakeDevices
-from det_jupyter.agent.devices.identify import identify
-from det_jupyter.agent.devices.notebooks import Notebooks
+from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.occupancy import Processes
-from det_jupyter.agent.devices.offers import Offer
-from det_jupyter.agent.devices.watch import Outlook, is_own, watch
+from det_jupyter.agent.devices.slots import Offer
+from det_jupyter.agent.devices.watch import WatchPlan, is_own, watch
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master
@@ -147,8 +146,8 @@ def watched(
     opened = iter(sources)
 
     async def run() -> None:
-        outlook = Outlook(every_s=0.0, open_source=lambda: next(opened))
-        look = watch(outlook, clock=lambda: 1.0, steps=steps, held=lambda: [], tell=told.append)
+        plan = WatchPlan(every_s=0.0, open_source=lambda: next(opened))
+        look = watch(plan, clock=lambda: 1.0, steps=steps, held=lambda: [], report=told.append)
         task = asyncio.create_task(look)
         async with asyncio.timeout(20):
             while not until(told):

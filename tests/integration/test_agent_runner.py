@@ -14,7 +14,8 @@ from typing import cast
 
 import pytest
 
-from det_jupyter.agent.devices.offers import Offer
+from det_jupyter.agent.devices.slots import Offer
+from det_jupyter.agent.launch.launcher import Launcher
 from det_jupyter.agent.launch.processes import RankProcesses, has_ended
 from det_jupyter.agent.launch.spawn import Spawner
 from det_jupyter.agent.launch.zygotes import Zygotes
@@ -78,8 +79,7 @@ def make_runner(zygotes: SleepingRanks | NoZygotes, folder: Path) -> Runner:
     return Runner(
         agents=["here"],
         adopted=[],
-        zygotes=cast(Zygotes, zygotes),
-        spawner=Spawner(),
+        launcher=Launcher(cast(Zygotes, zygotes), Spawner()),
         lifeline_fd=0,
         socket_dir=folder,
         num_threads=1,
@@ -118,7 +118,7 @@ def test_a_zygote_that_is_stopped_while_it_loads_torch_is_not_waited_for(
         raise LaunchError("far enough")
 
     monkeypatch.setattr(Spawner, "spawn_gang", spawn_gang)
-    monkeypatch.setattr("det_jupyter.agent.runs.runner._LOOK_S", 0.05)
+    monkeypatch.setattr("det_jupyter.agent.launch.launcher._LOOK_S", 0.05)
     zygote = StoppedZygote()
     try:
         asyncio.run(end_of_a_gang(make_runner(zygote, tmp_path / "sockets")))

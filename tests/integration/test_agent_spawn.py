@@ -14,6 +14,7 @@ from det_jupyter.agent.launch import spawn
 from det_jupyter.agent.launch.processes import RankExit, StartFailed, has_ended, kill_group
 from det_jupyter.agent.launch.spawn import Spawner
 from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.specs import make_specs
 from tests.processes import wait_until
 from tests.unit.agent.test_agent_outbox import make_run
 
@@ -30,7 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def spawn_gang(spawner: Spawner, run: Run) -> list[int]:
     lifeline, write_end = os.pipe()
     try:
-        specs = run.specs(lifeline_fd=lifeline, num_threads=1)
+        specs = make_specs(run, lifeline_fd=lifeline, num_threads=1)
         return spawner.spawn_gang(specs, note="").pids
     finally:
         os.close(lifeline)
@@ -95,7 +96,7 @@ def test_single_rank_gets_no_port_and_its_share_of_threads(
     monkeypatch.setattr(spawn, "_spawn", note)
     alone = run.plan.model_copy(update={"slots": run.plan.slots[:1]})
     single = Run(plan=alone, dir=run.dir, sockets=tmp_path)
-    (spec,) = single.specs(lifeline_fd=0, num_threads=3)
+    (spec,) = make_specs(single, lifeline_fd=0, num_threads=3)
     spawner = Spawner()
     processes = spawner.spawn_gang([spec], note="")
     wait_until(lambda: has_ended(processes.pids[0]), "the rank has ended")
@@ -106,7 +107,7 @@ def test_single_rank_gets_no_port_and_its_share_of_threads(
 
 
 def test_each_start_of_a_run_meets_elsewhere_and_with_another_secret(run: Run) -> None:
-    first, second = (run.specs(lifeline_fd=0, num_threads=1) for _ in range(2))
+    first, second = (make_specs(run, lifeline_fd=0, num_threads=1) for _ in range(2))
     assert len({spec.store for spec in first}) == len({spec.secret for spec in first}) == 1
     assert first[0].store != second[0].store
     assert first[0].secret != second[0].secret

@@ -18,6 +18,7 @@ import pytest
 
 from det_jupyter.agent.launch.zygote_process import start_zygote
 from det_jupyter.agent.runs.run import new_run
+from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.system import paths
 from det_jupyter.wire import PROTOCOL, ForkGang
 from det_jupyter.worker import zygote
@@ -43,7 +44,7 @@ class Zygote:
         run = new_run(plan, sockets=self._folder / allocation_id)
         run.prepare()
         request = ForkGang.of(
-            run.specs(lifeline_fd=self.lifeline, num_threads=1),
+            make_specs(run, lifeline_fd=self.lifeline, num_threads=1),
             until=time.monotonic() + 60,
         )
         self.started.connection.sendall(request.model_dump_json().encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Strangers that are made up, to try out and to test without a GPU what happens then.
+"""Made-up processes on devices, to test without a GPU what the scheduler does about them.
 
     DET_JUPYTER_FAKE_DEVICES=FILE      a JSON file, read again whenever it changes:
 
@@ -6,8 +6,8 @@
      "right:3": [{"pid": 4712, "command": "ipykernel", "kernel_id": "3f2a", "idle_since": 1.0}]}
 
 A key is a slot of the (first) agent, or AGENT:SLOT; CPU places count as devices here. Processes
-have the fields of `wire.DeviceProcess`, of which `pid` and `command` are needed. While there is no
-such file, or it says nothing sensible, it is as if nobody was there, or as before.
+have the fields of `wire.DeviceProcess`, of which `pid` and `command` are required. A missing file
+means no processes; one that cannot be read is logged, and the last content stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from det_jupyter.agent.devices.occupancy import Processes
-from det_jupyter.agent.devices.offers import Offer
+from det_jupyter.agent.devices.slots import Offer
 from det_jupyter.wire import DeviceProcess, SlotView
 
 logger = logging.getLogger(__name__)
@@ -29,12 +29,12 @@ _FILE = TypeAdapter(dict[str, list[DeviceProcess]])
 
 
 class FakeDevices:
-    """The strangers that a file says are on an agent's devices.
+    """A DeviceSource that reads a file.
 
     Args:
         path: The file.
         offer: The agent.
-        is_first: Whether keys without an agent are meant for this one.
+        is_first: Whether keys without an agent are slots of this one.
     """
 
     def __init__(self, path: Path, offer: Offer, *, is_first: bool) -> None:
@@ -47,7 +47,7 @@ class FakeDevices:
         self._seen: Processes = {}
 
     def look(self, now: float, held: Collection[SlotView]) -> Processes:
-        """Return the strangers on each device that has any."""
+        """See DeviceSource (watch.py)."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:

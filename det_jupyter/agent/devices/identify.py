@@ -1,34 +1,51 @@
-"""Who a process is: what it runs, whose it is, and of which notebook it is the kernel."""
+"""What a process is: its command, its user, and the notebook if it is a Jupyter kernel.
+
+The notebooks come from this user's Jupyter servers: a file in Jupyter's runtime folder has the
+address and token of each, and its sessions say which kernel has which notebook. If anything fails
+(no such file, no answer, another user's server), the notebook is unknown. jupyter_server has
+`list_running_servers`; why it is not used: docs/decisions/0022-libraries-weighed.md.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any
 
+import httpx
 import psutil
 
 from det_jupyter.wire import DeviceProcess
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN = "unknown process"
 _COMMAND_LENGTH = 80
 _KERNEL_FILE = re.compile(r"(?:^|[/=])kernel-(?P<id>[A-Za-z0-9-]+)\.json$")
 _SECRET = re.compile(r"token|secret|passw|credential|api.?key", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+_ANSWER_S = 0.5
+_ASK_AGAIN_S = 30.0  # notebooks are renamed, and kernels restarted under others
+_NAME_VARIABLE = "JPY_SESSION_NAME"  # a server sets it for a kernel that it starts for a notebook
 
 NotebookOf = Callable[[str, int], str | None]  # given a kernel's id and pid
 
 
 def identify(pid: int, *, memory_bytes: int, notebook_of: NotebookOf) -> DeviceProcess | None:
-    """Return who has this pid on this computer; None: nobody that we can see."""
+    """Describe the process with this pid; None if there is none that we can see."""
     try:
         process = psutil.Process(pid)
     except (psutil.Error, ValueError):
         return None
     words: list[str] = []
-    with suppress(psutil.Error):  # another user's, where those are hidden
+    with suppress(psutil.Error):  # another user's, and /proc hides those
         words = process.cmdline()
     name = user = ""
     with suppress(psutil.Error, KeyError):  # a user without a name
@@ -46,7 +63,7 @@ def identify(pid: int, *, memory_bytes: int, notebook_of: NotebookOf) -> DeviceP
 
 
 def kernel_of(words: Sequence[str]) -> str | None:
-    """Return the id of the Jupyter kernel that has this command line; None: it is none.
+    """Return the id of the Jupyter kernel with this command line; None if it is no kernel.
 
     >>> kernel_of(["python", "-m", "ipykernel_launcher", "-f", "/run/kernel-3f2a-1.json"])
     '3f2a-1'
@@ -56,7 +73,7 @@ def kernel_of(words: Sequence[str]) -> str | None:
 
 
 def shortened(words: Sequence[str]) -> str:
-    r"""Return a command line in a few words, without its secrets.
+    r"""Return a command line, shortened and without secrets.
 
     >>> shortened(["/opt/venv/bin/python3", "train.py", "--api-key=1234", "--lr", "0.1"])
     'python3 train.py --api-key=… --lr 0.1'
@@ -81,3 +98,85 @@ def _shown_word(word: str, *, after: str) -> str:
     if equals and _SECRET.search(name):
         return f"{name}=…"
     return _PASSWORD_IN_URL.sub("…@", word)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JupyterServer:
+    """A Jupyter server of this user."""
+
+    url: str
+    token: str
+    root_dir: str
+
+
+class Notebooks:
+    """The notebooks of kernels; asks the servers again every 30 s.
+
+    Args:
+        runtime_dir: Folder of the servers' files; None means Jupyter's own.
+    """
+
+    def __init__(self, runtime_dir: Path | None = None) -> None:
+        self._runtime_dir = runtime_dir or _jupyter_runtime_dir()
+        self._notebooks: dict[str, str] = {}
+        self._asked_for: set[str] = set()  # kernels that were known then
+        self._asked_at = -math.inf
+
+    def notebook_of(self, kernel_id: str, pid: int, now: float) -> str | None:
+        """Return the path of the kernel's notebook; None if unknown."""
+        is_new = kernel_id not in self._asked_for
+        if now - self._asked_at >= _ASK_AGAIN_S or (is_new and now > self._asked_at):
+            self._notebooks |= self._ask()
+            self._asked_for.clear()
+            self._asked_at = now
+        self._asked_for.add(kernel_id)
+        return self._notebooks.get(kernel_id) or _named_at_start(pid)
+
+    def _ask(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for server in running_servers(self._runtime_dir):
+            try:
+                found |= _notebooks_of(server)
+            except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+                logger.debug("%s did not list its sessions: %s", server.url, error)
+        return found
+
+
+def _jupyter_runtime_dir() -> Path:
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    return Path(jupyter_runtime_dir())
+
+
+def running_servers(runtime_dir: Path) -> Iterator[JupyterServer]:
+    """Yield the Jupyter servers of this user that run."""
+    for path in sorted(runtime_dir.glob("jpserver-*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            info = json.loads(path.read_text(encoding="utf-8"))
+            if psutil.pid_exists(info["pid"]):
+                yield JupyterServer(
+                    url=info["url"], token=info.get("token", ""), root_dir=info.get("root_dir", "")
+                )
+
+
+def _notebooks_of(server: JupyterServer) -> dict[str, str]:
+    answer = httpx.get(
+        f"{server.url.rstrip('/')}/api/sessions",
+        headers={"Authorization": f"token {server.token}"},
+        timeout=_ANSWER_S,
+        trust_env=False,  # no proxy between two processes of one computer
+    )
+    answer.raise_for_status()
+    sessions: list[Mapping[str, Any]] = answer.json()
+    return {
+        session["kernel"]["id"]: str(Path(server.root_dir) / session["path"])
+        for session in sessions
+        if session.get("type") == "notebook"
+    }
+
+
+def _named_at_start(pid: int) -> str | None:
+    with suppress(psutil.Error):  # another user's, or gone
+        name = psutil.Process(pid).environ().get(_NAME_VARIABLE, "")
+        return name if name.endswith(".ipynb") else None
+    return None

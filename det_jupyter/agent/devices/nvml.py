@@ -1,23 +1,27 @@
-"""What the NVIDIA driver says of the processes on a device. Knows NVML, nothing of who they are.
+"""NVML: the CUDA devices of this computer, and the processes that use them.
 
-Two of its answers need care:
+NVML needs no CUDA context, so these queries take no GPU memory. Two of its answers need care:
 
-    pids           of the computer, not of a container: in one they may be 0, missing, or nobody's
-    utilisation    samples of the last seconds; "not found" means that nobody computed
+    pids           those of the host. In a container they may be 0, missing, or of no process
+    utilisation    samples of the last seconds; "not found" means that no process computed
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from det_jupyter.wire import SlotView
+from det_jupyter.words import error_text
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """A process on a device; `is_compute`: it has a CUDA context, it does not only draw."""
+    """A process on a device; `is_compute` means that it has a CUDA context."""
 
     pid: int
     memory_bytes: int = 0
@@ -26,12 +30,12 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """Who uses a device.
+    """The use of a device.
 
     Args:
         processes: One for each pid.
-        used_bytes: Of the device's memory, whoever has it, without what the driver keeps.
-        busy_pids: Who has computed since the last look; None: the driver cannot say.
+        used_bytes: Memory in use on the device, without the driver's own.
+        busy_pids: Processes that have computed since the last query; None if unknown.
     """
 
     processes: list[ProcessUse]
@@ -40,33 +44,29 @@ class DeviceUse:
 
 
 class DriverError(Exception):
-    """The driver does not say who uses a device."""
+    """NVML does not work, or cannot describe a device."""
 
 
 class DeviceProbe(Protocol):
-    """Looks at devices. Called from one thread at a time, not always the same one."""
+    """Reads the use of devices. Called from one thread at a time, not always the same one."""
 
     def look(self, slot: SlotView) -> DeviceUse:
-        """Return who uses the device of a slot.
+        """Return the use of the slot's device.
 
         Raises:
-            DriverError: The driver does not say.
+            DriverError: It cannot be read.
         """
 
 
 class NvmlProbe:
-    """The driver itself, by NVML, which takes no memory of the devices and starts no work there.
-
-    Args:
-        nvml: The module `pynvml`, initialised.
-    """
+    """A DeviceProbe that reads NVML; `nvml` is the module `pynvml`, initialised."""
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._sampled_at: dict[str, int] = {}  # device -> the driver's time of the last sample
 
     def look(self, slot: SlotView) -> DeviceUse:
-        """Return who uses the device of a slot."""
+        """See DeviceProbe."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByUUID(slot.uuid)
@@ -81,7 +81,7 @@ class NvmlProbe:
     def _processes(self, handle: Any) -> list[ProcessUse]:
         drawing = self._nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
         computing = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        # A process that does both is in both lists, and computes. Many may have the pid 0.
+        # A process that computes and draws is in both lists. Several may have the pid 0.
         named = {use.pid for use in computing if use.pid}
         only_drawing = [use for use in drawing if use.pid not in named]
         return [_process_use(use, is_compute=True) for use in computing] + [
@@ -90,7 +90,7 @@ class NvmlProbe:
 
     def _used_bytes(self, handle: Any) -> int:
         nvml = self._nvml
-        try:  # the second version counts apart what the driver keeps for itself
+        try:  # the second version leaves out the driver's own memory
             info = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
         except nvml.NVMLError:  # an old driver, or a device that shares the computer's memory
             return 0
@@ -120,15 +120,60 @@ def _has_computed(sample: Any) -> bool:
 
 
 def open_nvml() -> NvmlProbe:
-    """Return the driver, kept open from now on.
+    """Return a probe; NVML stays open until this process ends.
 
     Raises:
-        DriverError: It does not work.
+        DriverError: NVML does not work.
     """
+    return NvmlProbe(_initialised_nvml())
+
+
+def _initialised_nvml() -> Any:
     try:
         import pynvml as nvml
 
         nvml.nvmlInit()
-    except Exception as error:  # as when slots were looked for, see devices.py
-        raise DriverError(f"NVML does not work: {error}") from error
-    return NvmlProbe(nvml)
+    except Exception as error:  # no library, no driver, a driver of another version
+        raise DriverError(f"NVML does not work: {error_text(error)}") from error
+    return nvml
+
+
+def cuda_devices() -> list[SlotView]:
+    """Return all CUDA devices in NVML's order; none if NVML or the driver does not work."""
+    try:
+        nvml = _initialised_nvml()
+    except DriverError as error:
+        logger.info("no CUDA devices: %s", error)
+        return []
+    try:
+        return [_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError as error:
+        logger.warning("CUDA devices are left out, NVML cannot describe them: %s", error)
+        return []
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _device(nvml: Any, index: int) -> SlotView:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    return SlotView(
+        id=index,
+        kind="cuda",
+        index=index,
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        memory_bytes=_memory_bytes(nvml, handle),
+    )
+
+
+def _memory_bytes(nvml: Any, handle: Any) -> int:
+    try:
+        total: int = nvml.nvmlDeviceGetMemoryInfo(handle).total
+        return total
+    except nvml.NVMLError as error:  # a GPU that shares the computer's memory has none of its own
+        logger.info("the memory of a CUDA device is not known: %s", error)
+        return 0
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # bytes before NVML 11.5

@@ -1,17 +1,15 @@
-"""Who else uses our devices: notebook kernels with a model in memory, a colleague's script.
+"""The processes of others on our devices: notebook kernels, scripts of colleagues.
 
-What counts as a stranger on a device:
+What is listed for a device:
 
-    a process that computes there                   yes, unless it is ours: a rank, or its child
-    a process that only draws (a desktop)           if it has more than 500 MiB
-    a pid that nobody has here, or none at all      as "unknown process": we see other pids than
-                                                    the driver does (a container)
-    more than 1 GiB in use, and no process there    as "unknown process", too
+    a process that computes                        unless it is ours: a rank, or a child of one
+    a process that only draws (a desktop)          if it has more than 500 MiB
+    a pid that does not exist here, or is 0        as "unknown process": in a container we see
+                                                   other pids than the driver does
+    more than 1 GiB in use without a process       as "unknown process"
 
-The last two hold only where none of our gangs is or just was: it may be ours that we do not see.
-And only at two looks in succession: whoever is ending looks like that for a moment.
-
-Not every change is worth telling: see `has_changed`. Knows nothing of the master.
+The last two may be our own ranks, or a process that is ending. So they are listed only where no
+gang of ours is or was in the last seconds, and only if two looks in a row find them.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ from det_jupyter.wire import DeviceProcess, SlotView
 
 logger = logging.getLogger(__name__)
 
-_DRAWING_BYTES = 500 << 20  # what only draws, with less than this, is a desktop
+_DRAWING_BYTES = 500 << 20  # a process that only draws, with less than this, is a desktop
 _UNCLAIMED_BYTES = 1 << 30
-_AFTERMATH_S = 5.0  # a gang's processes and memory may be seen that long after its end
-_IDLE_S = 10.0  # who has not computed for so long is idle; else each pause would be news
-_SERVICES = ("nvidia-cuda-mps-server",)  # they work for processes that are in the list themselves
+_AFTERMATH_S = 5.0  # for so long after its end a gang may still be visible
+_IDLE_S = 10.0  # a shorter pause does not make a process idle
+_SERVICES = ("nvidia-cuda-mps-server",)  # the processes that they serve are listed themselves
 
 Processes = Mapping[int, Sequence[DeviceProcess]]  # by slot id
 Identify = Callable[[ProcessUse, float], DeviceProcess | None]
@@ -38,7 +36,7 @@ Identify = Callable[[ProcessUse, float], DeviceProcess | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """One look at one device; `suspects` are those of the look before, by device and pid."""
+    """One look at one device; `suspects` are those of the last look, by device and pid."""
 
     device: int
     use: DeviceUse
@@ -47,13 +45,13 @@ class _Look:
 
 
 class Occupancy:
-    """The strangers on real devices.
+    """Finds the processes of others on real devices.
 
     Args:
         slots: The devices.
-        probe: What the driver says of them.
-        identify: Says who has a pid; None: nobody that we can see.
-        is_own: Whether a pid is ours, at this moment.
+        probe: Reads their use.
+        identify: Describes a process; None if it is not visible here.
+        is_own: Whether a pid is a rank of ours, or below one.
     """
 
     def __init__(
@@ -69,19 +67,14 @@ class Occupancy:
         self._identify = identify
         self._is_own = is_own
         self._seen: dict[int, list[DeviceProcess]] = {}
-        self._ours_until: dict[int, float] = {}  # device -> when what is unclaimed is no more ours
-        self._own: set[int] = set()  # at the last look: they may have ended since
-        self._used_at: dict[tuple[int, int], float] = {}  # device and pid -> when it computed last
+        self._ours_until: dict[int, float] = {}  # by device: unknown use counts as ours until then
+        self._own: set[int] = set()  # of the last look: they may have ended since
+        self._used_at: dict[tuple[int, int], float] = {}  # by device and pid: its last computation
         self._suspects: set[tuple[int, int]] = set()  # device and pid, of the last look
-        self._are_told: set[int] = set()  # devices whose failure was logged
+        self._failing: set[int] = set()  # devices whose failure was logged
 
     def look(self, now: float, held: Collection[SlotView]) -> Processes:
-        """Return the strangers on each device that has any.
-
-        Args:
-            now: UTC seconds.
-            held: The slots that gangs of ours have now.
-        """
+        """See DeviceSource (watch.py)."""
         in_use = (slot.index for slot in held if slot.kind == "cuda")
         self._ours_until |= dict.fromkeys(in_use, now + _AFTERMATH_S)
         uses = {slot.id: use for slot in self._slots if (use := self._use_of(slot))}
@@ -89,9 +82,9 @@ class Occupancy:
         self._own = {pid for pid in pids if pid in self._own or self._is_own(pid)}
         suspects, self._suspects = self._suspects, set()
         for slot in self._slots:
-            if use := uses.get(slot.id):  # else it is as it was before
+            if use := uses.get(slot.id):  # else what the last look found stays
                 look = _Look(device=slot.index, use=use, now=now, suspects=suspects)
-                found = self._strangers(look) + self._unclaimed(look)
+                found = self._processes(look) + self._unclaimed(look)
                 self._seen[slot.id] = found
                 logger.debug("slot=%d %d bytes in use: %s", slot.id, use.used_bytes, found)
         self._used_at = {key: at for key, at in self._used_at.items() if key[1] in pids}
@@ -101,14 +94,14 @@ class Occupancy:
         try:
             use = self._probe.look(slot)
         except DriverError as error:
-            if slot.index not in self._are_told:
-                logger.warning("who uses a device is not known now: %s", error)
-            self._are_told.add(slot.index)
+            if slot.index not in self._failing:
+                logger.warning("the processes on a device are not known now: %s", error)
+            self._failing.add(slot.index)
             return None
-        self._are_told.discard(slot.index)
+        self._failing.discard(slot.index)
         return use
 
-    def _strangers(self, look: _Look) -> list[DeviceProcess]:
+    def _processes(self, look: _Look) -> list[DeviceProcess]:
         found = []
         for process in look.use.processes:
             if process.pid in self._own or _only_draws(process):
@@ -131,7 +124,7 @@ class Occupancy:
         return []
 
     def _is_confirmed(self, look: _Look, pid: int) -> bool:
-        """Return whether what nobody seems to be is neither ours nor about to vanish."""
+        """Return whether unknown use is neither ours nor that of an ending process."""
         if look.now < self._ours_until.get(look.device, 0.0):
             return False
         self._suspects.add((look.device, pid))
@@ -143,7 +136,9 @@ class Occupancy:
             return None
         if pid in busy_pids:
             self._used_at[look.device, pid] = now
-        used_at = self._used_at.setdefault((look.device, pid), now)  # nobody knows what was before
+        used_at = self._used_at.setdefault(
+            (look.device, pid), now
+        )  # before the first look: unknown
         return used_at if now - used_at >= _IDLE_S else None
 
 

@@ -1,31 +1,98 @@
-"""Which slots this computer offers: its visible CUDA devices, or else CPU places.
+"""Which agents this process is for the master, and which slots each of them offers.
 
-    DET_JUPYTER_CPU_SLOTS      that many CPU places, whatever devices there are: to try out on one
-                               computer what shall run on many GPUs (on many computers: offers.py)
-    CUDA_VISIBLE_DEVICES       the devices that it leaves, in its order
+    --agent NAME=cpu:N ...                  simulated agents with N CPU places each. The master
+    DET_JUPYTER_AGENTS="NAME=cpu:N ..."     treats each as a computer of its own
+    neither                                 one agent, named after the computer, with its slots
+
+Simulated agents show on a laptop what a trial does on several computers. They share the cores and
+the memory of this computer, and their ranks connect over its loopback interface.
+
+The slots of this computer:
+
+    DET_JUPYTER_CPU_SLOTS      that many CPU places, whatever devices there are
+    CUDA_VISIBLE_DEVICES       the devices that it names, in its order
     neither                    all devices by PCI bus, which is NVML's order, and CUDA's own in
-                               ranks (worker/process.py sets CUDA_DEVICE_ORDER); without devices, a
-                               CPU place for each core
+                               ranks (worker/process.py sets CUDA_DEVICE_ORDER); without devices,
+                               a CPU place per core
 
-Devices are found by NVML, not by torch: it needs no CUDA context, so looking costs no GPU memory.
-Whether the torch of a trial's interpreter can use them is asked when it is started (runner.py).
+Whether the torch of a trial's interpreter supports the devices is checked when the trial starts
+(agent/launch/launcher.py).
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
+from det_jupyter.agent.devices.nvml import cuda_devices
 from det_jupyter.wire import SlotView
-from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
+AGENTS_VARIABLE = "DET_JUPYTER_AGENTS"
+AGENTS_OPTION = "--agent"
 CPU_SLOTS_VARIABLE = "DET_JUPYTER_CPU_SLOTS"
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
-_MIG = "MIG-"  # how the UUID of a part of a GPU begins
+_OFFER = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=cpu:(?P<places>[1-9][0-9]{0,3})")
+_MIG = "MIG-"  # prefix of the UUID of a part of a GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An agent and the slots that it offers.
+
+    Args:
+        agent_id: Its name.
+        slots: What it offers.
+        problems: Simulated agents that were asked for and are ignored, and why.
+    """
+
+    agent_id: str
+    slots: list[SlotView]
+    problems: tuple[str, ...] = ()
+
+
+def offered_agents(
+    options: Sequence[str], environ: Mapping[str, str], *, hostname: str
+) -> list[Offer]:
+    """Return the agents of this process: simulated ones if any are asked for, else the computer.
+
+    Args:
+        options: Values of `--agent`; they take precedence over the variable.
+        environ: Holds the variable.
+        hostname: Name of the agent if no other is asked for.
+    """
+    where = AGENTS_OPTION if options else AGENTS_VARIABLE
+    words = options or environ.get(AGENTS_VARIABLE, "").split()
+    simulated, problems = simulated_agents(words, where=where)
+    for problem in problems:
+        logger.error("%s", problem)
+    offers = simulated or [Offer(agent_id=hostname, slots=discover_slots(environ))]
+    return [replace(offers[0], problems=tuple(problems)), *offers[1:]]
+
+
+def simulated_agents(words: Sequence[str], *, where: str) -> tuple[list[Offer], list[str]]:
+    """Return the agents that `words` define, and what is wrong with the other words.
+
+    >>> offers, _ = simulated_agents(["a=cpu:2", "b=cpu:8"], where="")
+    >>> [(offer.agent_id, len(offer.slots)) for offer in offers]
+    [('a', 2), ('b', 8)]
+    """
+    offers: dict[str, Offer] = {}
+    problems: list[str] = []
+    for word in words:
+        match = _OFFER.fullmatch(word)
+        if match is None:
+            problems.append(f"got {word!r}, expected NAME=cpu:N, such as left=cpu:8")
+        elif match["name"] in offers:
+            problems.append(f"got {word!r}, but there is an agent {match['name']} already")
+        else:
+            slots = cpu_places(int(match["places"]))
+            offers[match["name"]] = Offer(agent_id=match["name"], slots=slots)
+    return list(offers.values()), [f"{where}: {problem}; ignored" for problem in problems]
 
 
 def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
@@ -41,7 +108,7 @@ def discover_slots(environ: Mapping[str, str] = os.environ) -> list[SlotView]:
 
 
 def threads_per_slot(num_slots: int) -> int:
-    """Return how many threads a rank may use, so that all slots together use each core once."""
+    """Return the number of threads of a rank: all slots together use each core once."""
     return max(1, _num_cores() // num_slots)
 
 
@@ -50,54 +117,11 @@ def cpu_places(num_places: int) -> list[SlotView]:
     return [SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(num_places)]
 
 
-def cuda_devices() -> list[SlotView]:
-    """Return all CUDA devices in NVML's order; none when NVML or the driver does not work."""
-    try:
-        import pynvml as nvml
-
-        nvml.nvmlInit()
-    except Exception as error:  # no library, no driver, a driver of another version
-        logger.info("no CUDA devices: %s", error_text(error))
-        return []
-    try:
-        return [_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
-    except nvml.NVMLError as error:
-        logger.warning("CUDA devices are left out, NVML cannot describe them: %s", error)
-        return []
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _device(nvml: Any, index: int) -> SlotView:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    return SlotView(
-        id=index,
-        kind="cuda",
-        index=index,
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        memory_bytes=_memory_bytes(nvml, handle),
-    )
-
-
-def _memory_bytes(nvml: Any, handle: Any) -> int:
-    try:
-        total: int = nvml.nvmlDeviceGetMemoryInfo(handle).total
-        return total
-    except nvml.NVMLError as error:  # a GPU that shares the computer's memory has none of its own
-        logger.info("a CUDA device does not say how much memory it has: %s", error)
-        return 0
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value  # NVML before 11.5 gave bytes
-
-
 def visible_devices(devices: Sequence[SlotView], variable: str) -> list[SlotView]:
-    """Return what CUDA_VISIBLE_DEVICES leaves of `devices`, in its order, by CUDA's own rules.
+    """Return the devices that CUDA_VISIBLE_DEVICES names, in its order, by CUDA's own rules.
 
-    A word is an index or the beginning of a UUID. The first word that names no device ends the
-    list (so "-1" and "" hide all), and naming a device twice hides all.
+    A word is an index or a prefix of a UUID. The first word that names no device ends the list
+    (so "-1" and "" hide all), and naming a device twice hides all.
 
     >>> gpus = [SlotView(id=i, kind="cuda", index=i, name="", uuid=f"GPU-{i}f") for i in range(3)]
     >>> [device.index for device in visible_devices(gpus, "2,GPU-0,-1,1")]
@@ -139,7 +163,7 @@ def _named(devices: Sequence[SlotView], word: str) -> SlotView | None:
 
 
 def _wanted_cpu_slots(environ: Mapping[str, str]) -> int:
-    """Return how many CPU places the user wants instead of what there is; 0: that is not so."""
+    """Return the number of CPU places that the user asks for; 0 if none or not a number."""
     given = environ.get(CPU_SLOTS_VARIABLE)
     if given is None:
         return 0

@@ -1,6 +1,6 @@
-"""Looks again and again who else uses an agent's devices, and tells what is news.
+"""Looks for other processes on an agent's devices every few seconds, and reports changes.
 
-The looking is done in another thread: a driver takes its time, and a Jupyter server too.
+It looks in another thread, because a driver or a Jupyter server may be slow to answer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Protocol, TypeVar
 import psutil
 
 from det_jupyter.agent.devices.fake import FAKE_DEVICES_VARIABLE, FakeDevices
-from det_jupyter.agent.devices.identify import identify
-from det_jupyter.agent.devices.notebooks import Notebooks
+from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.agent.devices.nvml import ProcessUse, open_nvml
 from det_jupyter.agent.devices.occupancy import Occupancy, Processes, has_changed
-from det_jupyter.agent.devices.offers import Offer
+from det_jupyter.agent.devices.slots import Offer
 from det_jupyter.system.clock import ClockWatch
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView
 
@@ -35,49 +34,49 @@ T = TypeVar("T")
 
 
 class DeviceSource(Protocol):
-    """Tells who else uses an agent's devices. Called from one thread at a time."""
+    """Finds the processes of others on an agent's devices. Called from one thread at a time."""
 
     def look(self, now: float, held: Collection[SlotView]) -> Processes:
-        """Return the strangers on each device that has any.
+        """Return the processes of others on each device that has any.
 
         Args:
             now: UTC seconds.
-            held: The slots that gangs of ours have now.
+            held: The slots of our gangs.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class WatchPlan:
     """How to look at an agent's devices.
 
     Args:
-        every_s: How often.
-        open_source: Makes what is looked at, in the thread of the first look.
+        every_s: Seconds between two looks.
+        open_source: Makes the source, in the thread of the first look.
     """
 
     every_s: float
     open_source: Callable[[], DeviceSource]
 
 
-def outlook_of(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> Outlook | None:
-    """Return how to look at an agent's devices; None when there is nothing to see.
+def watch_plan(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> WatchPlan | None:
+    """Return how to look at an agent's devices; None if it has none.
 
     Args:
         offer: The agent.
-        environ: May name a file that says what is seen.
-        is_first: Of the agents of this process.
+        environ: May name a file with made-up processes.
+        is_first: Whether it is the first agent of this process.
     """
     if path := environ.get(FAKE_DEVICES_VARIABLE):
         fakes = FakeDevices(Path(path), offer, is_first=is_first)
-        return Outlook(every_s=_LOOK_AT_FAKES_S, open_source=lambda: fakes)
+        return WatchPlan(every_s=_LOOK_AT_FAKES_S, open_source=lambda: fakes)
     devices = [slot for slot in offer.slots if slot.kind == "cuda"]
     if not devices:
         return None
-    return Outlook(every_s=_LOOK_S, open_source=partial(real_devices, devices))
+    return WatchPlan(every_s=_LOOK_S, open_source=partial(real_devices, devices))
 
 
 def real_devices(slots: list[SlotView]) -> DeviceSource:
-    """Return what NVML and the computer's process table say of these devices.
+    """Return a source that reads NVML and this computer's process table.
 
     Raises:
         DriverError: NVML does not work.
@@ -95,7 +94,7 @@ def real_devices(slots: list[SlotView]) -> DeviceSource:
 
 
 def is_own(pid: int) -> bool:
-    """Return whether a process is below us: a rank, or what a rank has started."""
+    """Return whether a process is below this one: a rank, or started by a rank."""
     try:
         return any(parent.pid == os.getpid() for parent in psutil.Process(pid).parents())
     except (psutil.Error, ValueError):
@@ -103,48 +102,50 @@ def is_own(pid: int) -> bool:
 
 
 async def watch(
-    outlook: Outlook,
+    plan: WatchPlan,
     *,
     clock: Callable[[], float],
     steps: ClockWatch | None = None,
     held: Callable[[], Collection[SlotView]],
-    tell: Callable[[DevicesSeen], None],
+    report: Callable[[DevicesSeen], None],
 ) -> None:
-    """Look for ever; tell the first sight and whatever is news.
+    """Look until canceled, and report what the first look finds and each change.
 
     Args:
-        outlook: At what, and how often.
-        clock: Says the time, UTC seconds.
-        steps: Says whether it was set: times that were noted before then mean nothing any more.
-        held: Says which slots gangs of ours have.
-        tell: Takes what there is to tell.
+        plan: What to look at, and how often.
+        clock: Returns UTC seconds.
+        steps: Reports steps of that clock, after which earlier times mean nothing.
+        held: Returns the slots of our gangs.
+        report: Gets the reports.
     """
     source: DeviceSource | None = None
-    told: Processes | None = None
+    reported: Processes | None = None
     complaint = ""
     while True:
         if steps is not None and steps.step_s():
-            source = told = None
+            source = reported = None
         now = clock()
         try:
             if source is None:
-                source = await apart(outlook.open_source)
-            seen = await apart(partial(source.look, now, list(held())))
-        except Exception as error:  # gangs go on, and the next look may go better
+                source = await in_thread(plan.open_source)
+            seen = await in_thread(partial(source.look, now, list(held())))
+        except Exception as error:  # the gangs are not affected, and the next look may succeed
             if str(error) != complaint:
-                logger.exception("who else uses the devices is not known; it is looked again")
+                logger.exception(
+                    "the processes on the devices are not known; the next look tries again"
+                )
             complaint = str(error)
         else:
-            if told is None or has_changed(told, seen):
-                tell(DevicesSeen(at=now, processes={slot: [*who] for slot, who in seen.items()}))
-                told = seen
-        await asyncio.sleep(outlook.every_s)
+            if reported is None or has_changed(reported, seen):
+                report(DevicesSeen(at=now, processes={slot: [*who] for slot, who in seen.items()}))
+                reported = seen
+        await asyncio.sleep(plan.every_s)
 
 
-async def apart(function: Callable[[], T]) -> T:
-    """Call it in a thread of its own and return what it returns.
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread of its own and return its result.
 
-    Unlike with `asyncio.to_thread`, one that hangs keeps nobody from leaving. Drivers do hang,
+    Unlike with `asyncio.to_thread`, the process can end while the function hangs. Drivers hang
     when a device falls off its bus.
     """
     outcome: Future[T] = Future()

@@ -1,4 +1,4 @@
-"""Rank processes as the agent sees them, however they were started; knows nothing of gangs."""
+"""Rank processes of the agent, forked or started afresh: their exits, and how to end them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _GONE = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class StartFailed(Exception):
-    """Ranks could not be started this time, with nothing wrong that would stay so."""
+    """Ranks could not be started this time; another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
-    """A rank is gone; `exit_code` is None when nobody could wait for it."""
+    """A rank has ended; `exit_code` is None if its parent died before it."""
 
     rank: int
     exit_code: int | None
@@ -38,7 +38,7 @@ class RankExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProcesses:
-    """All ranks of a gang, just started; `pids` in rank order, `note` says how for people."""
+    """All ranks of a gang, just started; `pids` in rank order, `note` says how they started."""
 
     pids: list[int]
     exits: asyncio.Queue[RankExit]
@@ -47,45 +47,45 @@ class RankProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """One line of ranks.json: the birth tells a process from a later one of its pid."""
+    """An entry of ranks.json; the birth tells the process from a later one with its pid."""
 
     rank: int
     pid: int
-    birth: str = ""  # older versions wrote another one, and none of their ranks counts
+    birth: str = ""  # older versions have another field, and their ranks are ignored
 
 
 _RECORDS = TypeAdapter(list[ProcessRecord])
 
 
 def kill_group(pid: int) -> None:
-    """End a rank with everything it has started (its process group), now."""
+    """Kill a rank and all that it has started (its process group)."""
     # EPERM is how macOS says that only a zombie is left
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 async def until_gone(pid: int) -> None:
-    """Return when a process has ended, whoever is to reap it."""
+    """Return when a process has ended, reaped or not."""
     while not has_ended(pid):
         await asyncio.sleep(_POLL_S)
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is no more, or waits to be reaped."""
+    """Return whether a process has ended, reaped or not."""
     try:
         return psutil.Process(pid).status() in _GONE
-    except psutil.Error:  # there is none, or it is somebody else's by now
+    except psutil.Error:  # it does not exist, or belongs to another user by now
         return True
 
 
 def exit_code_of(pid: int) -> int | None:
-    """Return the exit code of a process that has ended and was not reaped; None: nobody knows."""
+    """Return the exit code of a process that has ended and was not reaped; None if unknown."""
     status = exit_status_of(pid)
     return None if status is None else os.waitstatus_to_exitcode(status)
 
 
 def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:
-    """Leave behind which processes a successor of this agent would have to end."""
+    """Write the processes that the next agent has to end if this one is killed."""
     records = []
     for rank, pid in enumerate(pids):
         if birth := birth_of(pid):
@@ -94,7 +94,7 @@ def write_records(run_dir: RunDir, pids: Iterable[int]) -> None:
 
 
 def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
-    """End the ranks that a dead agent left behind. On Linux they have died with it already."""
+    """End the ranks of an agent that was killed. On Linux they have died with it already."""
     try:
         records = _RECORDS.validate_json(run_dir.ranks.read_bytes())
     except FileNotFoundError:

@@ -1,8 +1,7 @@
-"""Starts ranks afresh, one interpreter each: for when forking them from the zygote is not safe.
+"""Starts ranks afresh, one interpreter each, where forking them is not possible or not safe.
 
-The command line is that of the Jupyter kernel spec `det-worker` of the interpreter, so such a rank
-is started like any other kernel, except that DET_RANK_SPEC tells it to read from its stdin which
-rank it is.
+The command line is that of the interpreter's Jupyter kernel spec `det-worker`. In addition,
+DET_RANK_SPEC names the file with the rank's spec, which is its stdin.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _Spawned:
 
 
 class Spawner:
-    """Starts ranks as fresh processes and hears of their ends."""
+    """Starts ranks as fresh processes and reports their exits."""
 
     def __init__(self) -> None:
         self._ranks: list[_Spawned] = []
@@ -69,10 +68,10 @@ class Spawner:
         return RankProcesses(pids=pids, exits=exits, note=note)
 
     def reap(self) -> None:
-        """Take note of ranks that have ended. To be called at SIGCHLD.
+        """Report ranks that have ended. To be called at SIGCHLD.
 
-        The group (data-loader workers) is killed before its leader is reaped: until then the pid
-        cannot belong to anybody else.
+        The group (data-loader workers) is killed before its leader is reaped, because until then
+        no other process can get the pid.
         """
         for spawned in list(self._ranks):
             pid = spawned.process.pid
@@ -86,19 +85,22 @@ def _spawn(spec: RankSpec, argv: Sequence[str]) -> subprocess.Popen[bytes]:
     folder, place = RunDir(Path(spec.run_dir)), spec.place
     connection_file = str(folder.connection_file(place.rank))
     output = os.open(folder.output(place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with open(output, "wb") as out, TemporaryFile() as told:  # it has no name, but a secret in it
-        told.write(spec.model_dump_json().encode())
-        told.seek(0)
+    with (
+        open(output, "wb") as out,
+        TemporaryFile() as stdin,
+    ):  # without a name, because the spec has a secret
+        stdin.write(spec.model_dump_json().encode())
+        stdin.seek(0)
         return subprocess.Popen(
             [word.replace("{connection_file}", connection_file) for word in argv],
-            stdin=told,
+            stdin=stdin,
             stdout=out,
             stderr=out,
             pass_fds=[] if place.lifeline_fd is None else [place.lifeline_fd],
             process_group=0,
             preexec_fn=child_setup(),
             env={**os.environ, SPEC_VARIABLE: "/dev/stdin"},
-            cwd=folder.path,  # `python -m` looks for modules here, and there are none
+            cwd=folder.path,  # `python -m` looks for modules in it, and it has none
         )
 
 
@@ -109,7 +111,7 @@ def _undo(started: Sequence[_Spawned]) -> None:
 
 
 def kernel_argv(python: str) -> list[str]:
-    """Return the command line of the interpreter's det-worker kernel, run by that interpreter.
+    """Return the command line of the interpreter's det-worker kernel.
 
     Raises:
         LaunchError: The kernel spec is not installed there.

@@ -1,6 +1,6 @@
-"""Starts a zygote. Light to import: the agent does it before it imports anything heavy.
+"""Starts the process of a fork server (zygote). Light to import.
 
-Loading torch is the longest part of a cold start, so everything else happens beside it.
+Loading torch takes longest in a cold start, so the agent starts it before it imports the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_INTERPRETER = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygoteProcess:
-    """A zygote that was started; nothing was said yet."""
+    """A fork server that was started; nothing was sent or received yet."""
 
     python: str
     process: subprocess.Popen[bytes]
@@ -35,12 +35,12 @@ class ZygoteProcess:
 
 
 def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess:
-    """Start a zygote and return at once, long before it is ready.
+    """Start a fork server and return at once, long before it is ready.
 
     Args:
         python: The interpreter.
-        lifeline_fd: Read end of a pipe whose only write end is ours; goes on to the ranks.
-        target: What runs in a forked rank, as `module:function`.
+        lifeline_fd: Read end of a pipe whose only write end is ours; the ranks inherit it.
+        target: Function that a forked rank runs, as `module:function`.
 
     Raises:
         LaunchError: There is no such interpreter.
@@ -59,7 +59,7 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
                 stdout=out,
                 stderr=out,
                 pass_fds=(theirs.fileno(), lifeline_fd),
-                process_group=0,  # a Ctrl-C for us is not for it
+                process_group=0,  # a Ctrl-C in our terminal must not end it
                 preexec_fn=child_setup(),
                 cwd=paths.data_dir(),
             )
@@ -77,5 +77,5 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
 
 
 def child_setup() -> Callable[[], None] | None:
-    """Return what Popen is to run in a child so that it cannot outlive us; None: not possible."""
+    """Return the `preexec_fn` that ends a child when we end; None if the system has none."""
     return partial(die_with, os.getpid()) if sys.platform == "linux" else None

@@ -1,7 +1,7 @@
-"""The agent's side of the zygotes: asks for gangs, hears of the ends of ranks.
+"""Connections to the fork servers (zygotes): requests for gangs, and exits of ranks.
 
-One zygote per interpreter, started when it is first needed and again after it has died. What it
-says, and in which order, is in det_jupyter/wire.py.
+There is one fork server per interpreter, started at the first need and again after it has died.
+The messages and their order are in wire/ranks.py.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from det_jupyter.wire import (
 logger = logging.getLogger(__name__)
 
 _REPORT: TypeAdapter[ZygoteReport] = TypeAdapter(ZygoteReport)
-_PATIENCE_S = 5  # seconds that it may take to fork a gang, which takes milliseconds
-_LOOK_S = 1.0  # how often it is seen whether a zygote that was stopped says nothing of its ranks
-_MAX_ZYGOTES = 3  # each holds torch in memory; idle ones beyond this leave
+_PATIENCE_S = 5  # seconds; a fork of a gang takes milliseconds
+_LOOK_S = 1.0  # how often the agent itself looks for ranks that have ended
+_MAX_ZYGOTES = 3  # each has torch in memory; idle ones beyond this are closed
 
 
 class Zygote:
-    """One zygote. Made by `Zygote.connect`."""
+    """One fork server. Made by `Zygote.connect`."""
 
     def __init__(
         self,
@@ -63,29 +63,31 @@ class Zygote:
         self._ready.add_done_callback(self._log_readiness)
         self._forks: dict[str, asyncio.Future[RankProcesses | ForkRefused]] = {}
         self._ranks: dict[int, tuple[int, asyncio.Queue[RankExit]]] = {}  # by pid
-        self._is_silent = False  # it has let a request wait, and said nothing since
+        self._is_silent = False  # it did not answer a request, and has sent nothing since
         self._listening = asyncio.create_task(self._listen())
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
     async def connect(cls, process: ZygoteProcess) -> Zygote:
-        """Return the handle of a zygote that was started."""
+        """Return the connection to a fork server that was started."""
         reader, writer = await asyncio.open_unix_connection(sock=process.connection)
         return cls(process, reader, writer)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for it, or for its ranks."""
+        """Whether it is ready, has no ranks, and no request is open."""
         return self._ready.done() and not self._ranks and not self._forks
 
     async def ready(self) -> ZygoteReady:
-        """Wait until everything is imported.
+        """Wait until it has imported everything.
 
         Raises:
             LaunchError: Its interpreter cannot run ranks.
             StartFailed: It was killed while it loaded torch.
         """
-        return await asyncio.shield(self._ready)  # several gangs may wait; each may give up
+        return await asyncio.shield(
+            self._ready
+        )  # several gangs may wait, and one that gives up must not cancel the others
 
     async def fork_gang(self, specs: list[RankSpec]) -> RankProcesses | ForkRefused:
         """Fork all ranks or none. Only to be called when it is ready."""
@@ -99,7 +101,7 @@ class Zygote:
         self._forks[allocation_id] = answer
         request = ForkGang.of(specs, until=time.monotonic() + _PATIENCE_S)
         self._writer.write(request.model_dump_json().encode() + b"\n")
-        # A second at a time: if we were stopped, too, the answer may be there when we wake.
+        # A second at a time: if this process was stopped too, the answer may be there afterwards.
         for _ in range(_PATIENCE_S):
             await asyncio.wait({answer}, timeout=1.0)
             if answer.done():
@@ -113,7 +115,7 @@ class Zygote:
         return ForkRefused(allocation_id=allocation_id, reason=reason)
 
     async def close(self) -> None:
-        """End it, and whatever ranks it has."""
+        """End it and its ranks."""
         self._watching.cancel()
         self._writer.close()
         await self._listening
@@ -151,13 +153,13 @@ class Zygote:
                 self._on_exited(report.pid, report.exit_code)
 
     def _on_exited(self, pid: int, exit_code: int) -> None:
-        known = self._ranks.pop(pid, None)  # none: we saw for ourselves that it had ended
+        known = self._ranks.pop(pid, None)  # None: `_watch` has reported it
         if known is not None:
             rank, exits = known
             exits.put_nowait(RankExit(rank, exit_code))
 
     async def _watch(self) -> None:
-        """Take note of ranks whose end the zygote does not tell: it was stopped, say."""
+        """Report ranks whose exit the fork server does not report, because it is stopped."""
         before: dict[int, int] = {}
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -169,7 +171,7 @@ class Zygote:
             before = unreaped
 
     def _on_forked(self, report: GangForked) -> None:
-        if report.allocation_id not in self._forks:  # it came to that too late: see fork_gang
+        if report.allocation_id not in self._forks:  # too late: see fork_gang
             for pid in report.pids:
                 kill_group(pid)
             return
@@ -189,7 +191,7 @@ class Zygote:
             )
 
     def _fail_requests(self) -> None:
-        self._process.process.kill()  # it may live, but has nothing to do, and no state to save
+        self._process.process.kill()  # if it lives, it has no work and no state
         code = self._process.process.wait()
         if code < 0 and not self._ready.done():
             self._ready.set_exception(
@@ -204,7 +206,7 @@ class Zygote:
         self._forks.clear()
 
     async def _end_ranks(self) -> None:
-        """Its ranks have died with it (on Linux); what is told of as gone must be gone."""
+        """Report its ranks as lost, once they have ended; on Linux they died with it."""
         for pid in self._ranks:
             kill_group(pid)
         for pid, (rank, exits) in self._ranks.items():
@@ -223,29 +225,29 @@ class Zygote:
 
 
 def _last_line(process: ZygoteProcess) -> str:
-    """Return what a dead zygote said last: why the interpreter did not even come to our code."""
+    """Return the last line of a dead fork server's log: why the interpreter failed."""
     lines: list[str] = []
     with suppress(OSError):
         lines = process.log.read_text(encoding="utf-8", errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
-    return said[-1] if said else "its zygote died without a word"
+    return said[-1] if said else "its fork server died and printed nothing"
 
 
 class Zygotes:
-    """All zygotes of an agent, by interpreter."""
+    """All fork servers of an agent, by interpreter."""
 
     def __init__(self, *, lifeline_fd: int, target: str) -> None:
         self._lifeline_fd = lifeline_fd
         self._target = target
         self._zygotes: dict[str, Zygote] = {}  # least recently used first
-        self._getting = asyncio.Lock()  # two gangs at once must not start two zygotes
+        self._getting = asyncio.Lock()  # two gangs at once must not start two for one interpreter
 
     async def adopt(self, process: ZygoteProcess) -> None:
-        """Take over a zygote that was started before."""
+        """Take over a fork server that was started before."""
         self._zygotes[process.python] = await Zygote.connect(process)
 
     async def get(self, python: str) -> Zygote:
-        """Return the zygote of an interpreter, started if need be and perhaps not ready yet.
+        """Return the fork server of an interpreter; it may not be ready yet.
 
         Raises:
             LaunchError: There is no such interpreter.

@@ -1,4 +1,4 @@
-"""The wire to the master: one connection's life. Knows HTTP, nothing of runs."""
+"""The HTTP connection of an agent to the master."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from det_jupyter.wire import AgentCommand, AgentReports, MasterInfo, Offsets, Re
 from det_jupyter.words import error_text
 
 _COMMAND: TypeAdapter[AgentCommand] = TypeAdapter(AgentCommand)
-_SILENCE_S = 15.0  # the master says at least an empty line every 5 s
+_SILENCE_S = 15.0  # the master sends an empty line at least every 5 s
 _ANSWER_S = 60.0  # storing a batch may have to wait for a busy disk
 _CONNECT_S = 2.0
 
 
 class Link:
-    """A connection to one master. Every method raises MasterUnreachable when that is the case."""
+    """A connection to one master. Its methods raise MasterUnreachable if it fails."""
 
     def __init__(self, http: httpx.AsyncClient, *, agent_id: str, session: str) -> None:
         self._http = http
@@ -30,11 +30,11 @@ class Link:
         self._session = session
 
     async def register(self, registration: RegisterAgent) -> Offsets:
-        """Say who we are and what we have; learn what the master has."""
+        """Send the agent's slots and runs; return the master's offsets of their files."""
         return await self._post("register", registration.model_dump_json())
 
     async def report(self, reports: AgentReports) -> Offsets:
-        """Deliver a batch. It is stored when this returns."""
+        """Send a batch, which is stored when this returns; return the master's offsets."""
         return await self._post("reports", reports.model_dump_json())
 
     async def _post(self, verb: str, body: str) -> Offsets:
@@ -45,7 +45,7 @@ class Link:
             return Offsets.model_validate_json(answer.content)
 
     async def commands(self) -> AsyncIterator[AgentCommand]:
-        """Yield the master's commands as they come, until it ends the stream."""
+        """Yield the master's commands as they arrive, until it ends the stream."""
         with _failures("commands"):
             async with self._http.stream(
                 "GET",
@@ -62,7 +62,7 @@ class Link:
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Not httpx's `aiter_lines`: it ends lines at U+2028 too, which JSON strings may hold."""
+    """Split at newlines only. httpx's `aiter_lines` splits JSON strings at U+2028, too."""
     rest = b""
     async for part in parts:
         *lines, rest = (rest + part).split(b"\n")
@@ -77,7 +77,9 @@ def _failures(verb: str) -> Iterator[None]:
     except httpx.HTTPError as error:
         raise MasterUnreachable(f"{verb}: {error_text(error)}") from None
     except ValidationError as error:
-        raise MasterUnreachable(f"{verb}: the master says what we do not know: {error}") from None
+        raise MasterUnreachable(
+            f"{verb}: the agent cannot read the master's answer: {error}"
+        ) from None
 
 
 def _refusal(verb: str, status_code: int, content: bytes) -> str:
@@ -90,10 +92,10 @@ def _refusal(verb: str, status_code: int, content: bytes) -> str:
 
 @asynccontextmanager
 async def open_link(*, agent_id: str, session: str) -> AsyncIterator[Link]:
-    """Give a link to the master that its file names at this moment.
+    """Open a connection to the master that `master.json` names now.
 
     Raises:
-        MasterUnreachable: There is no such file.
+        MasterUnreachable: There is no such file, or another version wrote it.
     """
     info = _read_master_file()
     async with httpx.AsyncClient(
@@ -105,7 +107,7 @@ async def open_link(*, agent_id: str, session: str) -> AsyncIterator[Link]:
         yield Link(http, agent_id=agent_id, session=session)
 
 
-def _read_master_file() -> MasterInfo:  # of any version: it says itself whether it takes us
+def _read_master_file() -> MasterInfo:  # a master of another version refuses to register us
     try:
         return MasterInfo.model_validate_json(paths.read_private(paths.master_file()))
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""Chooses what the master is told next, and remembers what it has. Pure but for reading files.
+"""Chooses the next batch of reports for the master, and keeps what it has. Only reads files.
 
-A batch is applied in order: starts, then who else uses the devices, then journals, then output,
-then the exits of runs of which nothing is left to send. Journals of all runs go before any output,
-and output takes turns, so a rank that prints without end delays nobody's metrics.
+The master applies a batch in order: starts, processes on the devices, journals, output, and the
+exits of runs whose files were sent completely. Journals of all runs go before any output, and
+output files take turns, so a rank that prints without end delays no metrics.
 
-A file that cannot be read (no descriptor is free, the disk fails) sends nothing this time. As it
-may hold how the run ended, the exit waits for it, but not for ever.
+A file that cannot be read (no descriptor is free, the disk fails) is left out of the batch. It may
+say how the run ended, so the exit waits for it, but not longer than 30 s.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from det_jupyter.wire import AgentReport, Chunk, DevicesSeen, GangExited, GangSt
 logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 1024 * 1024
-UNREADABLE_S = 30.0  # how long an exit waits for files that cannot be read
-RETELL_S = 5.0  # an exit is told again this often, until the master closes the run
+UNREADABLE_S = 30.0
+RESEND_S = 5.0  # an exit is sent again this often, until the master closes the run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What is sent in one request; `is_last` when there is nothing more to send for now."""
+    """The reports of one request; `is_last` when nothing else is left to send for now."""
 
     reports: list[AgentReport]
     is_last: bool
 
 
 class Outbox:
-    """The outbound side of an agent."""
+    """The reports that an agent sends."""
 
     def __init__(self, runs: Mapping[str, Run]) -> None:
         self._runs = runs
-        self._turn = 0  # whose output goes first
+        self._turn = 0  # index of the output that goes first
         self._devices: DevicesSeen | None = None  # the latest
-        self._are_devices_told = False
+        self._are_devices_sent = False
 
     def note_devices(self, seen: DevicesSeen) -> None:
-        """Take note of who else uses the devices, to be told now and to each new master."""
-        self._devices, self._are_devices_told = seen, False
+        """Keep the processes on the devices, to be sent now and to each new master."""
+        self._devices, self._are_devices_sent = seen, False
 
     def next_batch(self, now: float) -> Batch:
-        """Return what to send now (`now` is monotonic). Nothing counts as sent by this."""
+        """Return the reports to send now (`now` is monotonic); marks nothing as sent."""
         runs = list(self._runs.values())
         filling = _Filling(now)
         filling.reports += [run.started for run in runs if run.started]
-        if self._devices is not None and not self._are_devices_told:
+        if self._devices is not None and not self._are_devices_sent:
             filling.reports.append(self._devices)
         for run in runs:
             for stream in run.streams:
@@ -73,21 +73,23 @@ class Outbox:
         self._turn = (self._turn + 1) % max(1, len(outputs))
         return outputs[self._turn :] + outputs[: self._turn]
 
-    def told(self, batch: Batch, now: float) -> None:
-        """Take note that the master has the events of a batch (offsets it says by itself)."""
+    def note_sent(self, batch: Batch, now: float) -> None:
+        """Note that the master has the events of a batch; its answer has the offsets of files."""
         for report in batch.reports:
             match report:
                 case GangStarted() if run := self._runs.get(report.allocation_id):
                     run.started = None
                 case GangExited() if run := self._runs.get(report.allocation_id):
-                    run.exit_told_at = now
+                    run.exit_sent_at = now
                 case DevicesSeen():
-                    self._are_devices_told |= report is self._devices  # there may be newer ones
+                    self._are_devices_sent |= (
+                        report is self._devices
+                    )  # newer ones may have come since
 
     def waits_for(self, batch: Batch) -> bool:
-        """Whether the master's offsets should move when it has got this.
+        """Whether the master's answer to this batch has to move offsets.
 
-        Not for runs that it has closed since: it may say so before it answers.
+        Not those of runs that it has closed since, perhaps before it answered.
         """
         return any(
             isinstance(report, Chunk) and report.allocation_id in self._runs
@@ -95,7 +97,7 @@ class Outbox:
         )
 
     def set_offsets(self, offsets: Mapping[str, Mapping[str, int]]) -> bool:
-        """Take over what the master says it has; return whether that is news."""
+        """Take over the master's offsets, and return whether one has changed."""
         has_moved = False
         for allocation_id, by_name in offsets.items():
             run = self._runs.get(allocation_id)
@@ -107,10 +109,10 @@ class Outbox:
         return has_moved
 
     def reconnected(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Begin anew with a master that says what it has: what it does not name, it lacks."""
-        self._are_devices_told = False
+        """Start over with a new connection; a file without an offset was not sent at all."""
+        self._are_devices_sent = False
         for run in self._runs.values():
-            run.exit_told_at = None
+            run.exit_sent_at = None
             for stream in run.streams:
                 stream.offset = 0
         self.set_offsets(offsets)
@@ -150,4 +152,4 @@ class _Filling:
 
 
 def _is_due(run: Run, now: float) -> bool:
-    return run.exit_told_at is None or now - run.exit_told_at >= RETELL_S
+    return run.exit_sent_at is None or now - run.exit_sent_at >= RESEND_S

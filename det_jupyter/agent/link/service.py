@@ -1,13 +1,12 @@
-"""An agent's link to the master: finds it, registers, obeys, and ships, until it goes away.
+"""Keeps an agent connected to its master: registers, carries out commands, sends reports.
 
-    looking     no master: look for its file, with pauses      -> linked
-    linked      obey: each command becomes one call            -> looking, when either of the two
-                ship: batches from the outbox                     loops loses the master
+    searching   no master: read its file again, with pauses    -> connected
+    connected   one loop carries out commands,                 -> searching, when either loop
+                one sends batches from the outbox                 loses the master
 
-A process with several agents has a link for each: `serve` keeps all of them up until one is told
-to leave, which goes for the process, or none has had a master for long and no gang lives.
-
-Knows nothing of how gangs are carried; they go on whatever happens here.
+A process with several agents has a connection for each. `serve` keeps them up until the master
+orders an agent to leave, which ends the process, or until no agent has had a master for long and
+no gang lives. Gangs do not depend on any of this.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter._version import __version__
-from det_jupyter.agent.devices.offers import Offer
+from det_jupyter.agent.devices.slots import Offer
 from det_jupyter.agent.link.connection import Link, open_link
 from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.agent.runs.runner import Runner
@@ -30,25 +29,25 @@ from det_jupyter.wire import PROTOCOL, AgentReports, DevicesSeen, RegisterAgent,
 
 logger = logging.getLogger(__name__)
 
-BEAT_S = 3.0  # the master hears at least so often that we live
-_LOOK_S = 0.05  # how soon after a quiet time a new line is seen
+BEAT_S = 3.0  # longest time between two requests: the master sees that this agent lives
+_LOOK_S = 0.05  # how often files of living gangs are checked for new lines
 _REST_S = 0.1  # pause after a batch, so that a chatty gang costs ten requests a second at most
-_WAIT_S = 1.0  # when no gang lives, or the master does not take what we send
-_PAUSES_S = (0.1, 1.0)  # first and longest pause between two tries to link
-_IDLE_LOOK_S = 0.2  # how often it is seen whether anybody needs us
-_FIRST_LOOK_S = 2.0  # how long a slow driver may hold up the first registration
-_STEADY_S = 5.0  # a link that held this long was a good one
-_LAST_WORDS_S = 1.0  # for ending gangs, and again for telling so
+_WAIT_S = 1.0  # when no gang lives, or the master stores nothing
+_PAUSES_S = (0.1, 1.0)  # first and longest pause between two attempts to connect
+_IDLE_LOOK_S = 0.2  # how often `serve` checks whether this process is needed
+_FIRST_LOOK_S = 2.0  # how long a slow driver may delay the first registration
+_STEADY_S = 5.0  # a connection of this length resets the pauses
+_GOODBYE_S = 1.0  # to end the gangs, and again to report their ends
 
 
 class Service:
-    """The link of one agent.
+    """The connection of one agent.
 
     Args:
-        offer: Its name at the master and what it offers.
+        offer: Its name and slots.
         session: New for each agent process.
-        runner: What carries its runs.
-        is_watched: Whether somebody looks who else uses its devices, and will tell.
+        runner: Runs its gangs.
+        is_watched: Whether a watch will call `note_devices`.
     """
 
     def __init__(
@@ -68,27 +67,27 @@ class Service:
 
     @property
     def alone_s(self) -> float:
-        """For how long it has had no master."""
+        """Seconds without a master."""
         return 0.0 if self._is_linked else time.monotonic() - self._linked_until
 
     def note_devices(self, seen: DevicesSeen) -> None:
-        """Let the master know who else uses the devices: now, and whenever it registers."""
+        """Send the processes on the devices: now, and with each registration."""
         self._seen = seen
         self._have_looked.set()
         self._outbox.note_devices(seen)
         self._runner.news.set()
 
-    async def say_last_words(self) -> None:
-        """Wait until the master has heard how all runs ended, for a moment at most."""
-        deadline = time.monotonic() + _LAST_WORDS_S
+    async def report_exits(self) -> None:
+        """Wait until the master has the ends of all runs, for a second at most."""
+        deadline = time.monotonic() + _GOODBYE_S
         while self._is_linked and time.monotonic() < deadline:
-            if all(run.exit_told_at is not None for run in self._runs.values()):
+            if all(run.exit_sent_at is not None for run in self._runs.values()):
                 return
             await asyncio.sleep(0.01)
 
     async def keep_linked(self) -> None:
-        """Find the master and serve it, again and again, for ever."""
-        with suppress(TimeoutError):  # a GPU that others use should not be given out before
+        """Connect to the master, again after each failure, until canceled."""
+        with suppress(TimeoutError):  # no trial should start on a GPU that others use
             async with asyncio.timeout(_FIRST_LOOK_S):
                 await self._have_looked.wait()
         pause_s, longest_s = _PAUSES_S
@@ -96,17 +95,17 @@ class Service:
         while True:
             began = time.monotonic()
             try:
-                await self._be_linked()
+                await self._stay_linked()
             except* MasterUnreachable as unreachable:
                 complaint = _complain(unreachable, complaint)
-            except* Exception as unexpected:  # no file could be opened, say: gangs go on
+            except* Exception as unexpected:  # no file can be opened, for example
                 complaint = _complain(unexpected, complaint)
             if time.monotonic() - began > _STEADY_S:
                 pause_s, complaint = _PAUSES_S[0], ""
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
-    async def _be_linked(self) -> None:
+    async def _stay_linked(self) -> None:
         async with open_link(agent_id=self._offer.agent_id, session=self._session) as link:
             offsets = await link.register(self._registration())
             self._outbox.reconnected(offsets.offsets)
@@ -138,22 +137,22 @@ class Service:
         async for command in link.commands():
             try:
                 self._runner.obey(command, agent_id=self._offer.agent_id)
-            except Exception:  # one command must not end the gangs of all the others
+            except Exception:  # a command that fails must not end other gangs
                 logger.exception("the command %s failed", command.kind)
         raise MasterUnreachable("the master closed the connection")
 
     async def _ship(self, link: Link) -> None:
-        told_at = time.monotonic()
+        sent_at = time.monotonic()
         while True:
             self._runner.news.clear()
             batch = self._outbox.next_batch(time.monotonic())
-            quiet_s = time.monotonic() - told_at
+            quiet_s = time.monotonic() - sent_at
             if not batch.reports and quiet_s < BEAT_S:
                 await self._await_news(min(self._patience_s(), BEAT_S - quiet_s))
                 continue
-            told_at = time.monotonic()
+            sent_at = time.monotonic()
             answer = await link.report(AgentReports(session=self._session, reports=batch.reports))
-            self._outbox.told(batch, time.monotonic())
+            self._outbox.note_sent(batch, time.monotonic())
             has_moved = self._outbox.set_offsets(answer.offsets)
             if self._outbox.waits_for(batch) and not has_moved:
                 logger.warning("the master's offsets do not move")
@@ -162,7 +161,7 @@ class Service:
                 await self._await_news(_REST_S)
 
     def _patience_s(self) -> float:
-        """Return how long nothing can have happened that we are not told of."""
+        """Return how long to wait for news: new lines in files set no event."""
         if any(run.is_alive for run in self._runs.values()):
             return _LOOK_S
         return _WAIT_S if self._runs else BEAT_S
@@ -176,12 +175,12 @@ class Service:
 
 
 async def serve(services: Sequence[Service], *, runner: Runner, leave_after_s: float) -> None:
-    """Work until somebody orders us to leave, or nobody needs us.
+    """Work until the master orders this process to leave, or nothing needs it.
 
     Args:
-        services: The links of all agents of this process.
-        runner: What carries their runs.
-        leave_after_s: How long to stay without any master and without a living gang.
+        services: The connections of all agents of this process.
+        runner: Runs their gangs.
+        leave_after_s: How long to stay without a master and without a living gang.
     """
     links = [asyncio.create_task(service.keep_linked()) for service in services]
     order = asyncio.create_task(runner.leave_ordered.wait())
@@ -189,11 +188,11 @@ async def serve(services: Sequence[Service], *, runner: Runner, leave_after_s: f
     tasks = [*links, order, idling]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await runner.abandon(_LAST_WORDS_S)
-        await asyncio.gather(*(service.say_last_words() for service in services))
+        await runner.abandon(_GOODBYE_S)
+        await asyncio.gather(*(service.report_exits() for service in services))
         for task in tasks:
             if task.done():
-                task.result()  # raises what must not go unnoticed
+                task.result()  # raises what it ended with
     finally:
         for task in tasks:
             task.cancel()
@@ -208,7 +207,7 @@ async def _until_not_needed(
 
 
 def _complain(group: ExceptionGroup[Exception], before: str) -> str:
-    """Log why there is no link, but not the same each second."""
+    """Log why there is no connection, unless the last attempt failed alike; return the reason."""
     complaint = str(group.exceptions[0])
     if complaint == before:
         return complaint

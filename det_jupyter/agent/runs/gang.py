@@ -7,18 +7,18 @@
                                                         the last rank exits with 0 -> OVER
     ENDING      every process group was sent SIGKILL    the last rank is gone -> OVER
     OVER        no process is left                      never
-    any         a fault of the agent's own              broken_off -> OVER, all ranks killed
+    any         an error in the agent itself            broken_off -> OVER, all ranks killed
 
 Rules:
- 1. Whole or not at all: a gang whose ranks could not all be started has none.
- 2. The first rank that fails on its own ends the gang, and is the one that is named. Ranks that
-    fail because their gang was killed are named by nobody.
+ 1. All ranks are started, or none.
+ 2. The first rank that fails ends the gang, and the report names it. It names no rank that failed
+    because the gang was killed.
  3. A rank that exits with 0 leaves the others running: they may still have work to do. It is
-    noted as the first that ended: if none of them says that the run is over, it was too early.
- 4. The first cause stays the cause: a kill that comes after a failure is not told. `killed` is an
-    order of the master, `lost` the death of a program of ours: of the zygote, or of this agent.
+    noted as the first that ended: if no rank reports the end of the run, it ended too early.
+ 4. The first cause counts: a kill after a failure is not reported. `killed` is an order of the
+    master, `lost` means that the fork server or this agent died.
 
-Knows no clock and no files; its only effect is `kill_group`, which it is given.
+Pure, but for the function `kill_group` that it is given.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Gang:
     """The processes of one allocation.
 
     Args:
-        allocation_id: Whose they are.
-        world_size: How many ranks there are to be.
+        allocation_id: The allocation.
+        world_size: Number of ranks.
         kill_group: Ends a rank's process group, given its pid; must not raise.
     """
 
@@ -70,34 +70,34 @@ class Gang:
 
     @property
     def is_ordered_to_end(self) -> bool:
-        """Whether it shall not live, though its ranks may not exist yet."""
+        """Whether its end was ordered, perhaps before its ranks exist."""
         return self.killed or self.lost
 
     @property
     def living(self) -> list[int]:
-        """The pids of the ranks whose ends were not told."""
+        """The pids of the ranks that have not exited."""
         return list(self._living.values())
 
     def started(self, pids: Sequence[int]) -> None:
-        """Take note that all ranks exist; `pids` in rank order."""
+        """Note that all ranks exist; `pids` in rank order."""
         self._living = dict(enumerate(pids))
         self.state = GangState.RUNNING
         if self.is_ordered_to_end:
             self._end()
 
     def not_started(self, error: str, *, is_final: bool) -> None:
-        """Take note that no rank exists, because of `error` (or of a kill, if that is empty).
+        """Note that no rank exists.
 
         Args:
-            error: What went wrong.
-            is_final: Trying again cannot help.
+            error: Why; empty if the gang was killed.
+            is_final: Another attempt would fail too.
         """
         self.error = error
         self.error_is_final = is_final
         self.state = GangState.OVER
 
     def broken_off(self, error: str) -> None:
-        """End it, and take note that nobody follows it any more, because of a fault of ours."""
+        """End it because of an error in the agent, and note that its task has ended."""
         if self.state is GangState.RUNNING:
             self._end()
         self.error = error
@@ -105,7 +105,7 @@ class Gang:
         self.state = GangState.OVER
 
     def rank_exited(self, rank_exit: RankExit) -> None:
-        """Take note of the end of one rank."""
+        """Note the end of one rank."""
         del self._living[rank_exit.rank]
         self.exit_codes[rank_exit.rank] = rank_exit.exit_code
         if self.first_ended is None and self.state is GangState.RUNNING:
@@ -127,7 +127,7 @@ class Gang:
             self._end()
 
     def abandon(self) -> None:
-        """End it because the agent leaves."""
+        """End it because the agent ends."""
         if self.state in (GangState.STARTING, GangState.RUNNING):
             self.lost = True
         if self.state is GangState.RUNNING:
@@ -139,7 +139,7 @@ class Gang:
             self._kill_group(pid)
 
     def to_report(self, at: float) -> GangExited:
-        """Return what the master is told once it is over."""
+        """Return the report of its end for the master."""
         return GangExited(
             allocation_id=self.allocation_id,
             at=at,

@@ -1,7 +1,7 @@
-"""What a rank that died without a record had printed: the stack of its crash, or its last lines.
+"""The end of a rank's output: the stack of its crash, or the last lines that it printed.
 
-Python's faulthandler writes the stacks of all threads, the innermost frame first, after what C++
-has said of an exception that nothing caught:
+Used for a rank that ended without a record. After the message of an uncaught C++ exception
+Python's faulthandler writes the stacks of all threads, innermost frame first:
 
     terminate called after throwing an instance of 'gloo::EnforceNotMet'
       what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1000 vs 4
@@ -10,8 +10,7 @@ has said of an exception that nothing caught:
     Thread 0x00007f99ed7d5b80 (most recent call first):
       File "<cell 5>", line 12 in train_batch
 
-The user reads it as any other traceback: their cells by name, the innermost frame last, and
-without our own frames.
+It is shown as any other traceback: cells by name, innermost frame last, without our own frames.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from det_jupyter.wire import LastWords
 
 _TAIL_BYTES = 64 * 1024
 _LINES = 20  # of output, where there is no stack
-_LINES_BEFORE = 5  # a fatal error, which may tell of its cause
+_LINES_BEFORE = 5  # a fatal error: they may contain its cause
 _FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.MULTILINE)
 _FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
@@ -50,12 +49,12 @@ class _Frame(NamedTuple):
 
 
 def last_words(output: Path, labels: Mapping[str, str], cwd: str) -> LastWords | None:
-    """Return what a rank's output says of its end; None if it says nothing.
+    """Return the crash or the last lines in a rank's output; None if it is empty.
 
     Args:
         output: The rank's stdout and stderr.
         labels: Names of the captured code's files.
-        cwd: Where the user's own modules lie.
+        cwd: Folder of the user's own modules.
     """
     try:
         with output.open("rb") as file:
@@ -67,7 +66,7 @@ def last_words(output: Path, labels: Mapping[str, str], cwd: str) -> LastWords |
 
 
 def parse_last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWords | None:
-    """Return what the end of an output says; see `last_words`."""
+    """Parse the end of an output; see `last_words`."""
     fatal = next(reversed(list(_FATAL.finditer(text))), None)
     if fatal is None:
         lines = text.split("\n")[-_LINES - 1 :]
@@ -76,23 +75,23 @@ def parse_last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWord
     before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
     stack = _users_stack(text[fatal.end() :], labels, cwd)
     theirs = [frame for frame in stack if _is_the_users(frame, labels, cwd)]
-    told = [before, fatal[0], "Stack of the crash (most recent call last):"]
-    told += [f"  {_place(frame, labels)}" for frame in stack]
+    parts = [before, fatal[0], "Stack of the crash (most recent call last):"]
+    parts += [f"  {_place(frame, labels)}" for frame in stack]
     return LastWords(
         error=_cause(before, text[fatal.end() :]),
         where=_place(theirs[-1], labels, short=True) if theirs else "",
-        traceback="\n".join(filter(None, told)) + "\n",
+        traceback="\n".join(filter(None, parts)) + "\n",
     )
 
 
 def _users_stack(text: str, labels: Mapping[str, str], cwd: str) -> list[_Frame]:
-    """Return the stack of the thread that ran the user's code, innermost last, without ours."""
+    """Return the stack of the thread that ran user code, innermost last, without our frames."""
     stacks = []
     for thread in _THREAD.findall(text):
         frames = [_Frame(m["file"], m["line"], m["name"]) for m in _FRAME.finditer(thread)]
         end = next((i for i, f in enumerate(frames) if f.file == "<frozen runpy>"), None)
         stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(_OURS)])
-    # The last one is the thread that crashed, or the main one if that was no thread of Python's.
+    # The last is the thread that crashed, or the main thread if no Python thread did.
     theirs = [s for s in stacks if any(_is_the_users(frame, labels, cwd) for frame in s)]
     return [*[[]], *stacks, *theirs][-1]
 
@@ -110,12 +109,12 @@ def _place(frame: _Frame, labels: Mapping[str, str], *, short: bool = False) -> 
 
 
 def _cause(before: str, stacks: str) -> str:
-    said = _WHAT.search(before)
-    if said is None:
+    what = _WHAT.search(before)
+    if what is None:
         return ""
-    sizes = _SIZES_DIFFER.search(said[1])
+    sizes = _SIZES_DIFFER.search(what[1])
     if sizes is not None:
         if _AGREES_ON_TRAINED in stacks:
             return _TRAINED_BY_SOME
         return f"{_COLLECTIVES_DIFFER} (gloo got {sizes[1]} bytes, expected {sizes[2]})"
-    return said[1][:300]
+    return what[1][:300]

@@ -1,15 +1,13 @@
-"""A run as the agent keeps it: its folder, and how far the master has been told of it.
+"""A run: the folder of one allocation, and what the master still has to get of it.
 
-A run begins with StartGang, or is found in the folder of a dead predecessor; CloseRun ends it.
-Knows nothing of the processes of a living gang.
+A run begins with StartGang, or is found in the folder after an agent process died; CloseRun ends
+it. The processes of a living gang are in gang.py and runner.py.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 import shutil
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,20 +18,13 @@ from pydantic import ValidationError
 from det_jupyter import control
 from det_jupyter.agent.launch.processes import end_survivors
 from det_jupyter.agent.runs.output_tail import last_words
-from det_jupyter.agent.runs.places import rank_places
 from det_jupyter.agent.runs.streams import Stream, streams_of
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels
 from det_jupyter.errors import NotFound
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir, run_dir, runs_root
-from det_jupyter.wire import (
-    GangExited,
-    GangPlan,
-    GangStarted,
-    RankProcess,
-    RankSpec,
-)
+from det_jupyter.wire import GangExited, GangPlan, GangStarted, RankProcess
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +34,13 @@ class Run:
     """One allocation's run.
 
     Args:
-        plan: What it is.
+        plan: Its plan.
         dir: Its folder.
-        sockets: Folder of the IPC sockets of its ranks; None when they died with their agent.
-        streams: The files that are shipped, journals first.
-        started: What the master is still to be told of its start.
-        exited: What the master is told of its end, again and again until it closes the run.
-        exit_told_at: Monotonic time of the last telling to the present master.
+        sockets: Folder of its ranks' IPC sockets; None if the ranks died with their agent.
+        streams: The files that are sent, journals first.
+        started: Report of its start that the master has not confirmed.
+        exited: Report of its end, which is sent again until the master closes the run.
+        exit_sent_at: Monotonic time when the present master last confirmed `exited`.
     """
 
     plan: GangPlan
@@ -58,7 +49,7 @@ class Run:
     streams: list[Stream] = field(init=False)
     started: GangStarted | None = None
     exited: GangExited | None = None
-    exit_told_at: float | None = None
+    exit_sent_at: float | None = None
 
     def __post_init__(self) -> None:
         self.streams = streams_of(self.dir, self.id, self.world_size)
@@ -86,8 +77,8 @@ class Run:
         """
         assert self.sockets is not None
         if self.dir.path.exists():
-            # We do not know this run, so nobody does: it is of a master whose database is gone.
-            # Its journal must not be taken for the new one's.
+            # Left over from a master whose database is gone, or this agent would know the run.
+            # Its journal must not become a part of the new one's.
             logger.warning("allocation=%s: an older run of this name is removed", self.id)
             shutil.rmtree(self.dir.path)
         self.dir.path.mkdir(mode=0o700, parents=True)
@@ -95,34 +86,8 @@ class Run:
         control.create_page(self.dir.control)
         paths.write_private(self.dir.plan, self.plan.model_dump_json())
 
-    def specs(self, *, lifeline_fd: int, num_threads: int) -> list[RankSpec]:
-        """Return what each rank is told. Each start needs specs of its own.
-
-        What ranks of a start that failed have written must not lead those of the next astray.
-        """
-        assert self.sockets is not None
-        places = rank_places(
-            self.plan,
-            lifeline_fd=lifeline_fd,
-            num_threads=num_threads,
-            master_port=_free_port() if self.world_size > 1 else 0,
-        )
-        store, secret = self.sockets / f"store-{secrets.token_hex(4)}", secrets.token_hex(32)
-        return [
-            RankSpec(
-                plan=self.plan,
-                place=place,
-                run_dir=str(self.dir.path),
-                data_dir=str(paths.data_dir()),
-                socket_dir=str(self.sockets),
-                store=str(store),
-                secret=secret,
-            )
-            for place in places
-        ]
-
     def note_started(self, *, at: float, pids: list[int], note: str) -> None:
-        """Prepare what the master is told of the start."""
+        """Prepare the report of the start."""
         self.started = GangStarted(
             allocation_id=self.id,
             at=at,
@@ -139,17 +104,17 @@ class Run:
         )
 
     def note_exited(self, exited: GangExited) -> None:
-        """Take note of how the gang ended, and leave it behind for a successor."""
+        """Note how the gang ended, also in a file for the next agent process."""
         self.exited = exited
         try:
             paths.write_private(self.dir.exit, exited.model_dump_json())
-        except OSError as error:  # we tell the master ourselves, if we live
+        except OSError as error:  # this process reports it too, if it lives
             logger.warning(
                 "allocation=%s: %s cannot be written: %s", self.id, self.dir.exit, error
             )
 
     def with_circumstances(self, exited: GangExited) -> GangExited:
-        """Add where the rank was that ended first, and what it had said; the page still knows."""
+        """Add the last batch and output of the rank that ended first."""
         rank = exited.first_ended
         if rank is None or exited.killed or exited.lost:
             return exited
@@ -166,11 +131,11 @@ class Run:
     def _labels(self) -> Mapping[str, str]:
         try:
             return cell_labels(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
-        except (NotFound, ValueError):  # then files have the names that Python gives them
+        except (NotFound, ValueError):  # then frames have Python's file names
             return {}
 
     def raise_signal(self, signal: control.Signal) -> None:
-        """Raise a word of the control page."""
+        """Raise a signal in the control page."""
         page = control.ControlPage(self.dir.control)
         page.raise_signal(signal)
         page.close()
@@ -182,40 +147,33 @@ class Run:
         page.close()
 
     def close(self) -> None:
-        """Remove its files and sockets: the master has everything."""
+        """Remove its files and sockets, because the master has everything."""
         _remove(self.dir)
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
 
 
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-    return port
-
-
 def _remove(folder: RunDir) -> None:
-    """Remove the folder of a run. It is marked first: a part of it is known to be over."""
+    """Remove the folder of a run. A mark in it says that a partly removed run is over."""
     try:
         folder.closed.touch(mode=0o600)
         shutil.rmtree(folder.path)
     except FileNotFoundError:
-        return  # somebody else was faster
-    except OSError as error:  # it is removed with its experiment, or at the next start
+        return  # another process removed it
+    except OSError as error:  # its experiment's deletion or the next start removes it
         logger.warning("%s cannot be removed: %s", folder.path, error)
 
 
 def new_run(plan: GangPlan, *, sockets: Path) -> Run:
-    """Return the run that a plan describes; nothing is written yet."""
+    """Return the run of a plan; writes nothing."""
     folder = run_dir(paths.data_dir(), plan.allocation_id)
     return Run(plan=plan, dir=folder, sockets=sockets)
 
 
 def adopt_runs(*, now: float) -> list[Run]:
-    """Return the runs that a dead predecessor has left open; none of their ranks is alive.
+    """Return the runs that an earlier agent process left open. None of their ranks lives.
 
-    What it has left of closed ones is removed.
+    Removes the remains of closed runs.
     """
     root = runs_root(paths.data_dir())
     if not root.is_dir():
@@ -233,7 +191,7 @@ def _adopt(folder: RunDir, now: float) -> Run | None:
     try:
         plan = GangPlan.model_validate_json(folder.plan.read_bytes())
     except FileNotFoundError:
-        return None  # nothing was started yet; the master will order it again
+        return None  # nothing was started; the master will order it again
     except ValidationError:
         logger.warning("%s is of another version of det_jupyter: left alone", folder.plan)
         return None

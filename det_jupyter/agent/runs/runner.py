@@ -1,10 +1,10 @@
-"""Carries gangs: one task per run starts it, follows it to its end, and notes what happened.
+"""Runs gangs: one task per run starts the gang, waits for its end and notes how it ended.
 
-All agents of this process share it. A run is the business of the agent that was told to start it,
-though its ranks may be on several of them: that one hears of it from the master and tells of it.
+All agents of this process share it. A run belongs to the agent that got the order to start it,
+though its ranks may be on several: that agent gets its orders and sends its reports.
 
-Gangs do not depend on the master: while there is none they train on and their files grow. What was
-ordered already is ignored, so the master may repeat any command.
+Gangs do not depend on the master: without one they train on, and their files grow. A command that
+was carried out already is ignored, so the master may repeat any command.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import assert_never
 
+from det_jupyter.agent.launch.launcher import Launcher
 from det_jupyter.agent.launch.processes import (
     RankProcesses,
     StartFailed,
@@ -25,13 +27,10 @@ from det_jupyter.agent.launch.processes import (
     until_gone,
     write_records,
 )
-from det_jupyter.agent.launch.spawn import Spawner
-from det_jupyter.agent.launch.zygotes import Zygote, Zygotes
 from det_jupyter.agent.runs.gang import Gang
-from det_jupyter.agent.runs.places import check_agents
 from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.specs import check_agents, make_specs
 from det_jupyter.errors import LaunchError
-from det_jupyter.system.processes import is_frozen
 from det_jupyter.wire import (
     AgentCommand,
     CloseRun,
@@ -39,23 +38,18 @@ from det_jupyter.wire import (
     GangPlan,
     KillGang,
     Leave,
-    RankSpec,
     SignalGang,
     SlotView,
     StartGang,
-    ZygoteReady,
 )
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
-_WARMUP_S = 60.0  # a zygote that takes longer is not waited for
-_LOOK_S = 1.0  # how often it is seen whether one is stopped meanwhile
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Carried:
-    """A run whose gang is ours, with what is needed to end it."""
+class _ActiveRun:
+    """A run whose gang is not over, with what is needed to end it."""
 
     run: Run
     gang: Gang
@@ -69,12 +63,12 @@ class _Carried:
         self.end_ordered.set()
 
     def abandon(self) -> None:
-        """End it because the agent leaves."""
+        """End it because the agent ends."""
         self.gang.abandon()
         self.end_ordered.set()
 
     def kill_at(self, deadline: float) -> None:
-        """Kill it at that time of the loop's clock, unless it was to be killed before."""
+        """Kill it at that time of the loop's clock, or at an earlier deadline if it has one."""
         if self.deadline is not None:
             deadline = min(deadline, self.deadline.when())
             self.deadline.cancel()
@@ -89,11 +83,10 @@ class Runner:
     """All runs of this process's agents.
 
     Args:
-        agents: Their names; the first also has what was left by agents that are no more.
-        adopted: What a dead predecessor left open.
-        zygotes: Where ranks are forked from.
-        spawner: Where ranks are started afresh.
-        lifeline_fd: Read end of the pipe that tells ranks of our death.
+        agents: Their names; the first also gets the runs of agents that do not exist any more.
+        adopted: Runs that an earlier agent process left open.
+        launcher: Starts ranks.
+        lifeline_fd: Read end of a pipe that closes when this process ends.
         socket_dir: Short 0700 folder for IPC sockets.
         num_threads: Each rank's share of the cores.
     """
@@ -103,39 +96,37 @@ class Runner:
         *,
         agents: Sequence[str],
         adopted: list[Run],
-        zygotes: Zygotes,
-        spawner: Spawner,
+        launcher: Launcher,
         lifeline_fd: int,
         socket_dir: Path,
         num_threads: int,
     ) -> None:
-        self.news = asyncio.Event()  # there may be something to tell the master
+        self.news = asyncio.Event()  # there may be something to report
         self.leave_ordered = asyncio.Event()
         self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
             self._runs[_heir(run.plan, agents)][run.id] = run
-        self._carried: dict[str, _Carried] = {}  # those that are not over
-        self._zygotes = zygotes
-        self._spawner = spawner
+        self._active: dict[str, _ActiveRun] = {}
+        self._launcher = launcher
         self._lifeline_fd = lifeline_fd
         self._num_threads = num_threads
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
     def runs_of(self, agent_id: str) -> Mapping[str, Run]:
-        """The runs of an agent that the master has not closed; stays up to date."""
+        """The runs of an agent that the master has not closed; a live mapping."""
         return self._runs[agent_id]
 
     @property
     def has_living_gangs(self) -> bool:
         """Whether any gang is not over."""
-        return bool(self._carried)
+        return bool(self._active)
 
     def held_slots(self) -> list[SlotView]:
-        """Return what the gangs that are not over have."""
-        return [slot for carried in self._carried.values() for slot in carried.run.plan.slots]
+        """Return the slots of the gangs that are not over."""
+        return [slot for active in self._active.values() for slot in active.run.plan.slots]
 
     def obey(self, command: AgentCommand, *, agent_id: str) -> None:
-        """Carry out what the master has told an agent to do, or begin to."""
+        """Carry out a command of the master to an agent, or begin to."""
         logger.info("%s allocation=%s", command.kind, _allocation_of(command))
         match command:
             case StartGang():
@@ -143,11 +134,11 @@ class Runner:
             case SignalGang():
                 self._signal(command)
             case ExtendGang():
-                if carried := self._carried.get(command.allocation_id):
-                    carried.run.extend(command.target, is_last=command.target_is_last)
+                if active := self._active.get(command.allocation_id):
+                    active.run.extend(command.target, is_last=command.target_is_last)
             case KillGang():
-                if carried := self._carried.get(command.allocation_id):
-                    carried.kill()
+                if active := self._active.get(command.allocation_id):
+                    active.kill()
             case CloseRun():
                 _close(self._runs[agent_id], command.allocation_id)
             case Leave():
@@ -156,10 +147,10 @@ class Runner:
                 assert_never(command)
 
     async def abandon(self, timeout_s: float) -> None:
-        """End all gangs because the agent leaves."""
-        tasks = [carried.task for carried in self._carried.values() if carried.task]
-        for carried in self._carried.values():
-            carried.abandon()
+        """End all gangs because the agent ends."""
+        tasks = [active.task for active in self._active.values() if active.task]
+        for active in self._active.values():
+            active.abandon()
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
 
@@ -167,26 +158,26 @@ class Runner:
         if any(plan.allocation_id in others for others in self._runs.values()):
             return
         run = new_run(plan, sockets=next(self._socket_dirs))
-        carried = _Carried(run=run, gang=Gang(run.id, run.world_size, kill_group=kill_group))
+        active = _ActiveRun(run=run, gang=Gang(run.id, run.world_size, kill_group=kill_group))
         runs[run.id] = run
         try:
             run.prepare()
         except OSError as error:
-            carried.gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
-            self._finish(carried)
+            active.gang.not_started(f"the run's folder cannot be made: {error}", is_final=False)
+            self._finish(active)
             return
-        self._carried[run.id] = carried
-        carried.task = asyncio.create_task(self._carry(carried))
+        self._active[run.id] = active
+        active.task = asyncio.create_task(self._carry(active))
 
     def _signal(self, command: SignalGang) -> None:
-        if carried := self._carried.get(command.allocation_id):
-            carried.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
-            carried.run.raise_signal(command.signal)
+        if active := self._active.get(command.allocation_id):
+            active.kill_at(asyncio.get_running_loop().time() + command.timeout_s)
+            active.run.raise_signal(command.signal)
 
-    async def _carry(self, carried: _Carried) -> None:
-        run, gang = carried.run, carried.gang
+    async def _carry(self, active: _ActiveRun) -> None:
+        run, gang = active.run, active.gang
         try:
-            await self._follow(carried)
+            await self._follow(active)
         except (LaunchError, StartFailed) as error:
             gang.not_started(str(error), is_final=isinstance(error, LaunchError))
             logger.error("allocation=%s was not started: %s", run.id, error)
@@ -196,97 +187,48 @@ class Runner:
             gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
             for pid in gang.living:
                 await until_gone(pid)
-        self._finish(carried)
+        self._finish(active)
 
-    async def _follow(self, carried: _Carried) -> None:
-        """Start the gang's ranks and stay until they are all gone."""
-        gang = carried.gang
-        processes = await self._launch(carried)
+    async def _follow(self, active: _ActiveRun) -> None:
+        """Start the gang's ranks and wait until all have ended."""
+        run, gang = active.run, active.gang
+        check_agents(run.plan, self._runs)
+        specs = partial(
+            make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads
+        )
+        processes = await self._launcher.launch(run.plan, specs, active.end_ordered)
         if processes is None:
             gang.not_started("", is_final=False)
             return
-        self._note_started(carried, processes)
+        self._note_started(active, processes)
         while not gang.is_over:
             gang.rank_exited(await processes.exits.get())
 
-    async def _launch(self, carried: _Carried) -> RankProcesses | None:
-        """Start all ranks and return them; None if the end was ordered before any existed.
-
-        Once asked for, ranks are waited for even if their end is ordered meanwhile: somebody has
-        to know of them.
-        """
-        run = carried.run
-        check_agents(run.plan, self._runs)
-        zygote = await self._zygotes.get(run.plan.python)
-        ready = await self._readiness(zygote, carried.end_ordered)
-        if carried.end_ordered.is_set():
-            return None
-        if ready is not None:
-            _check_torch(run.plan, ready)
-        reason = _why_not_ready(zygote) if ready is None else ready.unsafe
-        if not reason:
-            answer = await zygote.fork_gang(self._specs(run))
-            if isinstance(answer, RankProcesses):
-                return answer
-            if carried.end_ordered.is_set():
-                return None
-            reason = answer.reason
-        logger.warning("allocation=%s: ranks are started afresh: %s", run.id, reason)
-        return self._spawner.spawn_gang(self._specs(run), note=f"started afresh: {reason}")
-
-    def _specs(self, run: Run) -> list[RankSpec]:
-        return run.specs(lifeline_fd=self._lifeline_fd, num_threads=self._num_threads)
-
-    async def _readiness(self, zygote: Zygote, end_ordered: asyncio.Event) -> ZygoteReady | None:
-        """Wait for the zygote to be ready, or for what makes waiting pointless."""
-        ready = asyncio.create_task(zygote.ready())
-        ended = asyncio.create_task(end_ordered.wait())
-        deadline = time.monotonic() + _WARMUP_S
-        num_frozen = 0  # looks in a row: one that is traced stops for an instant now and then
-        while num_frozen < 2 and (left := deadline - time.monotonic()) > 0:
-            await asyncio.wait(
-                {ready, ended}, timeout=min(left, _LOOK_S), return_when=asyncio.FIRST_COMPLETED
-            )
-            if ready.done() or ended.done():
-                break
-            num_frozen = num_frozen + 1 if is_frozen(zygote.pid) else 0
-        ended.cancel()
-        if ready.done():
-            return ready.result()
-        ready.cancel()
-        return None
-
-    def _note_started(self, carried: _Carried, processes: RankProcesses) -> None:
-        run = carried.run
-        carried.gang.started(processes.pids)
+    def _note_started(self, active: _ActiveRun, processes: RankProcesses) -> None:
+        run = active.run
+        active.gang.started(processes.pids)
         run.note_started(at=time.time(), pids=processes.pids, note=processes.note)
         self.news.set()
         logger.info("allocation=%s started pids=%s: %s", run.id, processes.pids, processes.note)
         try:
             write_records(run.dir, processes.pids)
-        except OSError as error:  # it serves only a successor, on systems without PDEATHSIG
+        except OSError as error:  # only used after this agent died, on systems without PDEATHSIG
             logger.warning("allocation=%s: %s cannot be written: %s", run.id, run.dir.ranks, error)
 
-    def _finish(self, carried: _Carried) -> None:
-        if carried.deadline is not None:
-            carried.deadline.cancel()
-        run = carried.run
-        run.note_exited(run.with_circumstances(carried.gang.to_report(time.time())))
-        logger.info("allocation=%s is over: exit codes %s", run.id, carried.gang.exit_codes)
-        self._carried.pop(run.id, None)
+    def _finish(self, active: _ActiveRun) -> None:
+        if active.deadline is not None:
+            active.deadline.cancel()
+        run = active.run
+        run.note_exited(run.with_circumstances(active.gang.to_report(time.time())))
+        logger.info("allocation=%s is over: exit codes %s", run.id, active.gang.exit_codes)
+        self._active.pop(run.id, None)
         self.news.set()
 
 
-def _why_not_ready(zygote: Zygote) -> str:
-    if is_frozen(zygote.pid):
-        return f"the zygote (process {zygote.pid}) is stopped; `kill -CONT {zygote.pid}` wakes it"
-    return f"the zygote was not ready after {_WARMUP_S:.0f} s"
-
-
 def _heir(plan: GangPlan, agents: Sequence[str]) -> str:
-    """Return the agent that speaks for a run of a predecessor."""
-    told = plan.agent_ids[0] if plan.agent_ids else ""
-    return told if told in agents else agents[0]
+    """Return the agent that reports a run of an earlier process."""
+    before = plan.agent_ids[0] if plan.agent_ids else ""
+    return before if before in agents else agents[0]
 
 
 def _close(runs: dict[str, Run], allocation_id: str) -> None:
@@ -295,15 +237,6 @@ def _close(runs: dict[str, Run], allocation_id: str) -> None:
         return
     run.close()
     del runs[allocation_id]
-
-
-def _check_torch(plan: GangPlan, ready: ZygoteReady) -> None:
-    """Refuse what would fail in every rank, and by a message that helps less."""
-    if ready.torch_cuda is None and any(slot.kind == "cuda" for slot in plan.slots):
-        raise LaunchError(
-            f"the torch of {plan.python} is a CPU build but the slots are GPUs; install a CUDA "
-            "build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
-        )
 
 
 def _allocation_of(command: AgentCommand) -> str:

@@ -1,29 +1,31 @@
-"""Cuts what ranks write into chunks for the master. Knows files and offsets, nothing of gangs.
+"""Cuts the files that ranks write into chunks for the master.
 
-The master says how many bytes of each file it has; the agent goes on from there and from nowhere
-else, so whoever is killed in between, each byte arrives exactly once.
+The master's answer says how many bytes of each file it has, and the agent continues from there.
+So each byte is stored exactly once, whichever process is killed.
 
-    journal    whole records only: the torn last line of a dead rank is never sent, and of a record
-               that is too long for a request of ours, nothing that could be read as one
-    output     whole lines too, except for a line longer than a chunk, and for a last line without
-               an end: these are sent as lines of their own
+    journal    whole records only. The torn last line of a dead rank is never sent; a record that
+               is too long for a request is replaced by an empty line
+    output     whole lines, except for a line longer than a chunk and a last line without an end:
+               these are sent as lines of their own
 
-Output is bounded. Of what a rank prints faster than it can be sent, a part is left out: a line
-says how much. And of a file that has been sent, all but the newest part is given back to the file
-system while it is written (a hole, where the system can make one): its size stays, its use does
-not grow.
+Output is bounded. If a rank prints faster than the agent can send, a part is left out, and a line
+says how much. In a file that was sent, all but the newest part is made a hole where the file
+system can do that: its size stays, its use of the disk does not grow.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from det_jupyter.agent.runs.holes import make_hole
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import Chunk
 
@@ -31,20 +33,19 @@ logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 * 1024
 MAX_BACKLOG_BYTES = 64 * 1024 * 1024  # of output that is not sent yet
-_KEPT_BACKLOG_BYTES = 32 * 1024 * 1024  # when there is more: the newest
-_KEPT_BYTES = 16 * 1024 * 1024  # of output that was sent: a master may ask for it again
-_HOLE_BYTES = 8 * 1024 * 1024  # the least that a hole is made for
-MAX_RECORD_BYTES = (
-    8 * 1024 * 1024
-)  # a request may be eight times as large (master/http/answers.py)
+_KEPT_BACKLOG_BYTES = 32 * 1024 * 1024  # of a larger backlog, the newest bytes
+_KEPT_BYTES = 16 * 1024 * 1024  # of output that was sent: a new master may lack it
+_HOLE_BYTES = 8 * 1024 * 1024  # size from which a hole is worth a call
+MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may have eight times as many (master/http/answers)
+_PUNCH_HOLE_KEEPING_SIZE = 0x02 | 0x01
 
 
 @dataclass(slots=True, kw_only=True)
 class Stream:
-    """One file of a rank, shipped as far as `offset`.
+    """One file of a rank, sent up to `offset`.
 
     Args:
-        unreadable_since: Monotonic time of the first of the present failures to read it.
+        unreadable_since: Monotonic time since which every attempt to read it has failed.
     """
 
     allocation_id: str
@@ -53,16 +54,16 @@ class Stream:
     is_journal: bool
     offset: int = 0
     unreadable_since: float | None = None
-    freed: int = 0  # up to there the file is a hole
+    freed: int = 0  # the file is a hole up to here
 
     def chunks(self, *, is_final: bool) -> Iterator[Chunk]:
-        """Yield what can be sent of the file beyond `offset`, which stays where it is.
+        """Yield the chunks beyond `offset` that can be sent; changes no state.
 
         Args:
-            is_final: The rank is gone, the file will not grow any more.
+            is_final: The rank has ended, so the file grows no more.
 
         Raises:
-            OSError: It is there and cannot be read.
+            OSError: The file exists and cannot be read.
         """
         offset = self.offset
         try:
@@ -70,7 +71,7 @@ class Stream:
             if size <= offset:
                 return
             opened = self.path.open("rb")
-        except FileNotFoundError:  # not written yet, or taken away
+        except FileNotFoundError:  # not written yet, or removed
             return
         with opened as file:
             if not self.is_journal and size - offset > MAX_BACKLOG_BYTES:
@@ -79,34 +80,31 @@ class Stream:
                 offset = end
             while offset < size and (part := self._read(file.fileno(), offset, is_final)):
                 size_bytes, text = part
-                yield Chunk(
-                    allocation_id=self.allocation_id,
-                    stream=self.name,
-                    offset=offset,
-                    size_bytes=size_bytes,
-                    text=text,
-                )
+                yield self._chunk(offset, size_bytes, text)
                 offset += size_bytes
 
-    def _gap(self, offset: int, end: int) -> Chunk:
-        """Return what stands for bytes that are left out."""
-        text = (
-            f"… {end - offset:,} bytes that this rank printed are left out here: it printed them "
-            "faster than they could be stored\n"
-        )
+    def _chunk(self, offset: int, size_bytes: int, text: str) -> Chunk:
         return Chunk(
             allocation_id=self.allocation_id,
             stream=self.name,
             offset=offset,
-            size_bytes=end - offset,
+            size_bytes=size_bytes,
             text=text,
         )
 
+    def _gap(self, offset: int, end: int) -> Chunk:
+        """Return the chunk that replaces bytes that are left out."""
+        text = (
+            f"… {end - offset:,} bytes that this rank printed are left out here: it printed them "
+            "faster than they could be stored\n"
+        )
+        return self._chunk(offset, end - offset, text)
+
     def free(self) -> None:
-        """Give back what the file uses for output that was sent long ago."""
+        """Free the disk space of old output that was sent."""
         end = self.offset - _KEPT_BYTES
         if not self.is_journal and end - self.freed >= _HOLE_BYTES:
-            with suppress(OSError):  # the file system cannot: then the file is as large as it is
+            with suppress(OSError):  # the file system has no holes
                 make_hole(self.path, end)
             self.freed = end
 
@@ -131,17 +129,17 @@ class Stream:
 
 
 def _next_line(descriptor: int, offset: int) -> int:
-    """Return where the first line after `offset` begins, if that is not far."""
+    """Return the start of the first line after `offset`, or `offset` if that is far."""
     return offset + os.pread(descriptor, CHUNK_BYTES, offset).find(b"\n") + 1
 
 
 def end_of_lines(data: bytes, *, is_full: bool, is_final: bool) -> int:
-    """Return how many bytes of `data` to send as lines of output; 0 to wait for more.
+    """Return how many bytes of `data` to send as lines of output; 0 means to wait.
 
     Args:
-        data: What the file holds from the present offset on.
-        is_full: There is no room for more.
-        is_final: There will not be more.
+        data: The file from the present offset on.
+        is_full: A chunk holds no more.
+        is_final: The file grows no more.
     """
     if end := data.rfind(b"\n") + 1:
         return end
@@ -151,7 +149,7 @@ def end_of_lines(data: bytes, *, is_full: bool, is_final: bool) -> int:
 
 
 def _end_of_characters(data: bytes) -> int:
-    """Return where to cut without parting the bytes of a UTF-8 character."""
+    """Return where to cut so that no UTF-8 character is split."""
     for back in range(1, min(4, len(data) - 1) + 1):
         if data[-back] & 0b1100_0000 != 0b1000_0000:  # where a character begins
             is_whole = data[-back] < 0x80
@@ -170,3 +168,30 @@ def streams_of(run_dir: RunDir, allocation_id: str, world_size: int) -> list[Str
         *(stream(f"journal-{rank}", run_dir.journal(rank), True) for rank in ranks),
         *(stream(f"output-{rank}", run_dir.output(rank), False) for rank in ranks),
     ]
+
+
+@cache
+def _fallocate() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, "fallocate", None)  # Python has posix_fallocate only
+    if function is not None:
+        function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
+    return function
+
+
+def make_hole(path: Path, size_bytes: int) -> None:
+    """Free the space of the file's first bytes, which read as zeros from now on. Linux only.
+
+    Raises:
+        OSError: The system or the file system cannot do that.
+    """
+    fallocate = _fallocate()
+    if fallocate is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(path))
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        if fallocate(descriptor, _PUNCH_HOLE_KEEPING_SIZE, 0, size_bytes):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)

@@ -191,7 +191,7 @@ def test_a_device_that_fails_stays_as_it_was_and_is_told_once(
     assert looks(occupancy, 6.0) == [{}]
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in warnings] == [
-        "who uses a device is not known now: GPU is lost"
+        "the processes on a device are not known now: GPU is lost"
     ]
 
 
@@ -351,7 +351,7 @@ def test_a_driver_that_does_not_answer_is_named_with_the_device() -> None:
 def told(outbox: Outbox) -> list[DevicesSeen]:
     """Return what is told of devices in the next batch, which the master gets."""
     batch = outbox.next_batch(now=0.0)
-    outbox.told(batch, now=0.0)
+    outbox.note_sent(batch, now=0.0)
     return [report for report in batch.reports if isinstance(report, DevicesSeen)]
 
 
@@ -366,5 +366,5 @@ def test_devices_are_told_once_and_again_to_each_new_master() -> None:
     assert told(outbox) == [first]
     batch_before = outbox.next_batch(now=0.0)
     outbox.note_devices(second)
-    outbox.told(batch_before, now=0.0)
+    outbox.note_sent(batch_before, now=0.0)
     assert [told(outbox), told(outbox)] == [[second], []]

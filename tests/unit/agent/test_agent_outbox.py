@@ -85,7 +85,7 @@ def test_start_is_told_until_the_master_has_it(tmp_path: Path) -> None:
     assert outline(outbox.next_batch(now=0.0).reports) == ["gang_started"]
     batch = outbox.next_batch(now=0.0)
     assert outline(batch.reports) == ["gang_started"]
-    outbox.told(batch, now=0.0)
+    outbox.note_sent(batch, now=0.0)
     assert outbox.next_batch(now=0.0).reports == []
 
 
@@ -93,7 +93,7 @@ def test_exit_is_told_again_after_a_while_and_after_each_reconnection(tmp_path: 
     run = make_run(tmp_path)
     run.exited = make_exit(run)
     outbox = Outbox({run.id: run})
-    outbox.told(outbox.next_batch(now=0.0), now=0.0)
+    outbox.note_sent(outbox.next_batch(now=0.0), now=0.0)
     assert outbox.next_batch(now=4.9).reports == []
     assert outline(outbox.next_batch(now=5.0).reports) == ["gang_exited"]
     outbox.reconnected({})

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.agent.devices.offers import offered_agents
-from det_jupyter.agent.runs.places import check_agents, rank_places
+from det_jupyter.agent.devices.slots import offered_agents
+from det_jupyter.agent.runs.specs import check_agents, rank_places
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import Capsule, GangPlan, SlotView
 from det_jupyter.worker.process import environment

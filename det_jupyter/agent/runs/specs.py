@@ -1,0 +1,100 @@
+"""The specs of a gang's ranks: for each its place in the gang, and what they share.
+
+A gang may be on several agents of this process (devices/slots.py). These are on one computer, so
+the ranks connect over its loopback interface. Everything else is as on several computers, with
+torchrun's terms:
+
+    rank              0      1      2      3
+    agent             left   left   right  right
+    group_rank        0      0      1      1          agents in the order of their first ranks
+    local_rank        0      1      0      1
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Container
+
+from det_jupyter.agent.runs.run import Run
+from det_jupyter.errors import LaunchError
+from det_jupyter.system import paths
+from det_jupyter.wire import GangPlan, RankPlace, RankSpec
+
+_LOOPBACK = "127.0.0.1"
+
+
+def make_specs(run: Run, *, lifeline_fd: int, num_threads: int) -> list[RankSpec]:
+    """Return the specs of a run's ranks, in rank order. Each start needs new ones.
+
+    The store and the secret are new in each, because ranks of a start that failed may have
+    written to the store.
+    """
+    assert run.sockets is not None
+    places = rank_places(
+        run.plan,
+        lifeline_fd=lifeline_fd,
+        num_threads=num_threads,
+        master_port=_free_port() if run.world_size > 1 else 0,
+    )
+    store, secret = run.sockets / f"store-{secrets.token_hex(4)}", secrets.token_hex(32)
+    return [
+        RankSpec(
+            plan=run.plan,
+            place=place,
+            run_dir=str(run.dir.path),
+            data_dir=str(paths.data_dir()),
+            socket_dir=str(run.sockets),
+            store=str(store),
+            secret=secret,
+        )
+        for place in places
+    ]
+
+
+def rank_places(
+    plan: GangPlan, *, lifeline_fd: int, num_threads: int, master_port: int
+) -> list[RankPlace]:
+    """Return the place of each rank."""
+    homes = plan.agent_ids or [""] * len(plan.slots)
+    groups = list(dict.fromkeys(homes))
+    return [
+        RankPlace(
+            rank=rank,
+            world_size=len(homes),
+            local_rank=homes[:rank].count(home),
+            local_world_size=homes.count(home),
+            group_rank=groups.index(home),
+            group_world_size=len(groups),
+            master_addr=_LOOPBACK,
+            master_port=master_port,
+            lifeline_fd=lifeline_fd,
+            num_threads=num_threads,
+        )
+        for rank, home in enumerate(homes)
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as server:
+        server.bind((_LOOPBACK, 0))
+        port: int = server.getsockname()[1]
+    return port
+
+
+def check_agents(plan: GangPlan, offered: Container[str]) -> None:
+    """Refuse a gang on agents of other processes, which may be on other computers.
+
+    Raises:
+        LaunchError: It is on such an agent.
+    """
+    agents = list(dict.fromkeys(plan.agent_ids))
+    elsewhere = [agent for agent in agents if agent not in offered]
+    if elsewhere:
+        here = [agent for agent in agents if agent in offered]
+        raise LaunchError(
+            f"gangs over several computers are not possible yet: of the {len(plan.slots)} ranks "
+            f"some are on {' and '.join(elsewhere)}, which the agent process of "
+            f"{' and '.join(here) or 'this computer'} cannot start; ask for no more "
+            "resources.slots_per_trial than one computer has"
+        )
