@@ -1,6 +1,6 @@
 """Finding the user's master, and starting it when there is none.
 
-Whoever needs it first starts it. The master itself makes sure that there is only one (it holds a
+The first program that needs it starts it. The master makes sure that there is only one (it holds a
 lock), so starting two at once is harmless: the second leaves and both starters find the first.
 """
 
@@ -42,7 +42,7 @@ def announced_master() -> MasterInfo | None:
     """Return where the running master is, of whatever version it is; None when there is none.
 
     Raises:
-        ProtocolMismatch: One runs, and what it says of itself cannot be read.
+        ProtocolMismatch: One runs, and its file cannot be read.
     """
     try:
         text = paths.read_private(paths.master_file())
@@ -61,8 +61,8 @@ def announced_master() -> MasterInfo | None:
 
 
 def _is_alive(info: MasterInfo) -> bool:
-    """A pid alone may have been reused since; its process's birth tells."""
-    if not info.birth:  # of a version that said something else there
+    """Return whether the process lives; its birth shows whether the pid was reused."""
+    if not info.birth:  # of a version that wrote something else there
         return paths.is_locked(paths.master_lock())
     return birth_of(info.pid) == info.birth
 
@@ -88,7 +88,7 @@ def ensure_master(timeout_s: float = 30.0) -> MasterInfo:
         if process.poll() not in (None, 0):  # 0: another master was there first
             break
         time.sleep(_POLL_S)
-    if full := paths.find_full_folder():  # then its log says nothing
+    if full := paths.find_full_folder():  # then its log is empty
         raise MasterUnreachable(f"the det_jupyter master did not start: {full}")
     raise MasterUnreachable(
         f"the det_jupyter master did not start (exit status {process.poll()}).\n{_log_tail()}"

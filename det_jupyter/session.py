@@ -31,7 +31,7 @@ class Session:
 
     Args:
         info: Where the master is, and its token.
-        locate: Called when nobody answers there any more (the master was restarted); returns where
+        locate: Called when there is no answer any more (the master was restarted); returns where
             it is now. None: do not look again.
         transport: For tests: an httpx transport instead of the network.
     """
@@ -56,7 +56,7 @@ class Session:
             headers={"Authorization": f"Bearer {info.token}"},
             timeout=TIMEOUT,
             transport=self._transport,
-            trust_env=False,  # a proxy has no business between us and our own loopback
+            trust_env=False,  # no proxy on the loopback
             verify=False,  # plain HTTP: building an SSL context would take 20-50 ms
         )
 
@@ -75,7 +75,7 @@ class Session:
 
         Raises:
             DetError: The class that the master's refusal names.
-            MasterUnreachable: Nobody answers.
+            MasterUnreachable: There is no answer.
         """
         return self._request("POST", path, json=body, repeatable=repeatable)
 
@@ -136,7 +136,7 @@ class Session:
     def _ask_successor(
         self, method: str, path: str, *, repeatable: bool, **kwargs: Any
     ) -> httpx.Response:
-        """Ask whoever is the master now; one that has just died may look alive for a moment."""
+        """Ask the present master; one that has just died may look alive for a moment."""
         deadline = time.monotonic() + _SUCCESSOR_S
         while True:
             self.relocate()
@@ -197,7 +197,7 @@ def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _is_unasked(error: httpx.TransportError) -> bool:
-    """Who could not even connect has asked for nothing yet."""
+    """Return whether the request was not sent at all."""
     return isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
 
 

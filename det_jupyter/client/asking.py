@@ -1,4 +1,4 @@
-"""Requests made from what a user gave: what is wrong with it is said in the user's words."""
+"""Requests made of values that a user gave; problems are described in the user's terms."""
 
 from __future__ import annotations
 

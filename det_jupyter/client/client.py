@@ -1,4 +1,4 @@
-"""The master's verbs as Python calls; holds a session, and which submissions had no answer."""
+"""The master's routes as Python calls; holds a session, and the submissions without an answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _REFUSALS = (CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch)
 
 
 class Client:
-    """What can be asked of the master; a refusal is raised as the DetError that it names."""
+    """Requests to the master; a refusal is raised as the DetError that it names."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -59,7 +59,7 @@ class Client:
         """Submit an experiment.
 
         It is taken on once, though the master dies meanwhile and its successor is asked again. If
-        nobody answers at all, the same request, made again, finds what has become of it.
+        there is no answer at all, the same request, made again, finds what has become of it.
         """
         return self._submit("/experiments", request)
 
@@ -197,7 +197,7 @@ class Client:
         """Return all pools, their slots and the front of their queues.
 
         Args:
-            limit: So many waiting trials of each pool.
+            limit: Number of waiting trials of each pool.
             experiment_id: As many of this experiment's too, wherever they are in the queue.
         """
         answer = self.session.get("/cluster", limit=limit, experiment_id=experiment_id)
@@ -222,7 +222,7 @@ class Client:
     def find_impossibility(
         self, slots: int, *, pool: str = "", is_single_agent: bool = False
     ) -> str | None:
-        """Return why a pool can never run a trial with so many slots; None: it can, or may yet.
+        """Return why a pool can never run a trial of this size; None: it can, or may later.
 
         Args:
             slots: How many one trial needs.

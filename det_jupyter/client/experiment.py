@@ -216,7 +216,7 @@ class Experiment(SteeredExperiment):
 
         Args:
             trial: Whose hyperparameters are used; by default the best one's, or the first's.
-            batches: Train so many; by default as long as the configuration says.
+            batches: How many to train; by default the length in the configuration.
             pause_at: Pause after this batch. If neither is given, a third of the batches.
             kill_at: Kill all ranks with SIGKILL after this one. If neither is given, two thirds.
             timeout_s: Give up waiting for one of them after so long.
@@ -264,7 +264,7 @@ def _is_at_rest(view: ExperimentView) -> bool:
 def _failure(view: ExperimentView) -> RankFailed:
     failures = [trial.failure for trial in view.trials if trial.failure is not None]
     first = failures[0] if failures else None
-    # A traceback tells the place itself.
+    # A traceback shows the place itself.
     place = f" (at {first.where})" if first and first.where and not first.traceback else ""
     return RankFailed(
         f"experiment {view.id} ended with an error: {view.message}{place}",

@@ -10,7 +10,7 @@ from det_jupyter.wire import AllocationState, Reason, TrialView
 
 
 class ShownReason(Reason):
-    """A reason that prints itself; what it says is there as data too."""
+    """A reason that prints itself; its fields have it as data."""
 
     def __repr__(self) -> str:
         return reason_text(self)
@@ -59,7 +59,7 @@ def _expected(reason: Reason) -> str:
 
 
 def telling(trials: Sequence[TrialView]) -> TrialView:
-    """Return the trial that tells why an experiment does not run: the first that waits.
+    """Return the trial whose reason is the experiment's: the first that waits.
 
     If none waits, one that is not over; if all are over, the last.
     """

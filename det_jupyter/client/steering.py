@@ -1,4 +1,4 @@
-"""What can be done to an experiment: its life cycle, its share of the slots, its checkpoints."""
+"""Changes of an experiment: its life cycle, its share of the slots, its checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SOURCES = ("source_trial_id", "source_checkpoint_uuid")
 
 
 class SteeredExperiment:
-    """An experiment as something that takes orders; `Experiment` adds what it tells."""
+    """The part of a handle that changes an experiment; `Experiment` adds what reads it."""
 
     def __init__(self, client: Client, experiment_id: int) -> None:
         self._client = client
@@ -108,7 +108,7 @@ class SteeredExperiment:
         Args:
             max_trials: More trials than before.
             max_length: A longer training, such as {"epochs": 12}.
-            max_concurrent_trials: So many train at once from now on.
+            max_concurrent_trials: Number of trials that train at once from now on.
             hyperparameters: Narrower ranges for the trials that are still to come.
 
         Raises:
@@ -213,7 +213,7 @@ class SteeredExperiment:
 
 
 def _number(handle: Any) -> Any:
-    """Return the number of a handle; what is none is judged by whoever is asked."""
+    """Return the number of a handle; anything else is returned as it is, and checked later."""
     return getattr(handle, "id", handle)
 
 

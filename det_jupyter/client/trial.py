@@ -26,7 +26,7 @@ from det_jupyter.wire import (
     TrialView,
 )
 
-if TYPE_CHECKING:  # loaded by who looks into a rank
+if TYPE_CHECKING:  # loaded when a rank is asked
     from jupyter_client.blocking.client import BlockingKernelClient
 
 ANSWER_TIMEOUT_S = 10.0
@@ -78,7 +78,7 @@ class Rank:
                 timeout=timeout_s,
                 output_hook=outputs.append,
             )
-        except queue.Empty:  # it has not even said that it is there
+        except queue.Empty:  # no answer to the first message
             is_busy = _answers_control(kernel, "kernel_info_request")
             busy = "it is still busy with an earlier execute"
             raise self._silent(busy if is_busy else f"no answer within {timeout_s:g} s") from None

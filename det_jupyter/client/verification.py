@@ -28,7 +28,7 @@ class Verification:
         interruptions: What happened to the interrupted run, such as ("pause", 7), in order.
         steps_completed: Batches that both were trained.
         tensors: How many were compared.
-        differences: Name and problem of each, in the checkpoint's order; the first tells most.
+        differences: Name and problem of each, in the checkpoint's order.
         straight_id, interrupted_id: The experiments, which are deleted if all is well.
     """
 

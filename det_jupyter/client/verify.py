@@ -1,4 +1,4 @@
-"""Does a trial that is paused and killed end as if nothing had happened? Tried, not believed.
+"""Checks that a trial which is paused and killed ends as if nothing had happened.
 
 The experiment's own code and configuration are submitted twice with the same seed: once straight,
 once with interruptions at batches known beforehand. The two last checkpoints are compared bit by
@@ -58,7 +58,7 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trying:
-    """What is tried: which trial, how far, interrupted where."""
+    """What to try: which trial, how far, interrupted where."""
 
     hparams: dict[str, Any]
     max_length: dict[str, int]
@@ -103,7 +103,7 @@ def plan_trying(
 
 
 def _check_class(view: ExperimentView) -> None:
-    """Refuse a function: its loop is its own, so nobody can interrupt it at a batch."""
+    """Refuse a function: it has its own loop, which cannot be interrupted at a batch."""
     name = view.capsule.entrypoint
     kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
     if kind != "class":
@@ -208,7 +208,7 @@ def _run(
 def _remove(client: Client, experiments: Sequence[Watched]) -> None:
     """Delete the experiments, and wait until they are gone.
 
-    What cannot be deleted is told, and stays: it must not hide how the trying has ended.
+    What cannot be deleted is reported and stays: the result of the check must not be hidden.
     """
     try:
         for experiment in experiments:
@@ -255,7 +255,7 @@ class _Progress:
 
 
 def _check_interrupted(client: Client, view: ExperimentView, trying: Trying) -> None:
-    """Make sure that what was planned has happened: the ranks have told of it."""
+    """Check in the logs of the ranks that the planned interruptions have happened."""
     lines = client.logs(view.trials[0].id, tail=10_000)
     told = [line.text.strip() for line in lines if line.text.startswith(f"{_VARIABLE}: ")]
     planned = [f"{_VARIABLE}: {kind}@{steps}" for kind, steps in trying.interruptions]

@@ -39,7 +39,7 @@ _MOST_NAMED = 5  # trials, by their numbers
 
 
 def show_slots(call: Call) -> str:
-    """Return who is on which slot, agent by agent."""
+    """Return what is on each slot, agent by agent."""
     ledger = ledger_text(call.client.cluster(limit=0), with_all=call.options.all)
     return "\n".join([ledger, *notes(call.client)])
 
@@ -50,7 +50,7 @@ def notes(client: Client) -> list[str]:
 
 
 def show_queue(call: Call) -> str:
-    """Return who waits for slots, in order, and for what."""
+    """Return the trials that wait for slots, in order, each with its reason."""
     return queue_text(call.client.cluster(limit=WHOLE if call.options.all else FRONT))
 
 

@@ -1,7 +1,7 @@
 """Slots and queues as HTML that needs neither script nor style sheet, in the theme's colours.
 
 A slot is a small box with its number, a word or two, and a border and pattern of its own for each
-state: colour alone says nothing.
+state: colour alone has no meaning.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _box(slot: SlotStatus, at: float) -> str:
 
 
 def _words(slot: SlotStatus) -> tuple[str, str]:
-    """Return what is said in a box: its state, and who."""
+    """Return the two lines of a box: its state, and what holds it."""
     if slot.experiment_id is not None:
         return slot.state, f"exp {slot.experiment_id} trial {slot.trial_id}"
     if slot.processes:
@@ -86,7 +86,7 @@ def _words(slot: SlotStatus) -> tuple[str, str]:
 
 
 def queue_page(view: ClusterView) -> str:
-    """Return who waits, in order, each with its sentence."""
+    """Return the waiting trials in order, each with its reason."""
     if not view.num_waiting:
         return "<div>No trial waits for slots.</div>"
     parts = []

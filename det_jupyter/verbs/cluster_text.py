@@ -1,4 +1,4 @@
-"""Slots and queues in words: who is on which slot, who waits for what. Views in, lines out.
+"""Slots and queues as text: what is on each slot, and what waits for which. Views in, lines out.
 
     [0] ████  used        a gang of ours
     [1] ▓▓▒▒  leaving     the same, asked to leave
@@ -99,7 +99,7 @@ def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
         words.append(signs(agent))
     if not agent.connected:
         words.append(count(len(agent.slots), "slot"))
-    elif not is_alone:  # else the pool's line has said it
+    elif not is_alone:  # else it is in the pool's line
         words.append(summary(agent.slots))
     if agent.num_aux:
         words.append(f"{count(agent.num_aux, 'trial')} without slots")
@@ -114,7 +114,7 @@ def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
 
 
 def runs(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotStatus]]:
-    """Yield first and last of the slots side by side of which the same is to be said."""
+    """Yield first and last of neighbouring slots that share a line."""
     for _, group in groupby(slots, key=_sameness):
         members = list(group)
         yield members[0], members[-1]
@@ -132,7 +132,7 @@ def _numbers(first: SlotStatus, last: SlotStatus) -> str:
 
 
 def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
-    """Return who is on a slot, since when, and what else uses its device.
+    """Return what is on a slot, since when, and what else uses its device.
 
     Args:
         slot: The slot, or the first of several with ranks of the same gang.
@@ -207,7 +207,7 @@ def _strangers(view: ClusterView) -> Iterator[tuple[DeviceProcess, AgentStatus]]
 
 
 def queue_text(view: ClusterView) -> str:
-    """Return who waits, in order, each with the sentence that says what for."""
+    """Return the waiting trials in order, each with its reason."""
     if not view.num_waiting:
         return "No trial waits for slots."
     lines: list[str] = []
@@ -225,10 +225,10 @@ def queue_text(view: ClusterView) -> str:
 
 
 def folded(entries: Sequence[QueueEntry]) -> Iterator[tuple[QueueEntry, QueueEntry]]:
-    """Yield first and last of the entries that are told together.
+    """Yield first and last of the entries that share a line.
 
-    Of an experiment's trials one behind the other the first is told alone, as it is what the
-    others wait for, and the others together.
+    Of an experiment's trials one behind the other the first has its own line, as the others wait
+    for it; the others share one.
     """
     for _, group in groupby(entries, key=lambda entry: entry.experiment_id):
         first, *others = group

@@ -176,7 +176,7 @@ def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
     """Parse a line; the parser's own name is not part of it.
 
     Raises:
-        UsageError: One line that says what is wrong.
+        UsageError: The line is wrong; the message is one line.
         HelpShown: The line asked for help, which is printed.
     """
     try:

@@ -42,7 +42,7 @@ def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, An
 
 
 def _is_in(part: Any, whole: Any) -> bool:
-    """Return whether what a part says holds in the whole too.
+    """Return whether everything in a part is in the whole too.
 
     >>> whole = {"a": {"b": 1, "c": [1, 2]}}
     >>> [_is_in(part, whole) for part in ({"a": {"b": 1}}, {"a": {"c": [2]}}, {"a": {"b": 2}})]

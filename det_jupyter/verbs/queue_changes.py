@@ -108,7 +108,7 @@ def _request(word: str, value: Any) -> ChangeResources | MoveInQueue:
 
 
 def _read_number(text: str) -> Any:
-    """Return what YAML says; what is no number comes back as something that is refused as such."""
+    """Return the value of YAML; text that is none, or a boolean, comes back as text."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:

@@ -1,6 +1,6 @@
 """Finds out which cell made a name and which cell a code file is, from the history alone.
 
-Nothing is hooked into the execution of cells: their sources are parsed when somebody asks, the
+Nothing is hooked into the execution of cells: their sources are parsed on request, the
 last one first, so that only as many are parsed as are needed.
 """
 
@@ -40,7 +40,7 @@ class Cells:
         return cls(remembered if isinstance(remembered, list) else [])
 
     def maker_of(self, name: str) -> str:
-        """Return the cell that last defined `name`, as "In [5]", or "" when no cell says so."""
+        """Return the cell that last defined `name`, as "In [5]", or "" when no cell does."""
         for number in range(len(self._sources) - 1, 0, -1):
             source = self._sources[number]
             if name in source or "import *" in source:

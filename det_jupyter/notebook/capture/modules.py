@@ -37,13 +37,13 @@ _DISTRIBUTIONS = {
 
 
 class OwnFiles:
-    """Tells the user's own files from installed ones."""
+    """Distinguishes the user's own files from installed ones."""
 
     def __init__(self, cwd: str) -> None:
         self._folders = _both_spellings([cwd])
         installed = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
         installed += sysconfig.get_paths().values()
-        # A prefix around the notebook's folder (/usr, when that is /usr/home/me) tells nothing.
+        # A prefix around the notebook's folder (/usr, when that is /usr/home/me) proves nothing.
         self._installed = tuple(
             folder
             for folder in _both_spellings(installed)
@@ -154,7 +154,7 @@ def _locate(top: str) -> tuple[str | None, list[str]]:
         return contents.get("__file__"), [str(path) for path in contents.get("__path__", ())]
     try:
         spec = find_spec(top)
-    except (ImportError, AttributeError, ValueError):  # somebody's import hook does not like it
+    except (ImportError, AttributeError, ValueError):  # from an import hook
         return None, []
     if spec is None:
         return None, []
@@ -178,7 +178,7 @@ def _files_below(folder: str) -> Iterator[str]:
 def _without_bulk(
     top: str, files: dict[str, str], notices: list[str], *, has_data: bool
 ) -> dict[str, str]:
-    """Return the code of a package with its small data files; say which data stays behind.
+    """Return the code of a package with its small data files; report which data stays behind.
 
     Any folder is a package to Python; without an `__init__.py`, its data never travels.
     """

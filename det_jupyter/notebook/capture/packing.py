@@ -83,7 +83,7 @@ def capture(
 
 
 class _Blobs(BlobStore):
-    """Says where there is no room: else it looks as if the trial could not be pickled."""
+    """Reports a full disk as such: else it looks as if the trial could not be pickled."""
 
     def put(self, data: bytes | bytearray | memoryview) -> str:
         """Store `data`, as any BlobStore does."""

@@ -119,7 +119,7 @@ def refusal_of(type_: type) -> Refusal | None:
 
 
 def refusal_for_failure(type_: type, error: BaseException) -> Refusal:
-    """Return what to say of an object whose pickling failed with `error`."""
+    """Return why an object whose pickling failed with `error` cannot travel."""
     if isinstance(error, RefusedError):
         return error.refusal
     if type_.__name__.lower().endswith(_DATABASE_NAMES):

@@ -99,7 +99,7 @@ def _names_by_identity(namespace: Mapping[str, Any], ignored: Collection[str]) -
 def _has_identity(value: Any) -> bool:
     """Return whether to recognise the object, when something else holds it, as this name's value.
 
-    Small constants (`torch.float32`, the number 1) are shared by everything: meeting one says
+    Small constants (`torch.float32`, the number 1) are shared by everything: meeting one shows
     nothing of the name.
     """
     is_array = "numpy.ndarray" in qualified_names(type(value))
@@ -120,7 +120,7 @@ class _Counter:
 class _SurveyPickler(TrialPickler):
     """Pickles one name's value to see whether it can be, and how large it is.
 
-    A probe (`name` is None) notes nothing: it only tells whether an object can be pickled.
+    A probe (`name` is None) notes nothing: it only finds out whether an object can be pickled.
     """
 
     def __init__(self, survey: Survey, name: str | None) -> None:

@@ -1,7 +1,7 @@
-"""What Tab asks the master: only one that runs already, and never for longer than a blink.
+"""Words for Tab from the master, if one runs already; Tab waits for them 40 ms at most.
 
-The question is asked in a thread. Who cannot wait that long gets the answer of the last time, and
-this one the next time.
+The question is asked in a thread. If the answer takes longer, Tab gets the one of the last time,
+and this one the next time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Completion of our magics' lines and of the YAML below them, as IPython calls it.
 
-A v2 matcher, because only these can say that nothing but our words fits.
+A v2 matcher, because only these can suppress all other completions.
 """
 
 from __future__ import annotations

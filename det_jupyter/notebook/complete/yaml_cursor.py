@@ -28,7 +28,7 @@ class Cursor:
         section: Keys that lead to the section that the cursor is in.
         key: The key whose value is being written; None: a key is being written.
         typed: The beginning of it.
-        document: What the lines before say, as far as it was understood; scalars as text.
+        document: The content of the lines before, as far as it was understood; scalars as text.
     """
 
     section: Path
@@ -162,7 +162,7 @@ def find_cursor(text: str) -> Cursor:
 
 
 def _content(text: str) -> Iterator[str]:
-    """Yield the lines that say something, and the last one whatever it says."""
+    """Yield the lines with content, and the last one in any case."""
     *before, last = text.split("\n")
     for line in before:
         if (content := _COMMENT.sub("", line).rstrip()).strip():

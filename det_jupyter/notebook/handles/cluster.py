@@ -1,6 +1,6 @@
-"""`det_jupyter.slots()`, `queue()` and `jobs()`: what is there, who waits, as things that print.
+"""`det_jupyter.slots()`, `queue()` and `jobs()`: the cluster as objects that print themselves.
 
-Each holds what the master said when it was asked, in `view`.
+Each holds the master's answer in `view`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def queue(*, limit: int = FRONT) -> Queue:
     """Return who waits for slots and for what; it prints itself, and `.view` has it as data.
 
     Args:
-        limit: So many of each pool's queue, from its front; 1000 at most.
+        limit: Length of the front of each pool's queue; 1000 at most.
     """
     return Queue(handles.client().cluster(limit=max(0, min(limit, WHOLE))))
 

@@ -1,6 +1,6 @@
 """Handles as the notebook has them: the client's, with a live view and a progress bar.
 
-handles.client()          the one line from this kernel to the master
+handles.client()          this kernel's client of the master
 det_jupyter.experiment(7)     a handle, from any kernel, at any time
 """
 
@@ -25,7 +25,7 @@ def client() -> Client:
 
 
 def experiment(experiment_id: int) -> NotebookExperiment:
-    """Return a handle on an experiment, whoever submitted it.
+    """Return a handle on an experiment, from any kernel.
 
     Raises:
         NotFound: There is no such experiment.
@@ -65,7 +65,7 @@ class NotebookExperiment(Experiment):
         *,
         on_tick: Callable[[LiveExperiment], None] = lambda live: None,
     ) -> State:
-        """Block until it has ended, with a progress bar; says why if nothing of it runs.
+        """Block until it has ended, with a progress bar; prints why if nothing of it runs.
 
         An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
 

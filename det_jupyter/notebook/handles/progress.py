@@ -78,7 +78,7 @@ class WaitReasons:
         self._from = time.monotonic() + _FIRST_AFTER_S
 
     def tick(self, live: LiveExperiment) -> None:
-        """Say what is new; to be called now and then."""
+        """Print a new reason; to be called now and then."""
         if time.monotonic() < self._from:
             return
         reason = self._news.reason(live.experiment, live.reasons)

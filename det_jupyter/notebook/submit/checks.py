@@ -1,4 +1,4 @@
-"""What is wrong with a submission, as far as the notebook can tell before the master is asked."""
+"""Checks of a submission that the notebook makes before it asks the master."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from det_jupyter.system.ownership import find_open
 def find_slot_problems(
     document: dict[str, Any], client: Client, *, queue_anyway: bool = False
 ) -> list[str]:
-    """Return a problem if there is no such pool, or if it can never run so many slots.
+    """Return a problem if there is no such pool, or if it can never run that many slots.
 
     With `queue_anyway` the latter is none.
     """
@@ -28,7 +28,7 @@ def find_slot_problems(
     known = [pool.name for pool in client.pools()]
     if isinstance(name, str) and name and name not in known:
         return [f"resources.resource_pool: got {name!r}, expected one of {', '.join(known)}"]
-    # What is of the wrong kind is told already.
+    # A value of the wrong kind is reported already.
     if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
         return []
     problem = client.find_impossibility(
@@ -38,7 +38,7 @@ def find_slot_problems(
 
 
 def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the trial class or function, as far as looking at it tells."""
+    """Return what is wrong with the trial class or function, as far as its source shows."""
     library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
     base = library.PyTorchTrial if library is not None else object
     if problem := find_entrypoint_problem(entrypoint, namespace, base):
@@ -85,7 +85,7 @@ def find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) ->
 
 
 def find_open_storage(document: Mapping[str, Any]) -> list[str]:
-    """Return what to say of a checkpoint folder that every user can change (docs/security.md)."""
+    """Return a notice about a checkpoint folder that every user can change (docs/security.md)."""
     folder = folder_of(document.get("checkpoint_storage") or {})
     if folder is None:
         return []

@@ -23,7 +23,7 @@ def take_along(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) 
     values = {name: os.environ[name] for name in _names(document) if name in os.environ}
     if not values:
         return capsule
-    # With a salt the blob's name, a digest, tells nothing of what is in it.
+    # With a salt the blob's name, a digest, gives nothing of its content away.
     text = json.dumps({"salt": secrets.token_hex(16), "values": values})
     return capsule.model_copy(update={"environment": blobs.put(text.encode())})
 

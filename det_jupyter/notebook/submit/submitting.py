@@ -90,7 +90,7 @@ def _to_run(config: ExperimentConfig, client: Client) -> str:
 def read_draft(cell: str, options: argparse.Namespace) -> Draft:
     """Return the configuration that a cell and the options of its magic give.
 
-    What is wrong with its text is among the problems that `Draft.parse` tells.
+    Problems with its text are among those that `Draft.parse` returns.
     """
     reading = read_yaml(below_magic(cell))
     name, problems = take_template(reading.document, options.template)
@@ -112,7 +112,7 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
 
 
 def print_notices(draft: Draft) -> None:
-    """Say what of the configuration has no effect, and where it trusts every user."""
+    """Print what of the configuration has no effect, and where it trusts every user."""
     merged = draft.merged()
     for notice in notices(merged) + find_unset(merged) + find_open_storage(merged):
         print(f"Note: {notice}")
@@ -123,7 +123,7 @@ def _prepare(
 ) -> tuple[Draft, ExperimentConfig, Capsule]:
     draft = read_draft(cell, options)
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
-    # The entrypoint is looked at even if the configuration is wrong: all is told at once.
+    # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
     entrypoint = merged.get("entrypoint")
     if isinstance(entrypoint, str) and entrypoint.isidentifier():
@@ -133,7 +133,7 @@ def _prepare(
         if isinstance(shell.user_ns.get(entrypoint), type):
             own_problems += find_batch_size_problems(merged)
         problems += [problem for problem in own_problems if problem not in problems]
-    # What is submitted, the master itself looks at.
+    # A submission without problems is checked by the master itself.
     if problems or options.dry_run:
         with suppress(MasterUnreachable):
             problems += find_slot_problems(
@@ -186,6 +186,6 @@ def _folder() -> Path:
 
 
 def _notebook_path(shell: Any) -> str | None:
-    """Return the notebook's path where the front end tells it (JupyterLab, VS Code)."""
+    """Return the notebook's path where the front end gives it (JupyterLab, VS Code)."""
     path = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
     return printable(str(path)) if path else None
