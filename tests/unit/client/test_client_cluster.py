@@ -23,7 +23,7 @@ from det_jupyter.wire import (
     SwitchSlots,
     Wire,
 )
-from tests.unit.notebook.cluster_samples import (
+from tests.unit.verbs.cluster_samples import (
     agent,
     cluster,
     entry,

@@ -14,12 +14,9 @@ from IPython.core.error import StdinNotImplementedError
 import det_jupyter
 from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError, NotFound, UsageError
-from det_jupyter.notebook.handles import handles, progress
-from det_jupyter.notebook.handles.progress import WaitReasons
+from det_jupyter.notebook.handles import handles
 from det_jupyter.notebook.magics import DetMagics, run_line
-from det_jupyter.verbs.overrides import read_overrides
 from det_jupyter.verbs.table import det_parser, line_parser
-from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     AgentStatus,
     AllocationState,
@@ -39,7 +36,7 @@ from det_jupyter.wire import (
     SwitchSlots,
     TaskEntry,
 )
-from tests.unit.notebook.cluster_samples import (
+from tests.unit.verbs.cluster_samples import (
     SENTENCE,
     agent,
     busy_agent,
@@ -628,57 +625,6 @@ def test_the_cell_magic_knows_fork_and_continue(master: Master) -> None:
     assert master.asked[1] == (7, {})
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("a.b=1", {"a": {"b": 1}}),
-        ("a=x=y", {"a": "x=y"}),
-        ("a=1,2", {"a": [1, 2]}),
-        ("a=[1, {b: 2}]", {"a": [1, {"b": 2}]}),
-        ("a={b: 1, c: 2}", {"a": {"b": 1, "c": 2}}),
-        ("a='x,y'", {"a": "x,y"}),
-    ],
-)
-def test_changes_are_read_from_a_line(text: str, value: dict[str, Any]) -> None:
-    assert read_overrides([text], None) == value
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("searcher.max_length.batches=10", "searcher.max_length.epochs=2"),
-        ("data.a=1", "data.a=2"),
-        ("data.a=1", "data.a.b=2"),
-        ("data.a.b=2", "data.a=1"),
-        ("data.a={b: 1}", "data.a.b=2"),
-        ("data.a=1", "data.a=null"),
-    ],
-)
-def test_changes_that_undo_one_another_are_refused(first: str, second: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read_overrides([first, "data.c=3", second], "data: {a: 5}\n")
-    assert caught.value.problems == [
-        f"--config: got {first} and {second}, expected only one of them"
-    ]
-
-
-def test_changes_of_the_same_section_go_together() -> None:
-    cell = "data: {b: 0, c: 1}\nlabels: [x]\n"
-    assert read_overrides(["data.b=2", "data={d: 3}", "data.b=2", "labels=y", "name=n"], cell) == {
-        "data": {"b": 2, "c": 1, "d": 3}, "labels": "y", "name": "n",
-    }  # fmt: skip
-
-
-def test_changes_that_cannot_be_read_are_told_together() -> None:
-    with pytest.raises(ConfigError) as caught:
-        read_overrides(["a", "b.=1", "c=[1"], None)
-    assert caught.value.problems == [
-        "--config: got 'a', expected KEY=VALUE, such as searcher.max_length.epochs=12",
-        "--config: got 'b.=1', expected KEY=VALUE, such as searcher.max_length.epochs=12",
-        "--config: got 'c=[1', expected YAML after the =",
-    ]
-
-
 def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
     slots, queue, jobs = det_jupyter.slots(), det_jupyter.queue(), det_jupyter.jobs()
     assert repr(slots).startswith("Pool default (priority, preemption)")
@@ -689,35 +635,3 @@ def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
     assert jobs.view[0].name == "resnet"
     for shown in (slots, queue, jobs):
         assert shown._repr_html_().startswith("<div>")
-
-
-def waits(reasons: dict[int, Reason], *states: AllocationState) -> LiveExperiment:
-    trials = [trial(id=i, allocation=allocation(state)) for i, state in enumerate(states, 1)]
-    live = LiveExperiment(experiment(*trials), [], [], 1)
-    live.reasons = reasons
-    return live
-
-
-def test_waiting_says_why_once_for_each_reason(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "_FIRST_AFTER_S", 0.0)
-    says = WaitReasons()
-    says.tick(waits({1: reason()}, AllocationState.QUEUED, AllocationState.RUNNING))
-    assert capsys.readouterr().out == ""  # something runs
-    queued = waits({1: reason()}, AllocationState.QUEUED)
-    says.tick(queued)
-    says.tick(queued)
-    assert capsys.readouterr().out.count(SENTENCE) == 1
-    later = reason(cause="turn", sentence="waits for its turn", ahead=[4])
-    says.tick(waits({1: later}, AllocationState.QUEUED))
-    assert "Trial 9: waits for its turn" in capsys.readouterr().out
-    says.tick(waits({}, AllocationState.QUEUED))
-    assert capsys.readouterr().out == ""
-
-
-def test_a_trial_that_has_just_been_queued_is_not_talked_of(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    WaitReasons().tick(waits({1: reason()}, AllocationState.QUEUED))
-    assert capsys.readouterr().out == ""

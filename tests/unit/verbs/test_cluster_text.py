@@ -23,7 +23,7 @@ from det_jupyter.verbs.cluster_tables import (
 )
 from det_jupyter.verbs.cluster_text import ledger_text, queue_text
 from det_jupyter.wire import State
-from tests.unit.notebook.cluster_samples import (
+from tests.unit.verbs.cluster_samples import (
     AT,
     SENTENCE,
     agent,
