@@ -1,7 +1,7 @@
-"""The bounds of what programs say to each other, records, reports and requests alike.
+"""The bounds of values in records, reports and requests.
 
-They are the same where something is said (the Core API refuses what is beyond them, in the user's
-words) and where it is taken in: what is within them can be stored, sent and computed with.
+Writers and readers enforce the same ones (the Core API refuses what is beyond them, in the user's
+terms): what is within them can be stored, sent and computed with.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What a rank writes into its journal: one JSON line per record, appended and never changed.
+"""The records in a rank's journal: one JSON line each, appended and never changed.
 
 The chief (rank 0) journals everything a user will see; other ranks journal only that their process
 is up and why they failed. The agent ships journals by byte offset, the master stores rows and
-offset in one transaction, so a record is stored exactly once whoever is killed in between.
+offset in one transaction, so a record is stored exactly once, whatever is killed in between.
 
 Numbers that JSON has no word for are written as the strings "NaN", "Infinity" and "-Infinity".
 
-Every number has its bounds (bounds.py): the Core API refuses what is beyond them, and so does
-whoever reads a line.
+Every number has its bounds (bounds.py), which the Core API and every reader of a line enforce.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetReached:
-    """The trial has trained as far as it was told to; its validation and checkpoint are done."""
+    """The trial has reached its target; its validation and checkpoint are done."""
 
     at: Moment
     steps_completed: Count
@@ -132,7 +131,7 @@ class TargetReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """A rank's last word on a run that ended as it should; of several the chief's counts.
+    """A run ended as it should; of several ranks' records the chief's counts.
 
     completed: trained to its full length. preempted: saved its state and left, as it was asked.
     stopped: user code asked to stop. invalid_hp: the trial raised InvalidHP.
@@ -250,25 +249,3 @@ def parse_line(line: str | bytes) -> Record:
         pydantic.ValidationError: The line is not a record of this version.
     """
     return _RECORD.validate_json(line)
-
-
-__all__ = [
-    "BatchMetrics",
-    "BatchTimings",
-    "CheckpointSaved",
-    "FirstStep",
-    "Metrics",
-    "MetricsReported",
-    "Notice",
-    "Progress",
-    "RankFailure",
-    "RankStarted",
-    "Record",
-    "RunEnded",
-    "TargetReached",
-    "json_ready",
-    "parse_line",
-    "to_finite",
-    "to_line",
-    "to_number",
-]

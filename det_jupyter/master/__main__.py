@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     status = verbs.add_parser("status", help="say whether it runs (exit status 0 or 3) and what")
     status.add_argument("--json", action="store_true", help="for programs")
     serve = verbs.add_parser("serve", help="be the master, in the foreground")
-    serve.add_argument("--no-agent", action="store_true", help="leave agents to somebody else")
+    serve.add_argument("--no-agent", action="store_true", help="start no agents")
     return parser
 
 

@@ -49,13 +49,13 @@ _LOOK_FILE_S = 1.0
 _LOOK_CLOCK_S = 1.0
 _ACCEPTED_AT_ONCE = 128  # connections that are made before the oldest of them can be dropped
 _BACKLOG = 2048  # connections that the system makes for us until we come to them
-_FILES_PER_CONNECTION = 2  # so many we may open, at least, for each connection that we take
+_FILES_PER_CONNECTION = 2  # file descriptors needed, at least, per accepted connection
 
 
 def serve(
     *, agent: subprocess.Popen[bytes] | None, starts_agents: bool, agents: Sequence[str] = ()
 ) -> None:
-    """Be the master until somebody asks us to stop or nobody needs us.
+    """Run the master until it is asked to stop, or has been idle for long.
 
     Args:
         agent: The agent process that was started already, if one was.
@@ -100,7 +100,7 @@ def _open_service(agent: subprocess.Popen[bytes] | None) -> Service:
 
 
 def _take_pools(service: Service) -> None:
-    """Have the pools that the file says; what is wrong with it is told to whoever asks."""
+    """Set the pools that the file names; `status` shows what is wrong with it."""
     try:
         found = read_pools()
         pools = [pool.model_dump(mode="json") for pool in found.pools] if found else []
@@ -164,7 +164,7 @@ class _Program:
         logger.info("serving at %s, pid=%d", self._info.url, self._info.pid)
 
     async def _stay_findable(self) -> None:
-        """Write our file again when somebody has removed it: nobody could reach or stop us."""
+        """Write the master's file again if it was removed: clients find the master by it."""
         while True:
             await asyncio.sleep(_LOOK_FILE_S)
             if self._server.started and not paths.master_file().exists():
@@ -172,7 +172,7 @@ class _Program:
                 self._announce()
 
     async def _follow_clock(self, watch: ClockWatch) -> None:
-        """Tell the machine when the system clock was set: it reckons with times of day."""
+        """Report steps of the system clock to the machine, whose times are times of day."""
         untold_s = 0.0
         while True:
             await asyncio.sleep(_LOOK_CLOCK_S)
@@ -193,7 +193,7 @@ class _Program:
 
 
 def idle_hours(environ: Mapping[str, str] = os.environ) -> float:
-    """Return how long to stay when nobody needs us."""
+    """Return after how many idle hours the master ends."""
     given = environ.get(IDLE_VARIABLE)
     if given is None:
         return _IDLE_HOURS
@@ -210,7 +210,7 @@ def idle_hours(environ: Mapping[str, str] = os.environ) -> float:
 
 
 def _has_work(service: Service) -> bool:
-    """Whether something happens, or can happen by itself: what is paused waits for its user."""
+    """Whether something runs, or can start by itself; a paused experiment cannot."""
     active = service.machine.state.living_experiments()
     return service.machine.indexes.has_holding or any(e.state is not State.PAUSED for e in active)
 

@@ -1,4 +1,4 @@
-"""Pools, slots and queues: what is told of them, why a trial waits, and how to change that."""
+"""Views of pools, slots and queues, reasons why trials wait, and requests to change them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DeviceProcess(Wire):
 
 
 class SlotStatus(Wire):
-    """A slot in the ledger: what it is, and who has it.
+    """A slot in the ledger: what it is, and what holds it.
 
     `used`: by a gang of ours. `leaving`: the same, and the gang was asked to leave. `occupied`: a
     process that is not ours uses the device, so it is not given out. `disabled`: by hand.
@@ -98,7 +98,7 @@ class Estimate(Wire):
 
     at: float
     earliest: float
-    latest: float | None = None  # None: nobody knows
+    latest: float | None = None  # None: not known
     basis: str  # in words, such as "by the progress of trial 3"
 
 
@@ -145,12 +145,12 @@ class Reason(Wire):
         slots: How many it asks for.
         free: How many are free there that it may have.
         total: How many there are that may be given out.
-        holders: Who has the rest; those first that could make room.
-        processes: Strangers on devices that it could use otherwise, by agent and slot.
-        position: Its place in the queue: so many are ahead of it; None when it does not queue.
+        holders: What holds the rest; those first that could make room.
+        processes: Processes that are not ours on devices that it could use otherwise.
+        position: How many are ahead of it in the queue; None when it does not queue.
         ahead: The experiments ahead of it that are in its way.
         remedies: What would start it, the mildest first.
-        expected: When it starts, if nobody does anything.
+        expected: When it starts, if nothing is changed.
         why_unknown: Why that cannot be said, if it cannot.
     """
 
@@ -197,7 +197,7 @@ class QueueEntry(Wire):
     priority: int
     weight: float
     queued_at: float
-    position: int  # so many are ahead of it in its pool
+    position: int  # how many are ahead of it in its pool
     reason: Reason
 
 

@@ -1,4 +1,4 @@
-"""What master and agent say to each other of gangs."""
+"""Messages between master and agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CheckpointRef(Wire):
 
 
 class GangPlan(Wire):
-    """Everything there is to know for starting a gang; idempotent by `allocation_id`."""
+    """Everything needed to start a gang; idempotent by `allocation_id`."""
 
     allocation_id: str
     experiment_id: int
@@ -38,7 +38,7 @@ class GangPlan(Wire):
     python: str
     cwd: str
     slots: list[SlotView]  # rank i gets slots[i]; one that is no slot of an agent has id -1
-    agent_ids: list[str] = []  # rank i is on agent_ids[i]; the one that is told carries them all
+    agent_ids: list[str] = []  # rank i is on agent_ids[i]; the chief's agent carries all of them
     config: dict[str, Any]  # effective
     hparams: dict[str, Any]
     seed: int
@@ -83,7 +83,7 @@ class KillGang(Wire):
 
 
 class CloseRun(Wire):
-    """The master has everything of this run, its exit included: forget it, remove its sockets."""
+    """The master has everything of this run, its exit included: drop it, remove its sockets."""
 
     kind: Literal["close_run"] = "close_run"
     allocation_id: str
@@ -115,7 +115,7 @@ def _numbered(slots: list[SlotView]) -> list[SlotView]:
 
 
 class RegisterAgent(Wire):
-    """An agent's first word, and its first word after each reconnection.
+    """An agent's first message, and its first one after each reconnection.
 
     `session` is new for each agent process, so the master can tell a reconnection from a
     successor whose ranks all died with their agent.
@@ -128,12 +128,12 @@ class RegisterAgent(Wire):
     pid: int
     slots: Annotated[list[SlotView], AfterValidator(_numbered)]
     runs: list[RunReport]
-    devices: dict[int, list[DeviceProcess]] = {}  # who else uses them, by slot id
+    devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
     problems: list[str] = []  # with what it was told to offer, for people
 
 
 class Knock(Wire):
-    """What is understood of a registration by an agent of another version."""
+    """What can be read of a registration by an agent of another version."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -214,7 +214,7 @@ class GangExited(Wire):
         killed: The agent ended it on the master's order (or at the preemption deadline).
         lost: The ranks died with their agent or fork server: not the trial's fault.
         error: Why it could not be started at all.
-        error_is_final: Trying again cannot help: somebody has to change something first.
+        error_is_final: Trying again cannot help: something has to be changed first.
     """
 
     kind: Literal["gang_exited"] = "gang_exited"
@@ -232,7 +232,7 @@ class GangExited(Wire):
 
 
 class DevicesSeen(Wire):
-    """Who else uses this agent's devices, by slot id; sent when that has changed."""
+    """Processes that are not ours on this agent's devices, by slot id; sent when changed."""
 
     kind: Literal["devices_seen"] = "devices_seen"
     at: Moment
@@ -240,7 +240,7 @@ class DevicesSeen(Wire):
 
 
 class Unreadable(Wire):
-    """In the place of a report that is none: what it was, and why it is none."""
+    """Takes the place of a report that cannot be read: its content, and why."""
 
     kind: Literal["unreadable"] = "unreadable"
     content: Any
@@ -248,7 +248,7 @@ class Unreadable(Wire):
 
 
 def _read(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """One report that is none must not keep the others of its batch away, now and for ever."""
+    """Replace an unreadable report, so that the others of its batch are read."""
     try:
         return read(value)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What an agent tells its ranks, and says to its fork server (a JSON line each, over a socket)."""
+"""What ranks are started with, and messages between agent and fork server (JSON lines)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client asks of the master, and what it is told of templates and searches."""
+"""Requests of clients, and views of templates and previews."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PreviewRequest(Wire):
 
 
 class PlannedTrials(Wire):
-    """So many trials are expected to end at this length."""
+    """Number of trials expected to stop at this length."""
 
     length: dict[str, float]  # {"epochs": 4}; of a time metric {name: amount}
     num_trials: int
@@ -116,9 +116,9 @@ class PreviewView(Wire):
         least: The same, if as few trials as possible are trained on.
         most: The same, if as many as possible are.
         full: The same, if every trial was trained to the full length.
-        concurrent: So many trials train at once on the slots that are there.
+        concurrent: How many trials train at once on the slots that are there.
         slots: Those slots.
-        pace: What the times are reckoned with; None: nobody knows.
+        pace: What the times are calculated with; None: not known.
         no_pace: Why not.
         seconds: How long the search would take on these slots.
         least_seconds: The same, if as few trials as possible are trained on.

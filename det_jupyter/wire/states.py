@@ -1,4 +1,4 @@
-"""What all messages have in common: their base, the protocol's number, and states."""
+"""The base class of all messages, the protocol's number, and states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class State(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing can happen any more."""
+        """Whether it is over: only a user's request can change it."""
         return self in (
             State.COMPLETED, State.CANCELED, State.ERROR, State.DELETING, State.DELETE_FAILED,
         )  # fmt: skip

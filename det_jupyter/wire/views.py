@@ -1,4 +1,4 @@
-"""What the master tells of experiments, trials, slots and itself."""
+"""Views of experiments, trials, slots and the master."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TrialView(Wire):
     best_metric: float | None = None
     latest_metric: float | None = None
     allocation: AllocationView | None = None  # the present one
-    waiting_for: str | None = None  # one sentence: what it needs, who holds it
+    waiting_for: str | None = None  # one sentence: what it needs, and what holds it
     index: int = 0  # its place within the experiment, from 0
     bracket: int | None = None  # of the search's brackets
     rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
@@ -98,7 +98,7 @@ class TrialView(Wire):
     is_resting: bool = False  # reached its target and gave its slots back until it is promoted
     was_stopped: bool = False  # the search ended it before its full length
     failure: FailureView | None = None  # of the last run that failed
-    notices: list[str] = []  # what its ranks want to be known
+    notices: list[str] = []  # notices that its ranks wrote
     created_at: float
     ended_at: float | None = None
 

@@ -1,7 +1,7 @@
-"""Sees to it that this computer has an agent, and tells the machine when one is gone for good.
+"""Keeps one agent running on this computer, and reports agents that are away or lost.
 
 listens to us            nothing to do
-silent for SILENT_S      it is frozen: its line is closed, and its trials say what is wrong
+silent for SILENT_S      it is frozen: its line is closed, and its trials show what is wrong
 has no line for AWAY_S   nothing new is started there
 has none, lock held      it is starting, or will find us again: wait, however long
 has none, lock free      it is dead: start another, with growing pauses when they die at once
@@ -30,14 +30,14 @@ LOOK_S = 0.2
 AWAY_S = 1.0
 LOST_S = 30.0
 _PAUSES_S = (0.2, 5.0)  # first and longest, between the deaths of agents that do not last
-_LASTING_S = 10.0  # an agent that lived for so long was a good one
+_LASTING_S = 10.0  # an agent that ran for this long did not fail at its start
 
 
 class AgentSupervisor:
-    """Keeps an agent on this computer, and reports those that are away.
+    """See the module's docstring.
 
     Args:
-        service: Whom they talk to.
+        service: The service that the agents talk to.
         agent: The agent that was started for this master already, if one was.
         starts_agents: Whether to start any at all.
         agents: The simulated agents that it offers in place of this computer's slots.
@@ -63,7 +63,7 @@ class AgentSupervisor:
         self._pause_s = _PAUSES_S[0]
 
     async def run(self) -> None:
-        """Look now and then, for ever."""
+        """Check the agents several times a second, until cancelled."""
         while True:
             try:
                 if self._starts_agents:
@@ -74,7 +74,7 @@ class AgentSupervisor:
             await asyncio.sleep(LOOK_S)
 
     def _keep_agent(self) -> None:
-        # Asking a dead child how it died takes its process away, too.
+        # poll() also reaps a child that has ended.
         lives = self._agent is not None and self._agent.poll() is None
         if lives or self._service.links.connected() or is_agent_running():
             return
@@ -134,7 +134,7 @@ class AgentSupervisor:
         return is_agent_running()
 
     async def end_agent(self, timeout_s: float) -> None:
-        """Wait for an agent that was told to leave; in the end, make ours leave."""
+        """Wait until the agent has left as commanded; after the timeout, terminate ours."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.is_agent_here():

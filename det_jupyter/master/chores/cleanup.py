@@ -1,4 +1,4 @@
-"""Keeps what is stored in bounds, a little at a time: old states, unused space, blobs, code.
+"""Keeps what is stored within bounds, in small steps: old states, unused space, blobs, code.
 
     each minute            states in the feed that were followed by others (store.py) are deleted
                            space that the database does not use is given back to the file system
@@ -36,7 +36,7 @@ _DOOMED = ".doomed-"
 
 
 async def clean_up(service: Service) -> None:
-    """Tidy up for ever."""
+    """Clean up once a minute, until cancelled."""
     swept_at, swept = -_SWEEP_S, -1
     tidied_at = 0.0
     while True:
@@ -90,14 +90,14 @@ def sweep(data_dir: Path, capsules: Iterable[Capsule], now: float) -> None:
 
 
 def _remove_if_old(path: Path, before: float) -> bool:
-    """Remove a file or folder unless somebody has set its time meanwhile; return whether."""
+    """Remove a file or folder unless its time has been set meanwhile; return whether."""
     with suppress(FileNotFoundError):
         if path.stat().st_mtime > before:
             return False
         doomed = path if path.name.startswith(".") else path.with_name(_DOOMED + path.name)
-        path.rename(doomed)  # whoever stores it now finds none, and stores it anew
+        path.rename(doomed)  # a notebook that stores it now finds none, and stores it anew
         if doomed.stat().st_mtime > before:
-            doomed.rename(path)  # or was faster
+            doomed.rename(path)  # it was stored again just before
             return False
         if doomed.is_dir() and not doomed.is_symlink():
             shutil.rmtree(doomed)

@@ -27,7 +27,7 @@ _FAILED = (ExitReason.ERRORED, ExitReason.INVALID_HP, ExitReason.CANCELED)
 
 
 async def consult(service: Service, samplers: Samplers) -> None:
-    """Answer questions for ever; first those that a master before us left open."""
+    """Answer questions until cancelled; first those that an earlier master left open."""
     for question in service.machine.pending():
         if isinstance(question, ConsultSampler):
             service.questions.put_nowait(question)
@@ -35,7 +35,7 @@ async def consult(service: Service, samplers: Samplers) -> None:
         question = await service.questions.get()
         try:
             await _settle(service, samplers, question)
-        except Exception:  # a full disk, say: whoever waits for the answer goes on waiting
+        except Exception:  # a full disk, say: the question is put again
             logger.exception("experiment=%d: an answer was lost", question.experiment_id)
             await asyncio.sleep(_PAUSE_S)
             service.questions.put_nowait(question)
@@ -50,7 +50,7 @@ async def _settle(service: Service, samplers: Samplers, question: ConsultSampler
 async def _answer(
     service: Service, samplers: Samplers, experiment: Experiment, question: ConsultSampler
 ) -> HparamsSampled | TrialJudged:
-    trials = [service.machine.state.trials[trial_id] for trial_id in experiment.trial_ids]
+    trials = service.machine.state.trials_of(experiment)
     about = (experiment.id, experiment.config, question.index, [to_history(t) for t in trials])
     if question.question == "judge":
         judged = TrialJudged(experiment_id=experiment.id, index=question.index, is_pruned=False)
@@ -68,7 +68,7 @@ async def _answer(
 
 
 def _said(experiment: Experiment, error: Exception) -> str:
-    """The boundary to somebody else's code: the user has to know what it said."""
+    """Log what Optuna raised, and return its text for the user."""
     logger.error("experiment=%d: Optuna failed", experiment.id, exc_info=error)
     return error_text(error)
 

@@ -6,7 +6,7 @@ it is what the machine takes it for:
     nothing there                                    gone already
     <storage folder>/<uuid>, a folder of its own     removed
       with a metadata.json that names this uuid
-    anything else                                    left alone, and told of
+    anything else                                    left alone, and reported
 
 Links are never followed. Each command may be repeated: what was removed is gone already.
 """
@@ -35,14 +35,14 @@ from det_jupyter.wire import State
 logger = logging.getLogger(__name__)
 
 _METADATA = "metadata.json"
-_DOOMED = ".part-deleted-"  # whoever writes checkpoints there takes what is left of these away
+_DOOMED = ".part-deleted-"  # the next checkpoint written there removes leftovers of this name
 _PROBLEMS_SHOWN = 3
 _PAUSE_S = 1.0
 
 
 @dataclass(slots=True)
 class Removed:
-    """What has become of files.
+    """What was removed, and what could not be.
 
     Args:
         uuids: Of the checkpoints that are gone.
@@ -54,7 +54,7 @@ class Removed:
 
 
 async def delete(service: Service) -> None:
-    """Carry out deletions for ever; first those that a master before us left open."""
+    """Carry out deletions until cancelled; first those that an earlier master left open."""
     for command in pending_deletions(service.machine.state):
         service.deletions.put_nowait(command)
     while True:

@@ -17,12 +17,12 @@ _AGENT_S = 5.0
 
 
 async def shut_down(service: Service, supervisor: AgentSupervisor, *, everything: bool) -> None:
-    """Bring all to an end but the server, which answers until then.
+    """End everything but the server, which answers until the process ends.
 
     Args:
-        service: Ours.
-        supervisor: Does not run any more.
-        everything: Also end what runs; else it goes on under its agent.
+        service: The master's.
+        supervisor: Of this computer's agent; its task has been cancelled.
+        everything: Also end running trials; else they go on under their agent.
     """
     service.begin_to_leave()
     if everything:
@@ -48,7 +48,7 @@ async def _dismiss_agents(service: Service, supervisor: AgentSupervisor) -> None
     ending = asyncio.create_task(supervisor.end_agent(_AGENT_S))
     told: set[str] = set()
     while True:
-        # An agent that has only just been started is told as soon as it has found us.
+        # An agent that was started a moment ago gets the command once it has registered.
         for agent_id in set(service.links.connected()) - told:
             told.add(agent_id)
             service.links.send(agent_id, Leave())

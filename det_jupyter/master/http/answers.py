@@ -39,10 +39,9 @@ _STATUS: list[tuple[type[DetError], int]] = [
 
 
 class _StrictRequest(Request):
-    """A request whose body has to be JSON as others read it, too.
+    """A request whose body has to be JSON by the standard.
 
-    Python's own reader takes half of a character for a character; nobody could be told of it, and
-    no database would keep it.
+    Python's own reader accepts lone surrogates, which can be neither sent nor stored.
     """
 
     async def json(self) -> Any:
@@ -64,12 +63,12 @@ class _Route(APIRoute):
 
 
 def new_routes() -> APIRouter:
-    """Return a router for routes of ours; they read their bodies strictly."""
+    """Return a router whose routes read their bodies strictly."""
     return APIRouter(route_class=_Route)
 
 
 class JsonResponse(Response):
-    """Messages of ours as JSON: pydantic writes them faster, and writes NaN so that it is JSON."""
+    """Wire messages as JSON, written by pydantic: faster, and with NaN as a string."""
 
     media_type = "application/json"
 
@@ -84,7 +83,7 @@ class JsonResponse(Response):
 class LinesResponse(Response):
     """An answer without an end: JSON lines, sent as they come until the other side is gone.
 
-    Starlette's own does this too, but leaves open when the lines' generator is told of it.
+    Starlette's own does this too, but leaves open when the lines' generator is closed.
     """
 
     media_type = "application/x-ndjson"
@@ -120,13 +119,13 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def refusal(status_code: int, error: str, problems: Sequence[str]) -> JsonResponse:
-    """Return the answer to a request that we do not carry out."""
+    """Return the answer to a request that is not carried out."""
     said = [printable(problem) for problem in problems]  # they quote it
     return JsonResponse(Refusal(error=error, problems=said), status_code)
 
 
 def dismissal(status_code: int, problem: str) -> JsonResponse:
-    """Return a refusal after which we hang up, whatever is still being sent."""
+    """Return a refusal after which the connection is closed, whatever is still being sent."""
     response = refusal(status_code, "DetError", [problem])
     response.headers["connection"] = "close"
     return response

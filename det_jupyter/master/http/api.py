@@ -29,7 +29,7 @@ def create_app(
 
     Args:
         service: Does what is asked for.
-        info: Who we are; its token is what every request must bring.
+        info: The master's; every request must bring its token.
         request_stop: Called to have the program end: with everything that runs (True), or so that
             running trials go on (False).
     """

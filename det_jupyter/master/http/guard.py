@@ -27,7 +27,7 @@ _LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
 class _Body:
-    """Hands the body of a request on, so much of it and not for ever."""
+    """Passes the body of a request on, within bounds of size and time."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -50,13 +50,13 @@ class _Body:
 
 
 class Guard:
-    """Lets requests with the token through to the app, and notes when people last asked."""
+    """Passes requests with the token on to the app, and notes when users last sent one."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._authorization = f"Bearer {token}".encode()
         self.last_request_at = time.monotonic()
-        self.num_open = 0  # requests of people, followers among them
+        self.num_open = 0  # requests of users, followers among them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -93,7 +93,7 @@ class Guard:
 
     @property
     def idle_s(self) -> float:
-        """For how long nobody has asked anything."""
+        """Seconds since the last request of a user ended; 0 while one is open."""
         return 0.0 if self.num_open else time.monotonic() - self.last_request_at
 
 

@@ -1,4 +1,4 @@
-"""Routes for agents, and for people who want to see them."""
+"""Routes for agents, and the list of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_rou
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import AgentCommand, AgentReports, AgentView, Knock, Offsets, RegisterAgent
 
-HEARTBEAT_S = 5.0  # an agent that hears nothing for longer looks for another master
+HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 
 
 def agent_routes(service: Service) -> APIRouter:
@@ -22,7 +22,7 @@ def agent_routes(service: Service) -> APIRouter:
 
     @routes.post("/agents/{agent_id}/register", response_model=Offsets)
     async def register(agent_id: str, registration: RegisterAgent | Knock) -> Response:
-        """Take an agent on; say what is stored of the runs that it knows."""
+        """Register an agent; return what is stored of the runs that it knows."""
         return JsonResponse(service.register(agent_id, registration))
 
     @routes.get("/agents/{agent_id}/commands", response_model=AgentCommand)
@@ -33,7 +33,7 @@ def agent_routes(service: Service) -> APIRouter:
 
     @routes.post("/agents/{agent_id}/reports", response_model=Offsets)
     async def reports(agent_id: str, reports: AgentReports) -> Response:
-        """Store a batch of reports; say what is stored of every file that it mentions."""
+        """Store a batch of reports; return what is stored of every file that it mentions."""
         return JsonResponse(service.take_reports(agent_id, reports))
 
     return routes

@@ -1,4 +1,4 @@
-"""Routes for pools, slots and queues: who has what, why others wait, and how to change it."""
+"""Routes for pools, slots and queues: what holds them, why trials wait, and changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cluster_routes(service: Service) -> APIRouter:
 def _add_questions(routes: APIRouter, service: Service) -> None:
     @routes.get("/cluster", response_model=ClusterView)
     async def cluster(limit: Limit = _FRONT, experiment_id: Whole | None = None) -> Response:
-        """Return all pools, who has which slots, and the fronts of the queues."""
+        """Return all pools, what holds which slots, and the fronts of the queues."""
         return JsonResponse(service.views.cluster(limit=limit, experiment_id=experiment_id))
 
     @routes.get("/jobs", response_model=list[JobEntry])
@@ -82,7 +82,7 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
     async def possible(
         slots: Annotated[Whole, Query(ge=0)], pool: str = "", is_single_agent: bool = False
     ) -> Response:
-        """Return whether a pool could run trials of so many slots, and if not, why not."""
+        """Return why a pool cannot run trials with this many slots, if it cannot."""
         pools, name = service.machine.pools, pool or DEFAULT_POOL
         if name not in pools.configs:
             known = ", ".join(pools.configs)
@@ -99,9 +99,9 @@ def _add_questions(routes: APIRouter, service: Service) -> None:
 def _add_changes(routes: APIRouter, service: Service) -> None:
     @routes.put("/pools", response_model=list[PoolStatus])
     async def set_pools(request: SetPools) -> Response:
-        """Have these pools instead of those that there were."""
+        """Replace all pools by these."""
         parsed = parse_pools({"pools": request.pools})
-        before = read_pools()  # if somebody is editing it, nothing changes
+        before = read_pools()  # raises if the file is being edited and wrong: nothing changes
         pools = [pool.model_dump(mode="json") for pool in parsed.pools]
         service.apply(PoolsSet(pools=pools))
         write_pools(pools, before)
@@ -134,7 +134,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
 
     @routes.post("/agents/{agent_id}/slots", response_model=AgentStatus)
     async def slots(agent_id: str, switch: SwitchSlots) -> Response:
-        """Give slots of an agent out no more, or again."""
+        """Disable or enable slots of an agent."""
         service.apply(SlotsSwitched(agent_id=agent_id, switch=switch))
         agent = service.machine.state.agents[agent_id]
         return JsonResponse(agent_status(service.machine, agent, service.links.is_connected))

@@ -11,9 +11,7 @@ from det_jupyter.bounds import Whole
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
-    ArchiveRequested,
     ContinueRequested,
-    DeleteRequested,
     RetentionSet,
 )
 from det_jupyter.master.machine.core.state import Experiment
@@ -32,24 +30,6 @@ from det_jupyter.wire import (
 def keeping_routes(service: Service) -> APIRouter:
     """Return the routes; to be asked before those for experiments, whose verbs are any word."""
     routes = new_routes()
-
-    @routes.post("/experiments/{experiment_id}/archive", response_model=ExperimentView)
-    async def archive(experiment_id: Whole) -> Response:
-        """Put an experiment that is over away: lists leave it out."""
-        service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=True))
-        return JsonResponse(service.views.experiment(experiment_id))
-
-    @routes.post("/experiments/{experiment_id}/unarchive", response_model=ExperimentView)
-    async def unarchive(experiment_id: Whole) -> Response:
-        """List an experiment again."""
-        service.apply(ArchiveRequested(experiment_id=experiment_id, is_archived=False))
-        return JsonResponse(service.views.experiment(experiment_id))
-
-    @routes.post("/experiments/{experiment_id}/delete", response_model=ExperimentView)
-    async def delete(experiment_id: Whole) -> Response:
-        """Delete an experiment that is over, with all that is kept of it. Safe to repeat."""
-        service.apply(DeleteRequested(experiment_id=experiment_id))
-        return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/experiments/{experiment_id}/continue", response_model=ExperimentView)
     async def go_on(experiment_id: Whole, body: ContinueExperiment) -> Response:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal, assert_never
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
@@ -11,7 +13,9 @@ from det_jupyter.bounds import Whole
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
+    ArchiveRequested,
     CancelRequested,
+    DeleteRequested,
     Event,
     KillRequested,
     PauseRequested,
@@ -31,8 +35,17 @@ from det_jupyter.wire import (
     TrialView,
 )
 
-Verb = Literal["pause", "activate", "cancel", "kill"]
-HEARTBEAT_S = 15.0  # the longest silence that a follower hears
+Verb = Literal["pause", "activate", "cancel", "kill", "archive", "unarchive", "delete"]
+_REQUESTS: Mapping[Verb, Callable[..., Event]] = {
+    "pause": PauseRequested,
+    "activate": ActivateRequested,
+    "cancel": CancelRequested,
+    "kill": KillRequested,
+    "archive": partial(ArchiveRequested, is_archived=True),
+    "unarchive": partial(ArchiveRequested, is_archived=False),
+    "delete": DeleteRequested,
+}
+HEARTBEAT_S = 15.0  # a follower gets a sign of life at least this often
 _MAX_LINES = 10_000  # of log in one answer; `after` gets the rest
 _MAX_TIMINGS = 200  # records in one answer, each of about a second
 
@@ -43,7 +56,7 @@ def experiment_routes(service: Service) -> APIRouter:
 
     @routes.post("/experiments", response_model=ExperimentView, status_code=201)
     async def create(request: CreateExperiment) -> Response:
-        """Take an experiment on, or refuse it with everything that is wrong with it."""
+        """Accept an experiment, or refuse it with everything that is wrong with it."""
         return JsonResponse(await service.submit(request), 201)
 
     @routes.get("/experiments", response_model=list[ExperimentView])
@@ -58,8 +71,8 @@ def experiment_routes(service: Service) -> APIRouter:
 
     @routes.post("/experiments/{experiment_id}/{verb}", response_model=ExperimentView)
     async def command(experiment_id: Whole, verb: Verb) -> Response:
-        """Ask for a change; safe to repeat."""
-        service.apply(_request(verb, experiment_id))
+        """Ask for a change of state; safe to repeat, but for archive and unarchive."""
+        service.apply(_REQUESTS[verb](experiment_id=experiment_id))
         return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.get("/experiments/{experiment_id}/curves", response_model=list[Curve])
@@ -124,20 +137,6 @@ def experiment_routes(service: Service) -> APIRouter:
         return LinesResponse(lines)
 
     return routes
-
-
-def _request(verb: Verb, experiment_id: int) -> Event:
-    match verb:
-        case "pause":
-            return PauseRequested(experiment_id=experiment_id)
-        case "activate":
-            return ActivateRequested(experiment_id=experiment_id)
-        case "cancel":
-            return CancelRequested(experiment_id=experiment_id)
-        case "kill":
-            return KillRequested(experiment_id=experiment_id)
-        case _:
-            assert_never(verb)
 
 
 def _read_curves(service: Service, experiment_id: int, max_points: int | None) -> Response:

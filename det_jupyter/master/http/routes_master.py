@@ -28,7 +28,7 @@ class ActiveExperiment(Wire):
 
 
 class Status(Wire):
-    """What people want to know of a master."""
+    """A master, its agents, and the experiments that are not over."""
 
     master: MasterInfo
     agents: list[AgentView]
@@ -46,12 +46,12 @@ def master_routes(
 
     @routes.get("/master", response_model=MasterInfo)
     async def master() -> Response:
-        """Return who this is."""
+        """Return the master's address, process and version."""
         return JsonResponse(public)
 
     @routes.get("/status", response_model=Status)
     async def status() -> Response:
-        """Return who this is and what goes on."""
+        """Return the master, its agents, and the experiments that are not over."""
         views = service.views.experiments(only_active=True)
         active = [
             ActiveExperiment(
@@ -75,7 +75,7 @@ def master_routes(
 
     @routes.post("/master/stop", response_model=MasterInfo)
     async def stop(body: Stop) -> Response:
-        """Answer, then end."""
+        """Answer, then end the master."""
         request_stop(body.everything)
         return JsonResponse(public)
 

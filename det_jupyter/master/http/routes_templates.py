@@ -32,14 +32,14 @@ def template_routes(service: Service) -> APIRouter:
 
     @routes.put(one, response_model=TemplateView)
     async def set_template(name: str, body: SetTemplate) -> Response:
-        """Keep a template, or refuse it with everything that is wrong with it."""
+        """Store a template, or refuse it with everything that is wrong with it."""
         check_template(name, body.config)
         service.store.set_template(time.time(), name, json.dumps(body.config))
         return JsonResponse(service.find_template(name))
 
     @routes.delete(one, response_model=TemplateView)
     async def delete_template(name: str) -> Response:
-        """Forget a template; return it as it was."""
+        """Delete a template; return it as it was."""
         view = service.find_template(name)
         service.store.delete_template(name)
         return JsonResponse(view)

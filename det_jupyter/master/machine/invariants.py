@@ -24,7 +24,7 @@ def check(state: MachineState, indexes: Indexes, pools: Pools) -> None:
 
 def _check_experiment(state: MachineState, experiment: Experiment) -> None:
     name = f"experiment {experiment.id} is {experiment.state}"
-    trials = [state.trials[trial_id] for trial_id in experiment.trial_ids]
+    trials = state.trials_of(experiment)
     living = {trial.state for trial in trials if not trial.state.is_terminal}
     assert experiment.state.is_terminal == (experiment.ended_at is not None), name
     if experiment.state.is_terminal:
@@ -84,4 +84,4 @@ def _check_pools(state: MachineState, pools: Pools) -> None:
     for name, pool in fresh.items():
         decisions = pool.decide(_LATER)
         assert not decisions.starts, f"pool {name}: a trial waits although it may start"
-        assert not decisions.preemptions, f"pool {name}: somebody should have been asked to leave"
+        assert not decisions.preemptions, f"pool {name}: a trial should have been asked to leave"

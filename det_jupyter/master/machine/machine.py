@@ -82,7 +82,7 @@ class Machine:
     """See the module's docstring.
 
     Args:
-        state: What an earlier machine knew; None: nothing yet.
+        state: Of an earlier machine; None: empty.
     """
 
     def __init__(self, state: MachineState | None = None) -> None:
@@ -118,7 +118,7 @@ class Machine:
         return turn.commands
 
     def take_over(self, other: Machine) -> None:
-        """Know what another machine knows, which is not to be used any more, and nothing else."""
+        """Take the state of another machine, which is not to be used any more."""
         self.state, self.indexes = other.state, other.indexes
         self.pools, self.searches = other.pools, other.searches
         self._changes, self._failures = Changes(), []

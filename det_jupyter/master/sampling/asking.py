@@ -1,7 +1,7 @@
-"""Asks Optuna's samplers and pruners: the shell around somebody else's code.
+"""Puts questions to Optuna's samplers and pruners.
 
-A live study (optuna_study.py) stands for each search that asks. It is told what is new at every
-call, and made anew from the trials when it is not there: after a restart of the master, or when
+A study in memory (optuna_study.py) stands for each search that asks. It is updated at every call,
+and made anew from the trials when it is not there: after a restart of the master, or when
 the space was narrowed. Nothing of it is stored. What a restart in the middle changes:
 
     random, TPE, GP, brute force, QMC      no sample
@@ -12,7 +12,7 @@ the space was narrowed. Nothing of it is stored. What a restart in the middle ch
                                            in what order trials reported is not known any more
 
 Questions come one at a time; configurations may be checked in other threads meanwhile. What Optuna
-logs and warns of is for people who call it: nobody hears it here.
+logs and warns of is not shown.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Samplers:
     def _study_of(
         self, experiment_id: int, config: Mapping[str, Any], history: Sequence[TrialHistory]
     ) -> OptunaStudy:
-        # It is not there while it is told: if that fails, the next question finds none.
+        # It is taken out while it is updated: if that fails, the next question makes a new one.
         study = self._studies.pop(experiment_id, None)
         if study is not None and study.fits(config, history):
             study.update(history)
@@ -150,7 +150,7 @@ def _rehearse(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> I
             study.should_prune(index)
             history[index] = replace(history[index], state="complete")
             study.update(history)
-    except Exception as error:  # of somebody else's code, about what the user gave it
+    except Exception as error:  # whatever Optuna raises about the user's arguments
         yield f"searcher.{who}_args: {name} refuses: {error_text(error)}"
 
 
@@ -162,7 +162,7 @@ def _rehearsed(index: int, hparams: dict[str, Any]) -> TrialHistory:
 
 
 class _Quiet:
-    """Keeps Optuna from writing to the master's output while anybody is in it.
+    """Keeps Optuna from writing to the master's output while a question is being answered.
 
     A new sampler for every question would say everything at every question. What is switched off
     belongs to the whole process, so the last one out puts it back.

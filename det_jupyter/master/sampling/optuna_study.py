@@ -47,7 +47,7 @@ class TrialHistory:
         value: The searcher metric as it was last reported.
         reports: That metric at every validation: (batches trained, metric), ascending.
         created_at: When its hyperparameters were chosen.
-        ended_at: When it was over; None: it is not, or nobody knows.
+        ended_at: When it was over; None: it is not, or the time is not known.
     """
 
     index: int
@@ -61,7 +61,7 @@ class TrialHistory:
 
 @dataclass(slots=True)
 class _Entry:
-    """What the study was told of a trial."""
+    """What the study has of a trial."""
 
     trial_id: int
     is_over: bool = False

@@ -1,4 +1,4 @@
-"""The feed: what followers of experiments are told, as numbered items; and following it.
+"""The feed: numbered items about experiments, stored in order; and following it.
 
 An item that says no more than how far a trial has come is *passing*: the next one takes its place.
 A day of training is then metrics, and not ten views a second; a follower from an old number misses
@@ -73,7 +73,7 @@ class Feed:
 
         Args:
             experiment_id: The experiment.
-            before: Only such as are older: who follows closely is told of each.
+            before: Only older ones: a close follower gets each state.
         """
         states = "FROM feed WHERE experiment_id = ? AND kind IN ('experiment', 'trial')"
         last = f"SELECT max(seq) {states}"
@@ -127,12 +127,12 @@ class Bell:
         self.is_closed = False
 
     def ring(self) -> None:
-        """Wake all who wait."""
+        """Wake all that wait."""
         self._rung.set()
         self._rung = asyncio.Event()
 
     def close(self) -> None:
-        """Wake all who wait, for the last time."""
+        """Wake all that wait, for the last time."""
         self.is_closed = True
         self.ring()
 

@@ -1,4 +1,4 @@
-"""Takes in what agents report. A batch is one transaction: rows, events and offsets together.
+"""Stores what agents report. A batch is one transaction: rows, events and offsets together.
 
 A chunk says which bytes of a file it is, the store knows how many it has:
 
@@ -6,8 +6,8 @@ A chunk says which bytes of a file it is, the store knows how many it has:
     it begins later, or ends earlier             ignored: the answer's offset tells where to go on
     it straddles the end                         ignored too: the agent cuts anew from our offset
 
-So each byte is stored once, whatever is sent again and whoever was killed in between. What the
-machine does not want to know (of a run that is over, say) is skipped, and the offset moves on.
+So each byte is stored once, whatever is sent again and whatever was killed in between. What the
+machine has no use for (of a run that is over, say) is skipped, and the offset moves on.
 
     a line that is no record, or beyond bounds      set aside; the experiment ends if the line said
                                                     something that it cannot go on without
@@ -72,7 +72,7 @@ from det_jupyter.words import error_line
 logger = logging.getLogger(__name__)
 
 MAX_LINE = 8192  # characters of a printed line that are kept
-# Records that the machine has to know: a trial of which one is missing may wait for ever.
+# Records that the machine handles: a trial of which one is missing may wait without end.
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
 _STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
 _KIND = re.compile(r'"kind": ?"(\w+)"')
@@ -93,7 +93,7 @@ class _Source:
 
 
 class _Piece(BaseModel):
-    """What of a chunk that is none says where the next one begins."""
+    """The part of an unreadable chunk that says where the next one begins."""
 
     allocation_id: str
     stream: str
@@ -185,7 +185,7 @@ class _Intake:
         return self._offsets[key]
 
     def _take_unreadable(self, report: Unreadable) -> None:
-        """Set aside what is no report; if it was a piece of a file, go on after it."""
+        """Set aside what is no report; if it was a piece of a file, skip that piece."""
         content = report.content if isinstance(report.content, dict) else {}
         with suppress(ValidationError):
             piece = _Piece.model_validate(content)
@@ -204,7 +204,7 @@ class _Intake:
     def _setting_aside(
         self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool
     ) -> Iterator[None]:
-        """Have what is done inside done as a whole; if it raises, set aside what it was about."""
+        """Make what is done inside happen as a whole; if it raises, set its content aside."""
         try:
             with self._transaction.whole():
                 yield
@@ -337,7 +337,7 @@ def _time(record: MetricsReported, name: str | None) -> float | None:
 
 
 def _kind_of(line: str) -> str | None:
-    """Return what a line says that it is, whatever else is wrong with it."""
+    """Return the kind that a line names, whatever else is wrong with it."""
     found = _KIND.search(line)
     return found[1] if found else None
 

@@ -4,8 +4,8 @@
                        │            ▲            gets a new link; the old one is closed
                        └────────────┘            no report for SILENT_S: it is frozen
 
-An agent reports every few seconds, if only that it lives. Its silence is counted in time in which
-we were awake ourselves: who wakes from a freeze must not take all others for dead.
+An agent reports every few seconds, if only that it lives. Its silence is counted only
+while this process runs: after a freeze of the master the agents are not taken for dead.
 
 Commands that were on a link when it dropped are lost, and need not be saved: at a registration the
 machine says again what it wants of the agent.
@@ -30,7 +30,7 @@ class Link:
 
     Args:
         session: That process's.
-        clock: Says the time in which we were awake.
+        clock: Seconds in which this process ran.
     """
 
     def __init__(self, session: str, clock: Callable[[], float]) -> None:
@@ -97,7 +97,7 @@ class Links:
         self._links: dict[str, Link] = {}
         self._dropped_at: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}
-        self._awake_s = 0.0  # so long we have been
+        self._awake_s = 0.0  # seconds in which this process ran
         self._ticked_at = time.monotonic()
         self.registered = asyncio.Event()  # some agent, at some time
 
@@ -122,12 +122,12 @@ class Links:
         return link
 
     def refuse(self, agent_id: str) -> None:
-        """Note that an agent asked to be taken on and was not."""
+        """Note that an agent tried to register and was refused."""
         self._refused_at[agent_id] = self._awake_s
         self.registered.set()  # no other will come while this one lives
 
     def was_refused(self, agent_id: str) -> bool:
-        """Return whether that was just now: an agent asks again each second or so."""
+        """Return whether that was a moment ago: an agent tries again each second or so."""
         refused_at = self._refused_at.get(agent_id)
         return refused_at is not None and self._awake_s - refused_at < SILENT_S
 
@@ -138,9 +138,9 @@ class Links:
         self._ticked_at = now
 
     def drop_silent(self) -> list[str]:
-        """Close the lines to agents that have said nothing for long, and return whose they were.
+        """Close the lines to agents that have been silent for long; return the agents.
 
-        Such an agent registers anew when it wakes, and so hears what it has missed.
+        Such an agent registers anew when it wakes, and so gets the commands that it missed.
         """
         silent = [
             agent_id
@@ -154,21 +154,21 @@ class Links:
         return silent
 
     def send(self, agent_id: str, command: AgentCommand) -> None:
-        """Send a command, if the agent is registered; if not, it will be told when it does."""
+        """Send a command, if the agent is registered; if not, it is sent when it registers."""
         if link := self._links.get(agent_id):
             link.send(command)
 
     def is_connected(self, agent_id: str) -> bool:
-        """Return whether the agent listens now."""
+        """Return whether the agent is connected now."""
         link = self._links.get(agent_id)
         return link is not None and link.is_streaming
 
     def connected(self) -> list[str]:
-        """Return the agents that listen now."""
+        """Return the agents that are connected now."""
         return [agent_id for agent_id in self._links if self.is_connected(agent_id)]
 
     def silent_s(self, agent_id: str) -> float:
-        """Return for how long the agent has not listened; 0 while it does."""
+        """Return for how long the agent has not been connected; 0 while it is."""
         link = self._links.get(agent_id)
         if link is None:
             return self._awake_s - self._dropped_at.get(agent_id, 0.0)

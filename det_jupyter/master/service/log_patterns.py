@@ -1,11 +1,11 @@
-"""Looks for log policies' patterns in what ranks print, but not for long.
+"""Searches what ranks print for the patterns of log policies, within a time limit.
 
-A pattern may take for ever on the wrong line (`(a+)+$`), and while the master looks it does
-nothing else. So the time is limited, and a pattern that ran over it is not looked for again in
-what that experiment prints.
+Some patterns take unbounded time on some lines (`(a+)+$`), and the master does nothing else
+meanwhile. So the time is limited, and a pattern that exceeded the limit is not searched for again
+in what that experiment prints.
 
-Another may take for ever to be made ready (`(a{e<=20})`), where no limit can be set. So that is
-tried first in a process of its own, which ends in time; what comes through is ready here as soon.
+Other patterns take unbounded time to compile (`(a{e<=20})`), which has no time limit of its own.
+So each is compiled first in a process of its own, which ends in time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _BUDGET_S = 0.1  # for all lines of a chunk
 _COMPILE_S = 0.3  # of a processor
-_STARTED_S = 30.0  # for a process to start and do that, when others keep the processors busy
+_STARTED_S = 30.0  # for a process to start and do that on a busy computer
 _SHOWN = 100
 _TOO_MUCH = f"simpler than this: it takes more than {_COMPILE_S} s to be made ready"
 _MEMORY_BYTES = 1 << 30

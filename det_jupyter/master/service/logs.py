@@ -1,4 +1,4 @@
-"""The lines that ranks print, as rows: of each rank of a trial the newest so many bytes are kept.
+"""The lines that ranks print, as rows: of each rank of a trial the newest are kept.
 
 A rank that prints without end would fill the disk. What is cut is the oldest, a part at a time,
 and a line in its place says how much that was; why a run failed is in the newest.
@@ -11,7 +11,7 @@ import sqlite3
 from det_jupyter.wire import LogLine
 
 MAX_LOG_BYTES = 32 * 1024 * 1024  # of each rank of a trial
-_PART = 32  # so many parts of that are cut, one at a time: some 20 ms
+_PART = 32  # the share that is cut at a time: some 20 ms
 _ROW_BYTES = 40  # what a row takes besides its text
 
 

@@ -1,7 +1,7 @@
 """`pools.yaml` in the data folder: read when the master starts, written when pools are set.
 
-The file is what counts: whoever edits it by hand restarts the master, whoever sets pools through
-the master finds them in it. A file that is wrong changes nothing; the log and `status` say why.
+The file is the source: after editing it by hand, restart the master; pools that are set through
+the master are written to it. A wrong file changes nothing; the log and `status` say why.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What followers are told: views of what has changed, written into the feed with each event.
+"""Writes views of what has changed into the feed, with each event.
 
-What happened has happened, whether it can be shown or not: a view that raises is logged.
+A view that raises is logged: the event has been handled, whether its outcome can be shown or not.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
+from functools import partial
 
 from det_jupyter.master.machine.core.state import MachineState
 from det_jupyter.master.machine.core.turn import Changes
@@ -39,7 +40,7 @@ class KnownProgress:
 
 
 class Told:
-    """What followers know already of the parts that are large and seldom change.
+    """The large, seldom changed parts that followers know already.
 
     A changed part is another object, and so is each one that was restored from the store.
     """
@@ -48,7 +49,7 @@ class Told:
         self._parts: dict[tuple[str, int], object] = {}
 
     def is_news(self, kind: str, part_id: int, part: object) -> bool:
-        """Return whether a part was not told of yet, and take it for told."""
+        """Return whether a part is new to followers, and note it as known."""
         is_known = self._parts.get((kind, part_id)) is part
         self._parts[kind, part_id] = part
         return not is_known
@@ -60,14 +61,14 @@ class Told:
 
 
 class Publisher:
-    """Tells followers, within one transaction.
+    """Writes feed items, within one transaction.
 
     Args:
         machine: Whose experiments and trials they follow.
         store: Is inside a transaction while this exists.
         now: The time of all of it.
         reasons: Say why trials do not run.
-        told: What followers know of.
+        told: What followers know already.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Publisher:
         self._moved: set[int] = set()  # trials with progress that is not in the feed yet
 
     def read_progress_anew(self) -> None:
-        """Forget what was known of progress: some of it was rolled back."""
+        """Drop the progress in memory: some of it was rolled back."""
         self.progress = KnownProgress(self._store)
 
     def set_progress(self, trial_id: int, steps_completed: int, fraction: float) -> None:
@@ -93,7 +94,7 @@ class Publisher:
         self._store.set_progress(trial_id, steps_completed, fraction)
 
     def publish_progress(self) -> None:
-        """Tell followers of the progress that no event has told them of; the last thing to do."""
+        """Publish progress that no event has published; to be called last."""
         trials = self._machine.state.trials
         self._moved &= trials.keys()
         for trial_id in sorted(self._moved):
@@ -106,7 +107,7 @@ class Publisher:
             )
 
     def publish(self, changes: Changes) -> None:
-        """Tell followers of what an event has changed."""
+        """Publish what an event has changed."""
         state = self._machine.state  # what was deleted meanwhile is not in there any more
         for experiment_id in sorted(changes.experiments & state.experiments.keys()):
             self._publish_experiment(experiment_id)
@@ -125,37 +126,23 @@ class Publisher:
     def _publish_experiment(self, experiment_id: int, *, is_passing: bool = False) -> None:
         state = self._machine.state
         experiment = state.experiments[experiment_id]
-
-        def view() -> Wire:
-            return experiment_view(
-                state,
-                self.progress,
-                experiment,
-                living=self._machine.indexes.living(experiment_id),
-                reasons=self._reasons,
-                with_trials=False,
-            )
-
-        is_whole = self._told.is_news("experiment", experiment_id, experiment.config)
-        self._publish_view(
-            "experiment", view, experiment_id, None, is_passing=is_passing, is_whole=is_whole
+        view = partial(
+            experiment_view,
+            state,
+            self.progress,
+            experiment,
+            living=self._machine.indexes.living(experiment_id),
+            reasons=self._reasons,
+            with_trials=False,
         )
+        is_whole = self._told.is_news("experiment", experiment_id, experiment.config)
+        self._publish_view("experiment", view, experiment_id, None, is_passing, is_whole)
 
     def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
         trial = self._machine.state.trials[trial_id]
-
-        def view() -> Wire:
-            return trial_view(trial, self.progress, self._reasons)
-
+        view = partial(trial_view, trial, self.progress, self._reasons)
         is_whole = self._told.is_news("trial", trial_id, trial.hparams)
-        self._publish_view(
-            "trial",
-            view,
-            trial.experiment_id,
-            trial_id,
-            is_passing=is_passing,
-            is_whole=is_whole,
-        )
+        self._publish_view("trial", view, trial.experiment_id, trial_id, is_passing, is_whole)
 
     def _publish_view(
         self,
@@ -163,14 +150,12 @@ class Publisher:
         view: Callable[[], Wire],
         experiment_id: int,
         trial_id: int | None,
-        *,
         is_passing: bool,
         is_whole: bool,
     ) -> None:
-        left_out = None if is_whole else SELDOM_TOLD[kind]
         try:
-            text = view().model_dump_json(exclude=left_out)
-        except Exception:  # what happened has happened, whether it can be shown or not
+            text = view().model_dump_json(exclude=None if is_whole else SELDOM_TOLD[kind])
+        except Exception:  # the event is handled, whether its outcome can be shown or not
             logger.exception("experiment=%d trial=%s cannot be shown", experiment_id, trial_id)
             return
         self._store.feed.add_item(

@@ -1,6 +1,6 @@
 """What could not be handled or read: kept apart, so that nothing waits for it any more.
 
-Nothing reads it but people (`sqlite3 det.sqlite3 "select * from quarantine"`): the experiment that
+It is for people to read (`sqlite3 det.sqlite3 "select * from quarantine"`): the experiment that
 it belongs to says that it is here.
 """
 

@@ -57,10 +57,10 @@ _FIRST_AGENT_S = 15.0  # how long a submission waits for the first agent to be t
 
 
 class Service:
-    """The master without its door.
+    """The master without its HTTP interface.
 
     Args:
-        store: What it remembers; whatever is in there already, it goes on from.
+        store: The database; the service goes on from what it holds.
         clock: UTC seconds.
     """
 
@@ -72,7 +72,7 @@ class Service:
         self.deletions: asyncio.Queue[Deletion] = asyncio.Queue()  # for deleting.py
         self.machine = restore_machine(store)
         self.views = Views(self.machine, store, self.links, clock)
-        self.is_leaving = False  # takes no more experiments
+        self.is_leaving = False  # refuses further experiments
         self._refusals: dict[str, str] = {}  # of agents of other versions
         self.file_problems: list[str] = []  # with files that people write for us
         self._agent_problems: dict[str, list[str]] = {}  # with what agents were told to offer
@@ -82,7 +82,10 @@ class Service:
         self._give_up_what_cannot_be_read()
 
     def _give_up_what_cannot_be_read(self) -> None:
-        """A search that this version cannot make of what is stored would fail at each event."""
+        """Give up experiments whose stored search or configuration this version cannot read.
+
+        Each of their events would fail.
+        """
         with self._transaction() as transaction:
             for experiment in self.machine.state.living_experiments():
                 try:
@@ -109,14 +112,14 @@ class Service:
         self._act(transaction)
 
     def take(self, event: Event) -> None:
-        """Take in news of a program's: what cannot be handled is set aside; see transaction.py."""
+        """Handle news of a program; what cannot be handled is set aside (transaction.py)."""
         with self._transaction() as transaction:
             transaction.take(event)
         self._act(transaction)
 
     @contextmanager
     def _transaction(self, *, is_careful: bool = True) -> Iterator[Transaction]:
-        reasons = self.views.reasons(0)  # those who show them ask; see routes_cluster.py
+        reasons = self.views.reasons(0)  # the feed has none; GET /cluster has them
         transaction = Transaction(
             self.machine,
             self.store,
@@ -148,7 +151,7 @@ class Service:
             self.links.send(order.agent_id, order.command)
 
     async def submit(self, request: CreateExperiment) -> ExperimentView:
-        """Take an experiment on; one that was taken on with this key is returned as it is.
+        """Accept an experiment; one that was submitted with this key is returned as it is.
 
         Raises:
             ConfigError: Its configuration is wrong, or no agent can ever run it.
@@ -167,7 +170,7 @@ class Service:
             # Whether it can ever run is known only when an agent has said what it has.
             async with asyncio.timeout(_FIRST_AGENT_S):
                 await self.links.registered.wait()
-        if (known := self.submitted(request.key)) is not None:  # asked twice, and both waited
+        if (known := self.submitted(request.key)) is not None:  # sent twice, and both waited
             return known
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
@@ -193,7 +196,7 @@ class Service:
         return None if found is None else self.views.experiment(found)
 
     def _capsule_of(self, request: CreateExperiment) -> Capsule:
-        """Return what a request's ranks run: what a fork has of its parent, views only outline."""
+        """Return the capsule of a submission; a fork takes its parent's, which views outline."""
         if request.parent_id is None:
             return request.capsule
         return self.machine.state.experiment(request.parent_id).capsule
@@ -213,7 +216,7 @@ class Service:
     # agents
 
     def register(self, agent_id: str, registration: RegisterAgent | Knock) -> Offsets:
-        """Take an agent on and return what is stored of the runs that it knows.
+        """Register an agent and return what is stored of the runs that it knows.
 
         Raises:
             ProtocolMismatch: It is of another version.
@@ -250,7 +253,7 @@ class Service:
         return Offsets(offsets={run: self.store.offsets_of(run) for run in runs})
 
     def refusal_of(self, agent_id: str) -> str:
-        """Return why an agent that asks again and again was not taken on, if there is one."""
+        """Return why an agent that still tries to register is refused; "" if none does."""
         is_asking = self.links.was_refused(agent_id)
         return self._refusals.get(agent_id, "") if is_asking else ""
 
@@ -272,7 +275,7 @@ class Service:
         return self._take_in(agent_id, reports, is_careful=True)
 
     def _take_in(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
-        """Being able to undo each part costs a third of the time, and is hardly ever needed."""
+        """Careful: each part can be undone, which takes a third longer and is seldom needed."""
         with self._transaction(is_careful=is_careful) as transaction:
             offsets = take_in(transaction, agent_id, reports.reports)
         self._act(transaction)
@@ -291,7 +294,7 @@ class Service:
     # the end
 
     def begin_to_leave(self) -> None:
-        """Take no more experiments on; who waits to submit one hears so at once."""
+        """Refuse further experiments, at once also those that wait to be submitted."""
         self.is_leaving = True
         self.links.registered.set()  # whether or not an agent has
 
@@ -301,7 +304,7 @@ class Service:
         self.bell.close()
 
     def close(self) -> None:
-        """Write down the present state, so that the next start has nothing to replay."""
+        """Store a snapshot, so that the next start has nothing to replay."""
         try:
             with self.store.transaction():
                 self.store.history.add_snapshot(self.machine.state.seq, self.machine.dump())

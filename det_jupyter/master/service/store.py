@@ -36,7 +36,7 @@ from det_jupyter.master.service.rows import as_template, as_timings, readable, t
 from det_jupyter.wire import TemplateView, TimingsView
 
 _TRIALS_AT_ONCE = 500
-# SQLite keeps text in a column of numbers if it is told to: in a damaged file such counts as 0.
+# SQLite can hold text in a column of numbers: in a damaged file that counts as 0.
 _BYTES = "max(0, CAST(bytes AS INTEGER))"
 _PROGRESS = "max(0, CAST(steps_completed AS INTEGER)), min(1.0, max(0.0, CAST(fraction AS REAL)))"
 
@@ -140,7 +140,7 @@ class Store:
     def delete_experiment(self, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[None]:
         """Delete what is stored of an experiment: a part of it at each step, a transaction each.
 
-        Its last feed item stays: it tells whoever comes late that the experiment was deleted.
+        Its last feed item stays: it shows late followers that the experiment was deleted.
         """
         last: int | None = self._db.execute(
             "SELECT max(seq) FROM feed WHERE experiment_id = ? AND kind = 'experiment'",

@@ -1,11 +1,12 @@
 """One transaction in the making: events go through the machine, rows into the store.
 
-Commit, then act: commands to agents are only collected here. What followers are told is written
-with each event, so that none of the states in between is lost.
+Commit, then act: commands to agents are only collected here. Feed items are written with each
+event, so that no state in between is lost.
 
-    a request (a user's)    is handled, or refused, or fails: the user hears of it, nothing changed
-    news (a program's)      is handled, or passed over, or set aside (quarantine.py): it counts as
-                            taken in whatever happens, or it would be said again for ever
+    a request (a user's)    is handled, or refused, or fails: the user gets the error, and nothing
+                            has changed
+    news (a program's)      is handled, or skipped, or set aside (quarantine.py): it is acknowledged
+                            in each case, or it would be sent again without end
 
 A part (`whole`) leaves no trace if it raises. The machine that failed in it is half changed:
 another one is made from the events stored so far, which costs some milliseconds, seldom.
@@ -43,7 +44,7 @@ from det_jupyter.words import error_line, printable
 logger = logging.getLogger(__name__)
 
 # A snapshot's cost grows with the number of trials: so does the time between two, and an event's
-# share of it stays the same. So many events are replayed at most, some ten thousand a second.
+# share of it stays the same. At most this many events are replayed, some ten thousand a second.
 _SNAPSHOT_EVERY = 200
 _EVENTS_PER_TRIAL = 0.2
 _LONGEST_REASON = 300  # characters
@@ -58,7 +59,7 @@ class Transaction:
         now: The time of all of it.
         reasons: Say why trials do not run.
         matcher: Looks for what log policies look for.
-        told: What followers know of.
+        told: What followers know already.
         is_careful: Be able to undo parts. If not, whatever fails fails with the whole transaction.
     """
 
@@ -85,7 +86,7 @@ class Transaction:
         self.is_machine_ahead = False  # of the store, should the transaction fail
 
     def request(self, event: Event) -> None:
-        """Handle what a user asks for.
+        """Handle a request of a user.
 
         Raises:
             DetError: It is refused, or the machine failed at it; nothing has changed.
@@ -105,9 +106,9 @@ class Transaction:
         ) from failed
 
     def take(self, event: Event) -> bool:
-        """Take in what a program says; return whether it could be handled.
+        """Handle what a program reports; return whether it could be handled.
 
-        What the machine refuses (it is of a run that is over, say) is passed over.
+        What the machine refuses (it is of a run that is over, say) is skipped.
         """
         try:
             failed = self._try(event)
@@ -165,7 +166,7 @@ class Transaction:
         is_fatal: bool = True,
         gone: str = "",
     ) -> None:
-        """Keep what could not be handled in the quarantine, and tell its experiment.
+        """Keep what could not be handled in the quarantine, and note it with its experiment.
 
         Args:
             what: What it was, and what is wrong with it, in one line.
@@ -173,7 +174,7 @@ class Transaction:
             error: What it led to.
             experiment_id: Whose it was; None: no experiment's.
             is_fatal: The experiment cannot go on without it.
-            gone: The allocation of which it said that its ranks are gone.
+            gone: The allocation whose ranks are gone according to it.
         """
         logger.error("experiment=%s: set aside: %s", experiment_id, what, exc_info=error)
         what = printable(what)[:_LONGEST_REASON]
@@ -192,7 +193,7 @@ class Transaction:
             logger.exception("experiment=%d: cannot be told of it", experiment_id)
 
     def is_beyond(self, error: BaseException) -> bool:
-        """Whether what failed cannot be set aside: the computer did, or no part can be undone."""
+        """Whether the failure cannot be set aside: the computer failed, or no part can be undone."""
         return is_trouble(error) or not self._is_careful
 
     @contextmanager
@@ -272,7 +273,7 @@ class Transaction:
 
         Args:
             trial_id: The trial.
-            steps_completed: So many at least; a record may tell of fewer than another before it.
+            steps_completed: At least this many; a record may name fewer than one before it.
             fraction: What these steps are of its length; when missing, taken from the last one.
         """
         steps_before, fraction_before = self.publisher.progress.get(trial_id, (0, 0.0))
@@ -281,7 +282,7 @@ class Transaction:
             known_steps, known_fraction = steps_before, fraction_before
         else:
             known_steps, known_fraction = steps_completed, fraction
-        # Steps and fraction always move together: who divides them gets the trial's length.
+        # Steps and fraction always move together: their quotient is the trial's length.
         grown = known_fraction * steps / known_steps if known_steps else known_fraction
         self.publisher.set_progress(trial_id, steps, min(1.0, grown))
 

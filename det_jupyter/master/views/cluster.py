@@ -1,4 +1,4 @@
-"""What others see of pools, slots and queues. Pure: the machine in, wire views out."""
+"""Views of pools, slots and queues. Pure: the machine in, wire views out."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def cluster_view(
         why: Says why a trial does not run.
         is_connected: Says whether an agent listens now.
         now: UTC seconds.
-        limit: So many waiting trials of each pool at most.
-        experiment_id: As many of this experiment's too, wherever they are in the queue.
+        limit: At most this many waiting trials of each pool.
+        experiment_id: Add this experiment's first waiting trials, wherever they are in the queue.
     """
     entries = [
         entry
@@ -95,7 +95,7 @@ def _queue_entry(machine: Machine, pool: str, position: int, trial: Trial, why: 
 
 
 def pool_statuses(machine: Machine, is_connected: IsConnected) -> list[PoolStatus]:
-    """Return the ledger: pools, their agents, their slots and who has them."""
+    """Return the ledger: pools, their agents, their slots and what holds them."""
     return [
         _pool_status(machine, name, config, is_connected)
         for name, config in machine.pools.configs.items()

@@ -16,7 +16,7 @@ def to_curves(
 
     Args:
         records: Trial and metrics record (as JSON), in the order in which they were written.
-        max_points: Thin each curve to about so many points; its extremes stay.
+        max_points: Thin each curve to about this many points; its extremes stay.
     """
     curves = Curves()
     for trial_id, record in records:

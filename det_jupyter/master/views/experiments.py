@@ -1,4 +1,4 @@
-"""What others see of the machine's state. Pure: state and progress in, wire views out."""
+"""Views of experiments, trials and agents. Pure: state and progress in, wire views out."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ View = TypeVar("View", bound=Wire)
 
 
 class Reasons(Protocol):
-    """Of each trial that does not run, why, in a sentence."""
+    """Gives the reason, in a sentence, why a trial does not run."""
 
     def sentence(self, trial: Trial) -> str | None:
-        """Return it; None if there is nothing to say."""
+        """Return the reason; None for a trial that runs, or is over."""
 
 
 class Progress(Protocol):
-    """Of each trial its steps completed and the fraction of its length: a mapping will do."""
+    """Gives each trial's steps completed and fraction of its length; a mapping fits."""
 
     def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
         """Return a trial's progress."""
@@ -53,8 +53,8 @@ def experiment_view(
     last_seq: int = 0,
     with_trials: bool = True,
 ) -> ExperimentView:
-    """Return an experiment as others see it."""
-    trials = [state.trials[i] for i in experiment.trial_ids] if with_trials else []
+    """Return the view of an experiment."""
+    trials = state.trials_of(experiment) if with_trials else []
     return _view_of(
         ExperimentView,
         experiment,
@@ -81,7 +81,7 @@ def _shared_fields(view: type[Wire], of: type[StateModel]) -> frozenset[str]:
 
 
 def _message(experiment: Experiment) -> str:
-    """Return what is to be said of an experiment, and of the news of it that was set aside."""
+    """Return the experiment's message, and what of its news was set aside."""
     num = experiment.num_set_aside
     if num == 0 or experiment.is_given_up:
         return experiment.message
@@ -102,13 +102,13 @@ def _progress(
     # The search counts a trial when it is over; until then it counts as far as it is. When users
     # have ended the search it counts no more: then each trial is as far as it came.
     is_ended, done = experiment.state.is_terminal, experiment.search_progress
-    counted = (state.trials[i] for i in experiment.trial_ids) if is_ended else living
+    counted = state.trials_of(experiment) if is_ended else living
     started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in counted)
     return min(1.0, (0.0 if is_ended else done) + started / max(1, search.max_trials))
 
 
 def trial_view(trial: Trial, progress: Progress, reasons: Reasons) -> TrialView:
-    """Return a trial as others see it."""
+    """Return the view of a trial."""
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
     return _view_of(
         TrialView,

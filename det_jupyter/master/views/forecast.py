@@ -27,7 +27,7 @@ Point = tuple[float, float]
 
 
 def measured_pace(records: Records, unit: str) -> float | None:
-    """Return the seconds that one unit of training took; None when nobody can tell.
+    """Return the seconds that one unit of training took; None when it is not known.
 
     Args:
         records: Trial and record, in the order in which they were written.
@@ -94,7 +94,7 @@ class PaceFinder:
     Args:
         config: The search's configuration.
         unit: That its training is measured in.
-        seconds_per_batch: How long a batch takes, if somebody says so.
+        seconds_per_batch: How long a batch takes, if the user says so.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ def _batches_per_unit(config: ExperimentConfig, unit: str) -> float | None:
 
 
 def preview_view(planned: Preview, notices: list[str]) -> PreviewView:
-    """Return what a search would train as others see it, without times."""
+    """Return the view of what a search would train, without times."""
     return PreviewView(
         searcher=planned.searcher,
         metric=planned.metric,
@@ -186,8 +186,8 @@ def fill_times(
         view: What the search would train.
         planned: The same, to be reckoned with.
         finder: Has the pace, if there is one.
-        slots: So many slots are there.
-        places: So many trials have room in them.
+        slots: How many slots there are.
+        places: How many trials fit into them at once.
     """
     concurrent = min(places, planned.max_concurrent_trials)
     changes: dict[str, Any] = {"slots": slots, "concurrent": concurrent, "pace": finder.pace}

@@ -1,4 +1,4 @@
-"""What the machine wants done: commands, each with the number of the event that led to it."""
+"""Commands of the machine, each with the number of the event that caused it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from det_jupyter.wire import AgentCommand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToAgent:
-    """A command for an agent. It may be repeated, and is lost if the agent does not listen."""
+    """A command for an agent. It may be repeated, and is lost if the agent is not connected."""
 
     agent_id: str
     command: AgentCommand
@@ -20,7 +20,7 @@ class ToAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateMetrics:
-    """What the trial reported after `steps_completed` is void: it starts again from there."""
+    """Metrics of the trial after `steps_completed` are void: it starts again from there."""
 
     experiment_id: int
     trial_id: int
@@ -43,10 +43,10 @@ class DeleteCheckpoints:
     """Remove the files of these checkpoints; the outcome comes as CheckpointsDeleted.
 
     Args:
-        experiment_id: Theirs.
-        folder: The storage folder that all of them are in; None: our own.
-        paths: Where each of them is, by uuid.
-        cause: Number of the event that led to it.
+        experiment_id: The experiment.
+        folder: The storage folder that all of them are in; None: the data folder.
+        paths: Of each of them, by uuid.
+        cause: Number of the event that caused it.
     """
 
     experiment_id: int
@@ -65,11 +65,11 @@ class DeleteExperiment:
     """Remove all that is kept of an experiment; the outcome comes as ExperimentDeleted.
 
     Args:
-        experiment_id: Which.
+        experiment_id: The experiment.
         trial_ids: Its trials.
-        folder: The storage folder that its checkpoints are in; None: our own.
+        folder: The storage folder that its checkpoints are in; None: the data folder.
         paths: Where each checkpoint is that may still be there, by uuid.
-        cause: Number of the event that led to it.
+        cause: Number of the event that caused it.
     """
 
     experiment_id: int

@@ -1,4 +1,4 @@
-"""What the machine is told: events, in the past tense. Requests of users are events too.
+"""What the machine handles: events, in the past tense. Requests of users are events too.
 
 Events are stored as JSON and replayed after a restart, so they hold everything that the machine
 needs to come to the same state again.
@@ -39,11 +39,11 @@ class ExperimentSubmitted(Wire):
 
     Args:
         config: The effective document.
-        origins: Where its values come from, by path: "you" or "template"; the others are defaults.
+        origins: Of its values, by path: "you" or "template"; the others are defaults.
         continues: A trial to go on with: this experiment's one trial begins where that one is.
-        queue_anyway: Take it though no pool can run it now.
+        queue_anyway: Accept it though no pool can run it now.
         parent_id: It is a fork of this experiment.
-        key: By which the client would ask for it again, if it had no answer.
+        key: Identifies the submission, so that the client can repeat it.
     """
 
     kind: Literal["experiment_submitted"] = "experiment_submitted"
@@ -61,42 +61,42 @@ class ExperimentSubmitted(Wire):
 
 
 class PauseRequested(Wire):
-    """All trials shall save their state and give their slots back."""
+    """All trials of an experiment are to save their state and give their slots back."""
 
     kind: Literal["pause_requested"] = "pause_requested"
     experiment_id: int
 
 
 class ActivateRequested(Wire):
-    """A paused experiment shall go on."""
+    """A paused experiment is to go on."""
 
     kind: Literal["activate_requested"] = "activate_requested"
     experiment_id: int
 
 
 class CancelRequested(Wire):
-    """An experiment shall end after its trials have saved their state."""
+    """An experiment is to end after its trials have saved their state."""
 
     kind: Literal["cancel_requested"] = "cancel_requested"
     experiment_id: int
 
 
 class KillRequested(Wire):
-    """An experiment shall end now."""
+    """An experiment is to end now."""
 
     kind: Literal["kill_requested"] = "kill_requested"
     experiment_id: int
 
 
 class KillTrialRequested(Wire):
-    """One trial shall end now; its experiment goes on."""
+    """One trial is to end now; its experiment goes on."""
 
     kind: Literal["kill_trial_requested"] = "kill_trial_requested"
     trial_id: int
 
 
 class SearchChangeRequested(Wire):
-    """A running search shall have other limits; None: as it is."""
+    """A running search is to have other limits; None: unchanged."""
 
     kind: Literal["search_change_requested"] = "search_change_requested"
     experiment_id: int
@@ -107,7 +107,7 @@ class SearchChangeRequested(Wire):
 
 
 class ResourcesChangeRequested(Wire):
-    """An experiment may have more or less from now on."""
+    """An experiment is to have another priority, weight, limit or pool."""
 
     kind: Literal["resources_change_requested"] = "resources_change_requested"
     experiment_id: int
@@ -115,7 +115,7 @@ class ResourcesChangeRequested(Wire):
 
 
 class MoveRequested(Wire):
-    """An experiment shall have another place in the queue."""
+    """An experiment is to have another place in the queue."""
 
     kind: Literal["move_requested"] = "move_requested"
     experiment_id: int
@@ -130,7 +130,7 @@ class QueueChangesRequested(Wire):
 
 
 class SlotsSwitched(Wire):
-    """Slots shall be given out no more, or again."""
+    """Slots are not to be given out any more, or again."""
 
     kind: Literal["slots_switched"] = "slots_switched"
     agent_id: str
@@ -138,14 +138,14 @@ class SlotsSwitched(Wire):
 
 
 class PoolsSet(Wire):
-    """These are the pools now."""
+    """The pools, all of them, were set."""
 
     kind: Literal["pools_set"] = "pools_set"
     pools: list[dict[str, Any]]
 
 
 class DevicesReported(Wire):
-    """An agent told who else uses its devices."""
+    """An agent reported other processes on its devices."""
 
     kind: Literal["devices_reported"] = "devices_reported"
     agent_id: str
@@ -153,7 +153,7 @@ class DevicesReported(Wire):
 
 
 class ArchiveRequested(Wire):
-    """An experiment shall be listed no more, or again."""
+    """An experiment is to be archived, or not any more."""
 
     kind: Literal["archive_requested"] = "archive_requested"
     experiment_id: int
@@ -161,14 +161,14 @@ class ArchiveRequested(Wire):
 
 
 class DeleteRequested(Wire):
-    """An experiment shall be deleted, with its checkpoints, metrics and logs."""
+    """An experiment is to be deleted, with its checkpoints, metrics and logs."""
 
     kind: Literal["delete_requested"] = "delete_requested"
     experiment_id: int
 
 
 class ExperimentDeleted(Wire):
-    """Its files are gone, or could not all be deleted."""
+    """An experiment's files are gone, or could not all be deleted."""
 
     kind: Literal["experiment_deleted"] = "experiment_deleted"
     experiment_id: int
@@ -176,7 +176,7 @@ class ExperimentDeleted(Wire):
 
 
 class ContinueRequested(Wire):
-    """An experiment that is over shall go on."""
+    """An experiment that is over is to go on."""
 
     kind: Literal["continue_requested"] = "continue_requested"
     experiment_id: int
@@ -184,7 +184,7 @@ class ContinueRequested(Wire):
 
 
 class RetentionSet(Wire):
-    """These checkpoints of an experiment shall be kept from now on."""
+    """An experiment is to keep these numbers of checkpoints from now on."""
 
     kind: Literal["retention_set"] = "retention_set"
     experiment_id: int
@@ -202,7 +202,7 @@ class CheckpointsDeleted(Wire):
 
 
 class LogMatched(Wire):
-    """A rank printed what a log policy looks for."""
+    """A rank printed a line that a log policy matches."""
 
     kind: Literal["log_matched"] = "log_matched"
     allocation_id: str
@@ -213,7 +213,7 @@ class LogMatched(Wire):
 
 
 class HparamsSampled(Wire):
-    """The sampler has answered: what the trial to be made shall have, or why it cannot say."""
+    """The sampler has answered: the hyperparameters of the next trial, or its error."""
 
     kind: Literal["hparams_sampled"] = "hparams_sampled"
     experiment_id: int
@@ -233,13 +233,13 @@ class TrialJudged(Wire):
 
 
 class NewsSetAside(Wire):
-    """News could not be handled, and was put into the table `quarantine` instead.
+    """An event or record could not be handled, and was put into the table `quarantine`.
 
     Args:
-        experiment_id: Whose news it was; None: no experiment's.
+        experiment_id: The experiment that it was about; None: of none.
         what: What could not be handled, and why, in one line.
         is_fatal: The experiment cannot go on without it.
-        gone: The allocation of which it said that its ranks are gone.
+        gone: The allocation whose ranks are gone according to it.
     """
 
     kind: Literal["news_set_aside"] = "news_set_aside"
@@ -250,7 +250,7 @@ class NewsSetAside(Wire):
 
 
 class AgentRegistered(Wire):
-    """An agent process said who it is, what it has, and which runs it knows."""
+    """An agent process reported its name, its slots, and the runs that it knows."""
 
     kind: Literal["agent_registered"] = "agent_registered"
     agent_id: str
@@ -263,10 +263,10 @@ class AgentRegistered(Wire):
 
 
 class AgentAway(Wire):
-    """An agent does not listen: nothing shall start there until it registers again.
+    """An agent is not connected: nothing starts there until it registers again.
 
     Args:
-        problem: Why, and what can be done, in a sentence; nothing yet: it may come in a moment.
+        problem: Why, and what to do, in a sentence; "": not known yet.
     """
 
     kind: Literal["agent_away"] = "agent_away"
@@ -275,7 +275,7 @@ class AgentAway(Wire):
 
 
 class AgentLost(Wire):
-    """An agent is gone and no successor came: whatever ran there is dead."""
+    """An agent is gone and no successor came: what ran there is dead."""
 
     kind: Literal["agent_lost"] = "agent_lost"
     agent_id: str
@@ -308,7 +308,7 @@ MachineRecord = (
 
 
 class RecordArrived(Wire):
-    """A rank journaled something that the machine has to know."""
+    """A rank journaled a record that the machine handles."""
 
     kind: Literal["record_arrived"] = "record_arrived"
     allocation_id: str

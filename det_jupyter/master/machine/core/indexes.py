@@ -1,7 +1,7 @@
-"""What would else be found by looking at all: who holds slots, who is not over, whose key it is.
+"""Indexes of the state: trials that hold slots, trials that are not over, keys of submissions.
 
-Follows from the state, and is made anew from it after a restart. Whoever changes a trial touches
-it afterwards (turn.py), and the indexes takes note. Who waits, the pools know (pools.py).
+They follow from the state, and are made anew from it after a restart. A handler that changes a
+trial touches it afterwards (turn.py), which updates them. Waiting trials are in the pools.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Indexes:
         self.note(state.trials.values())
 
     def note_experiment(self, experiment: Experiment) -> None:
-        """Take note of an experiment's key and of whose checkpoints it begins with: for good."""
+        """Note an experiment's key, and the experiments whose checkpoints it begins with."""
         if experiment.id in self._began_from:
             return
         if experiment.key:
@@ -62,7 +62,7 @@ class Indexes:
         return sorted(self._began_from.get(experiment_id, ()))
 
     def note(self, trials: Iterable[Trial]) -> None:
-        """Take note of trials as they are now."""
+        """Note trials as they are now."""
         for trial in trials:
             self._note_hold(trial)
             living = self._living.setdefault(trial.experiment_id, {})

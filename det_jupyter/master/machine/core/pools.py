@@ -1,8 +1,8 @@
-"""The live pools: the scheduler's picture of the machine's state, brought forward as it changes.
+"""The live pools: the scheduler's view of the machine's state, updated as it changes.
 
-Follows from the state, and is made anew from it after a restart or when the pools are redefined:
-a pool made anew decides as the live one does (det_jupyter/scheduler). Whoever changes a trial, an
-experiment or an agent touches it afterwards (turn.py), and the pools take note.
+They follow from the state, and are made anew from it after a restart or when they are redefined: a
+pool made anew decides as the live one does (det_jupyter/scheduler). A handler that changes a
+trial, an experiment or an agent touches it afterwards (turn.py), which updates the pools.
 
     trial                               in its pool
     QUEUED                              waits, in the pool that its experiment asks for
@@ -40,7 +40,7 @@ from det_jupyter.wire import AllocationState
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a trial is in the pools: in several if its gang spans agents of several."""
+    """A trial's entry in the pools: in several if its gang spans agents of several."""
 
     pools: tuple[str, ...]
     request_id: str
@@ -58,11 +58,11 @@ class Pools:
     def __init__(self, state: MachineState) -> None:
         self._state = state
         self._num_noted = 0  # changes that the present pools do not count
-        self.stuck: dict[str, str] = {}  # pools that cannot decide, and why (scheduling.py)
+        self.stuck: dict[str, str] = {}  # pools whose passes fail, and why (scheduling.py)
         self._build()
 
     def redefine(self) -> None:
-        """Begin anew with the pools that the state names now."""
+        """Make the pools anew from the state."""
         self._num_noted = self.version + 1
         self._build()
         self.stuck = {name: self.stuck[name] for name in self.stuck if name in self.configs}
@@ -77,7 +77,7 @@ class Pools:
         self._groups: dict[int, set[str]] = {}  # the pools that know an experiment
         self._allocations: dict[str, int] = {}  # trial by request
         self._whole: dict[str, tuple[int, ...] | None] = {}  # all slots of each agent
-        self._impossible: dict[tuple[str, int, bool], str | None] = {}  # what was asked before
+        self._impossible: dict[tuple[str, int, bool], str | None] = {}  # answers so far
         for agent in state.agents.values():
             self.note_agent(agent.id)
         for experiment in state.living_experiments():
@@ -85,10 +85,10 @@ class Pools:
         for trial in state.trials.values():
             self.note_trial(trial)
 
-    # taking note
+    # updates
 
     def note_agent(self, agent_id: str) -> None:
-        """Take note of an agent as it is now, or that it is gone."""
+        """Note an agent as it is now, or that it is gone."""
         self._num_noted += 1
         agent = self._state.agents.get(agent_id)
         self._note_whole(agent_id, agent)
@@ -101,14 +101,14 @@ class Pools:
         self._pools[name].set_agent(_to_agent_slots(agent, self.configs[name]))
 
     def _note_whole(self, agent_id: str, agent: Agent | None) -> None:
-        """Forget what pools could run if that may have changed."""
+        """Drop the answers about what pools can run, if they may have changed."""
         whole = None if agent is None else tuple(slot.id for slot in agent.slots)
         if whole != self._whole.get(agent_id):
             self._whole[agent_id] = whole
             self._impossible.clear()
 
     def note_experiment(self, experiment: Experiment) -> None:
-        """Take note of what an experiment may have."""
+        """Note what slots an experiment may have."""
         if experiment.state.is_terminal:
             for name in self._groups.pop(experiment.id, ()):
                 self._pools[name].remove_group(experiment.id)
@@ -118,7 +118,7 @@ class Pools:
             self._pools[name].set_group(_to_group(experiment))
 
     def note_trial(self, trial: Trial) -> None:
-        """Take note of whether a trial waits, holds slots, or neither."""
+        """Note whether a trial waits, holds slots, or neither."""
         before, now = self._places.get(trial.id), self._place_of(trial)
         if before == now:
             return
@@ -185,7 +185,7 @@ class Pools:
         return self._state.trials[self._allocations[request_id]]
 
     def find_impossibility(self, name: str, slots: int, *, is_single_agent: bool) -> str | None:
-        """Return why a pool can never run such trials, were none of its slots withheld, if so."""
+        """Return why a pool can never run such trials, with no slot withheld; None: it can."""
         asked = (name, slots, is_single_agent)
         if asked not in self._impossible:
             agents = (self._state.agents[agent_id] for agent_id in self._pools[name].agents)
@@ -220,7 +220,7 @@ class Pools:
                 self._decided[name] = self._pools[name].version
 
     def facts(self) -> object:
-        """Return what two equal pictures of a state agree in."""
+        """Return what the pools of equal states agree in."""
         return {name: _facts(pool) for name, pool in self._pools.items()}
 
 
@@ -286,7 +286,7 @@ def _to_running(trial: Trial, experiment: Experiment, allocation: Allocation) ->
 
 
 def parts_of(allocation: Allocation) -> tuple[Part, ...]:
-    """Return the slots that it holds, agent by agent; a place that is no slot is none of them."""
+    """Return the slots that it holds, agent by agent, without places that are no slots."""
     slots: dict[str, list[int]] = {}
     for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
         slots.setdefault(agent_id, []).extend([slot.id] if slot.id >= 0 else [])

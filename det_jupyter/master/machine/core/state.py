@@ -1,7 +1,4 @@
-"""What the machine knows, as plain data that can be written down and read back.
-
-Knows no rules: those are the machine's and the tables' (lifecycle.py).
-"""
+"""The machine's state, as plain data that can be stored and read back. It has no rules."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class Allocation(StateModel):
     run: int
     state: AllocationState = AllocationState.QUEUED
     queued_at: float
-    agent_id: str | None = None  # of its chief, and the one that is told; once it holds slots
+    agent_id: str | None = None  # of its chief; gets the commands; set once it holds slots
     agent_ids: list[str] = []  # rank i is on agent_ids[i]
     slots: list[SlotView] = []  # in rank order; id -1: a place that is no slot
     is_backfill: bool = False  # in slots that a more urgent trial waits for
@@ -105,7 +102,7 @@ class Trial(StateModel):
     metrics_by_step: dict[int, float] = {}  # of the searcher's metric
     failure: FailureView | None = None
     message: str = ""
-    notices: list[str] = []  # what its ranks want to be known
+    notices: list[str] = []  # notices that its ranks wrote
     waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
     avoids: list[str] = []  # agents that it shall not run on
     created_at: float
@@ -243,6 +240,10 @@ class MachineState(StateModel):
     def living_experiments(self) -> list[Experiment]:
         """Return the experiments that are not over."""
         return [each for each in self.experiments.values() if not each.state.is_terminal]
+
+    def trials_of(self, experiment: Experiment) -> list[Trial]:
+        """Return an experiment's trials, in the order of their making."""
+        return [self.trials[trial_id] for trial_id in experiment.trial_ids]
 
     def trial_at(self, experiment: Experiment, index: int) -> Trial:
         """Return an experiment's trial by its place."""

@@ -36,7 +36,7 @@ class HandlerFailed(Exception):
 
 @contextmanager
 def on_behalf_of(experiment_id: int) -> Iterator[None]:
-    """Have what raises inside blamed on an experiment that the event need not be about.
+    """Attribute what raises inside to an experiment that the event need not be about.
 
     Raises:
         HandlerFailed: In the place of what was raised.
@@ -121,24 +121,16 @@ class Turn:
         """
         return self.state.experiment(experiment_id)
 
-    def trials_of(self, experiment: Experiment) -> list[Trial]:
-        """Return an experiment's trials, in the order of their making."""
-        return [self.state.trials[trial_id] for trial_id in experiment.trial_ids]
-
-    def living_trials_of(self, experiment: Experiment) -> list[Trial]:
-        """Return those that are not over."""
-        return self.indexes.living(experiment.id)
-
     def tell(self, agent_id: str, command: AgentCommand) -> None:
-        """Have a command sent to an agent."""
+        """Send a command to an agent."""
         self.commands.append(ToAgent(agent_id=agent_id, command=command, cause=self.state.seq))
 
     def touch(self, part: Experiment | Trial, what: str = "") -> None:
-        """Note that a part has changed; to be called after each change.
+        """Note that an experiment or trial has changed; to be called after each change.
 
         Args:
             part: What has changed.
-            what: The next line of a trial's story.
+            what: The next line of the trial's story.
         """
         if isinstance(part, Experiment):
             self.changes.experiments.add(part.id)

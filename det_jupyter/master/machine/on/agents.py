@@ -1,13 +1,13 @@
-"""Agents that come and go. What an agent says of its runs is compared with what we have there.
+"""Agents that come and go. The runs that an agent reports are compared with the allocations here.
 
 we have             the agent says      then
 STARTING            nothing             it missed the order: start again
 its ranks started   nothing             lost with an agent before this one: run again elsewhere
-STOPPING            nothing             it never started, and never shall
+STOPPING            nothing             it never started, and never will
 STOPPING            alive               it may have missed the order: leave
 any                 alive               it goes on; it may have missed a farther target
 any                 not alive           wait: its journals and its exit will come
-nothing             alive               nobody wants it: kill
+nothing             alive               it is of no use: kill
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from det_jupyter.wire import AllocationState, GangExited, KillGang, State
 
 
 def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
-    """Take note of an agent, or of one that is back, and settle what became of its runs."""
+    """Note an agent, new or back, and settle what became of its runs."""
     turn.state.lost_agents.pop(event.agent_id, None)
     before = turn.state.agents.get(event.agent_id)
     offered = {slot.id for slot in event.slots}
@@ -41,7 +41,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     lives = {run.allocation_id: run.alive for run in event.runs}
     for trial, allocation in _held_by(turn, event.agent_id):
         if allocation.agent_id != event.agent_id:
-            continue  # the agent of its chief carries all of it, and speaks of it
+            continue  # the agent of its chief carries the whole gang, and reports on it
         with on_behalf_of(trial.experiment_id):
             _settle(turn, trial, allocation, lives.get(allocation.id))
     for allocation_id, is_alive in lives.items():
@@ -50,7 +50,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
 
 
 def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | None) -> None:
-    """Go by what the agent says of a run; None: it does not know of it."""
+    """Act on the agent's report of a run; None: the agent does not know it."""
     if is_alive is None:
         _settle_unknown(turn, trial, allocation)
     elif is_alive and allocation.state is AllocationState.STOPPING:
@@ -93,7 +93,7 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
 
 
 def _tell_problem(turn: Turn, agent: Agent) -> None:
-    """Have the trials that run on an agent say what is wrong with it, or no longer."""
+    """Show with the trials on an agent what is wrong with it, or that nothing is."""
     for trial, _ in _held_by(turn, agent.id):
         turn.touch(trial, f"agent {agent.id}: {agent.problem or 'listens again'}")
 
@@ -107,7 +107,7 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
         with on_behalf_of(trial.experiment_id):
             if allocation.agent_id == agent_id:
                 on_gang_exited(turn, _lost(allocation, turn.now))
-            else:  # the agent of its chief carries it, and says when all of its ranks are gone
+            else:  # the agent of its chief carries it, and reports when all of its ranks are gone
                 _break_up(turn, trial, allocation)
     turn.pools.note_agent(agent_id)
 

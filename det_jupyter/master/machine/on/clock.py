@@ -18,7 +18,7 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
     for experiment in state.living_experiments():
         _move(experiment, by_s, "created_at")
         turn.touch(experiment)
-        for trial in turn.trials_of(experiment):
+        for trial in turn.state.trials_of(experiment):
             _move(trial, by_s, "created_at", "ended_at")
             if trial.allocation is not None:
                 times = ("queued_at", "asked_at", "started_at", "first_step_at")
@@ -27,7 +27,7 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
             for checkpoint in map(state.checkpoints.__getitem__, trial.checkpoints):
                 _move(checkpoint, by_s, "created_at")
                 turn.changes.checkpoints.add(checkpoint.uuid)
-    turn.pools.redefine()  # who was there first is known by these times
+    turn.pools.redefine()  # the order of arrival follows from these times
 
 
 def _move(

@@ -1,4 +1,4 @@
-"""What changes who may have which slots: pools, slots, devices.
+"""Changes of which slots may be given out, and in which pools.
 
 SlotsSwitched     slots that are given out no more, or again
 DevicesReported   strangers on the devices of an agent

@@ -90,7 +90,7 @@ def _shed(turn: Turn, experiment: Experiment, max_slots: int) -> None:
     """Have as many trials leave as hold too much now, the newest first."""
     holding = [
         (allocation.started_at or 0.0, trial)
-        for trial in turn.living_trials_of(experiment)
+        for trial in turn.indexes.living(experiment.id)
         if (allocation := trial.allocation) is not None
         and allocation.state in (AllocationState.STARTING, AllocationState.RUNNING)
     ]
@@ -106,7 +106,7 @@ def _shed(turn: Turn, experiment: Experiment, max_slots: int) -> None:
 def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
     """Waiting trials wait in the new pool; running ones save, leave, and queue there."""
     experiment.pool = pool
-    for trial in turn.living_trials_of(experiment):
+    for trial in turn.indexes.living(experiment.id):
         if trial.holds_slots and trial.state is State.ACTIVE and not trial.is_resting:
             make_leave(turn, trial, at_once=False)
 
@@ -177,7 +177,7 @@ def _living(turn: Turn, experiment_id: int) -> Experiment:
 def _waiting(turn: Turn, experiment: Experiment) -> list[Trial]:
     return [
         trial
-        for trial in turn.living_trials_of(experiment)
+        for trial in turn.indexes.living(experiment.id)
         if trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
     ]
 

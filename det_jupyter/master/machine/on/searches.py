@@ -1,4 +1,4 @@
-"""What changes a search from outside: users who widen it, samplers and pruners that answer."""
+"""Changes of a search from outside: by users, and by answers of samplers and pruners."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _fail(turn: Turn, experiment: Experiment, who: str, error: str) -> None:
     move(experiment, State.STOPPING_ERROR)
     experiment.message = f"searcher.{who}: {error}"
     turn.touch(experiment)
-    for trial in turn.living_trials_of(experiment):
+    for trial in turn.indexes.living(experiment.id):
         if not is_stopping(trial.state):
             _end(turn, trial, State.STOPPING_CANCELED, ExitReason.CANCELED, at_once=False)
     if not experiment.state.is_terminal:

@@ -153,7 +153,7 @@ def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None
             return  # it is over, or ending in this way or a sharper one
         move(experiment, stopping)
         turn.touch(experiment)
-    for trial in turn.living_trials_of(experiment):
+    for trial in turn.indexes.living(experiment.id):
         if stopping not in TRANSITIONS[trial.state]:
             continue  # it ends in a sharper way already
         move(trial, stopping)
@@ -166,7 +166,7 @@ def on_end_requested(turn: Turn, event: CancelRequested | KillRequested) -> None
 
 
 def _trials_that_go_on(turn: Turn, experiment: Experiment) -> list[Trial]:
-    trials = turn.living_trials_of(experiment)
+    trials = turn.indexes.living(experiment.id)
     return [trial for trial in trials if not is_stopping(trial.state)]
 
 

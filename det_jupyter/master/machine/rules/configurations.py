@@ -7,7 +7,7 @@ experiment holds the outcome: what becomes of the template later is nothing to i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -48,7 +48,7 @@ def check_template(name: str, config: Mapping[str, Any]) -> None:
 
 
 def unknown_template(name: str, known: Iterable[str]) -> str:
-    """Return what to say to somebody who names a template that is not there."""
+    """Return the message about a template that does not exist."""
     names = sorted(known)
     nearest = get_close_matches(name, names, n=1)
     if nearest:
@@ -94,7 +94,7 @@ def effective_config(experiment: Experiment) -> EffectiveConfig:
 def continuation(
     experiment: Experiment, trial: Trial, length: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the configuration that trains a trial on alone, and who gave its values.
+    """Return the configuration that trains a trial on alone, and the origins of its values.
 
     Args:
         experiment: The trial's.
@@ -130,8 +130,10 @@ def continuation(
         for path, origin in experiment.origins.items()
         if path.partition(".")[0] not in ("searcher", "hyperparameters", "name")
     }
-    mine = dict.fromkeys(_leaves({key: document[key] for key in ("name", "searcher")}, ""), "you")
-    return parse_config(document).to_document(), given | mine
+    effective = parse_config(document).to_document()
+    ours = origins({key: document[key] for key in ("name", "searcher")}, {}, effective)
+    mine = {path: origin for path, origin in ours.items() if origin == "you"}
+    return effective, given | mine
 
 
 def _must_be_farther(trial: Trial, length: Mapping[str, int]) -> None:
@@ -160,7 +162,7 @@ def _full_length(experiment: Experiment) -> Any:
 
 
 def checked_length(length: Any, where: str) -> dict[str, int]:
-    """Return a length that somebody gave as a document has it.
+    """Return a length, given in any form, as a document has it.
 
     Raises:
         ConfigError: It is none.
@@ -178,12 +180,3 @@ def _constant(value: Any) -> Any:
     if "type" in value:
         return {"type": "const", "val": value}
     return {name: _constant(inner) for name, inner in value.items()}
-
-
-def _leaves(document: Mapping[str, Any], path: str) -> Iterator[str]:
-    for key, value in document.items():
-        here = f"{path}.{key}" if path else key
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, here)
-        else:
-            yield here

@@ -102,7 +102,9 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
     """
     check_continuable(experiment, _changed(experiment.config, config))
     _must_be_alike(experiment.config, config)
-    incomplete = [t for t in turn.trials_of(experiment) if _is_incomplete(experiment, t, config)]
+    incomplete = [
+        t for t in turn.state.trials_of(experiment) if _is_incomplete(experiment, t, config)
+    ]
     if not incomplete:
         more = "" if _is_search(config) else "; give it more to train: a greater max_length"
         raise Conflict(
@@ -122,7 +124,7 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
 
 
 def take_up(turn: Turn, experiment: Experiment, create: Create) -> list[Action]:
-    """Tell a new search how the trial stands that it has made, and that was there before it."""
+    """Report to a new search the state of a trial that existed before it."""
     trial = turn.state.trial_at(experiment, create.index)
     if not trial.state.is_terminal:
         return []
@@ -154,7 +156,7 @@ def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, An
 
 
 def _must_have_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
-    """To begin anew where something was trained would be no continuation."""
+    """Refuse to restart from the beginning a trial that has trained."""
     ids = {trial.id for trial in incomplete if usable(turn.state, trial.latest_checkpoint) is None}
     trained = {one.trial_id for one in turn.state.checkpoints.values() if one.trial_id in ids}
     trained |= {trial.id for trial in incomplete if trial.id in ids and trial.latest_checkpoint}

@@ -2,16 +2,16 @@
 
 A handler that raises something else than a refusal is a mistake of ours, or of what is stored. The
 machine it worked on is half changed and is thrown away; another one is made of what is stored
-(restoring.py). The news is set aside, and this is what the experiment hears of it:
+(restoring.py). The news is set aside, and this is what follows for the experiment:
 
-    it can go on without        (a line with metrics)       it is noted, for its user to see
-    it cannot                   (anything the machine has   given up: its ranks are killed, and it
-                                 to know)                   ends in ERROR when they are gone
+    it can go on without        (a line with metrics)       noted, and shown to the user
+    it cannot                   (anything that the machine  given up: its ranks are killed, and it
+                                 handles)                   ends in ERROR when they are gone
     its files were being        (deleting failed)           DELETE_FAILED
       deleted
 
-To give an experiment up asks nothing that could raise again: not its search, not its retention
-(all its checkpoints stay), nor what its last run meant.
+Giving an experiment up calls nothing that could raise again: not its search, not its retention
+(all its checkpoints stay), not the judgement of its last run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
         experiment.message = _reason(event)
     if experiment.state is not State.STOPPING_ERROR:
         move(experiment, State.STOPPING_ERROR)
-    for trial in turn.living_trials_of(experiment):
+    for trial in turn.indexes.living(experiment.id):
         if trial.state is not State.STOPPING_ERROR:
             move(trial, State.STOPPING_ERROR)
         allocation = trial.allocation

@@ -141,8 +141,8 @@ def in_the_same_way(
 def is_hopeless(failure: FailureView) -> bool:
     """Return whether it came in the same way so often that it will again.
 
-    An error of the user's code is told by its message and line, a crash by its batch and stack.
-    Somebody may kill a rank, so a signal from outside has to come once more to be no accident.
+    An error of the user's code is known by its message and line, a crash by its batch and stack.
+    A rank may be killed by hand, so a signal from outside has to come once more to count.
     """
     if failure.exit_code is not None and -failure.exit_code in _FROM_OUTSIDE:
         return " in batch " in failure.error and failure.times > _TIMES

@@ -32,7 +32,7 @@ _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")  # where a trial wit
 
 
 def queue(turn: Turn, trial: Trial) -> None:
-    """Let a trial wait for slots, for its next run."""
+    """Queue a trial for slots, for its next run."""
     trial.runs += 1
     trial.allocation = Allocation(
         id=f"{trial.experiment_id}.{trial.id}.{trial.runs}",
@@ -44,7 +44,7 @@ def queue(turn: Turn, trial: Trial) -> None:
 
 
 def carry_out(turn: Turn, pool: Pool, decisions: Decisions) -> None:
-    """Start those who may start, and have those leave who are to make room for others."""
+    """Start the trials that may start, and make those leave that have to make room."""
     for placement in decisions.starts:
         with _of(turn, placement.request_id):
             _start(turn, pool, placement)
@@ -57,7 +57,7 @@ def carry_out(turn: Turn, pool: Pool, decisions: Decisions) -> None:
 
 
 def _of(turn: Turn, request_id: str) -> AbstractContextManager[None]:
-    """Have what raises inside blamed on whose request it is, not on the event."""
+    """Attribute what raises inside to the experiment of the request, not of the event."""
     return on_behalf_of(turn.pools.trial_of(request_id).experiment_id)
 
 
@@ -94,7 +94,7 @@ def _places(turn: Turn, parts: tuple[Part, ...]) -> tuple[list[str], list[SlotVi
 
 
 def _preempt(turn: Turn, preemption: Preemption) -> None:
-    """Have a trial save its state and leave, so that another one can start."""
+    """Ask a trial to save its state and leave, so that another one can start."""
     trial = turn.pools.trial_of(preemption.request_id)
     assert trial.allocation is not None
     trial.allocation.preempted_by = turn.pools.trial_of(preemption.for_request_id).experiment_id
@@ -103,7 +103,7 @@ def _preempt(turn: Turn, preemption: Preemption) -> None:
 
 
 def _promise(turn: Turn, promise: Promise) -> None:
-    """Remember where others were asked to leave for a trial, or that this counts no longer."""
+    """Note the agents where others were asked to leave for a trial; none: no longer."""
     trial = turn.pools.trial_of(promise.request_id)
     assert trial.allocation is not None
     trial.allocation.promised = list(promise.agents)
@@ -111,7 +111,7 @@ def _promise(turn: Turn, promise: Promise) -> None:
 
 
 def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Tell the agent to start the gang that holds its slots; safe to repeat."""
+    """Command the agent to start the gang that holds its slots; safe to repeat."""
     assert allocation.agent_id is not None
     experiment = turn.experiment(trial.experiment_id)
     plan = make_plan(experiment, trial, allocation)
@@ -156,7 +156,7 @@ def _forget_later_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> N
 
 
 def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
-    """Take a trial out of the queue, or tell its ranks to go."""
+    """Take a trial out of the queue, or command its ranks to leave."""
     allocation = trial.allocation
     if allocation is None or allocation.state is AllocationState.ENDED:
         return
@@ -173,7 +173,7 @@ def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
 
 
 def order_extend(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Tell the gang how far its trial trains now; safe to repeat."""
+    """Send the gang its trial's present target; safe to repeat."""
     assert allocation.agent_id is not None
     command = ExtendGang(
         allocation_id=allocation.id, target=trial.target, target_is_last=trial.target_is_last
@@ -182,7 +182,7 @@ def order_extend(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 
 
 def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bool) -> None:
-    """Tell the agent that the gang shall leave, after saving its state or at once; repeatable."""
+    """Command the gang to leave, after saving its state or at once; safe to repeat."""
     assert allocation.agent_id is not None
     if at_once:
         order_kill(turn, allocation)
@@ -193,6 +193,6 @@ def order_leave(turn: Turn, trial: Trial, allocation: Allocation, *, at_once: bo
 
 
 def order_kill(turn: Turn, allocation: Allocation) -> None:
-    """Tell the agent to end the gang now; safe to repeat."""
+    """Command the agent to end the gang now; safe to repeat."""
     assert allocation.agent_id is not None
     turn.tell(allocation.agent_id, KillGang(allocation_id=allocation.id))

@@ -2,9 +2,9 @@
 
 Kept is what any of these wants:
 
-    save_experiment_best    the best so many of the whole experiment
-    save_trial_best         the best so many of each trial
-    save_trial_latest       the newest so many of each trial
+    save_experiment_best    this many of the best of the whole experiment
+    save_trial_best         this many of the best of each trial
+    save_trial_latest       this many of the newest of each trial
     in use                  where a trial that is not over goes on from, or one of an experiment
                             that is not over began; whatever the policy says
 
@@ -78,7 +78,7 @@ def find_unneeded(
     state: MachineState, indexes: Indexes, experiment: Experiment, policy: Retention
 ) -> list[str]:
     """Return the uuids of an experiment's checkpoints that can go, in the order of its trials."""
-    trials = [state.trials[trial_id] for trial_id in experiment.trial_ids]
+    trials = state.trials_of(experiment)
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
     wanted = kept(own, policy)
     if len(wanted) < len(own):
@@ -135,7 +135,7 @@ def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | No
 
 
 def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
-    """Plan away what an experiment's policy does not keep; to be called when it has ended."""
+    """Command the deletion of what the experiment's policy does not keep."""
     policy = Retention.of(experiment.settings)
     uuids = find_unneeded(turn.state, turn.indexes, experiment, policy)
     for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):

@@ -1,9 +1,9 @@
-"""Pools decide, or fail to: one experiment that breaks the scheduler must not stop the others.
+"""Runs the passes of the scheduler: an experiment that breaks one must not stop the others.
 
     a pass raises           the pools are made anew from the state, and there is another one
     that raises too         the experiment that it looked at is left out: if the pass works without
-                            it, it is to blame, and is given up (giving_up.py)
-    and without it, too     it cannot be said which one is to blame: nothing starts in this pool
+                            it, it is at fault, and is given up (giving_up.py)
+    and without it, too     the experiment at fault is not known: nothing starts in this pool
                             until something changes there; then it is tried again
 
 A failed pass has changed nothing but the pools, so there is nothing else to undo, and the event
@@ -24,7 +24,7 @@ _LONGEST_REASON = 300  # characters
 
 
 def place_waiting(turn: Turn) -> None:
-    """Start whoever may start, and have those leave who are to make room."""
+    """Run a pass of every pool that has changed, and carry out what it decides."""
     for name in turn.pools.undecided():
         decisions = _decide(turn, name)
         carry_out(turn, turn.pools[name], decisions)
@@ -69,6 +69,6 @@ def _find_culprit(turn: Turn, name: str) -> int | None:
         pool.decide(turn.now)
     except MemoryError:
         raise
-    except Exception:  # the failure that led here is the one to be told
+    except Exception:  # the failure that led here is the one to report
         return None
     return experiment_id

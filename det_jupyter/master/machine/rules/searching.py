@@ -1,6 +1,6 @@
-"""Trials made, told how far to train, and ended, as the experiment's search says.
+"""Trials are made, trained to their targets, and ended as the experiment's search says.
 
-    search says     Create      a trial is made; it rests until it is told how far to train
+    search asks     Create      a trial is made; it rests until its first TrainTo
                     TrainTo     it trains that far: it queues, or its ranks go on without a pause
                     Close       it shall leave; it will be COMPLETED
                     Shutdown    no more will come: the experiment ends with its last trial
@@ -49,7 +49,7 @@ def start_search(turn: Turn, experiment: Experiment) -> None:
 def judge_validation(
     turn: Turn, trial: Trial, *, time: float | None, metric: float | None
 ) -> None:
-    """Show the search a validation of a trial that trains."""
+    """Report a validation of a training trial to the search."""
     experiment = turn.experiment(trial.experiment_id)
     actions = turn.searches.of(experiment).on_report(trial.index, time, metric)
     _note_place(turn, experiment, trial)
@@ -57,7 +57,7 @@ def judge_validation(
 
 
 def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
-    """A trial has trained as far as it was told: on, rest, or end."""
+    """A trial has reached its target: it goes on, rests, or ends."""
     is_old = trial.is_resting or is_stopping(trial.state) or record.target != trial.target
     if is_old:
         return
@@ -88,7 +88,7 @@ def _in_words(trial: Trial) -> str:
 
 
 def _note_place(turn: Turn, experiment: Experiment, trial: Trial) -> None:
-    """Note where the search has the trial, for those who look."""
+    """Note the trial's bracket and rungs, which its view shows."""
     search = turn.searches.of(experiment)
     place = (search.bracket_of(trial.index), search.rung_metrics(trial.index))
     if place != (trial.bracket, trial.rung_metrics):
@@ -97,7 +97,7 @@ def _note_place(turn: Turn, experiment: Experiment, trial: Trial) -> None:
 
 
 def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
-    """End a stopping trial, and tell the search."""
+    """End a stopping trial, and report that to the search."""
     trial.exit_reason = reason
     end_trial(turn, trial)
     experiment = turn.experiment(trial.experiment_id)
@@ -110,9 +110,9 @@ def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
 
 
 def end_trial(turn: Turn, trial: Trial) -> None:
-    """Take a stopping trial without ranks to its terminal state; what no one needs any more goes.
+    """Take a stopping trial without ranks to its terminal state; drop what is not needed any more.
 
-    A search may have a million trials: what is kept of each is what people look at.
+    A search may have a million trials: only what views show is kept of each.
     """
     move(trial, ENDS_AS[trial.state])
     trial.ended_at = turn.now
@@ -126,7 +126,7 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     """Take a stopping experiment to its terminal state, if its last trial is there."""
     if turn.indexes.has_living(experiment.id):
         return
-    trials = turn.trials_of(experiment)
+    trials = turn.state.trials_of(experiment)
     states = {trial.state for trial in trials}
     experiment.message = experiment.message or _last_words(experiment, trials)
     if experiment.state is State.STOPPING_COMPLETED and states == {State.ERROR}:
@@ -139,14 +139,14 @@ def conclude_if_drained(turn: Turn, experiment: Experiment) -> None:
     turn.searches.forget(experiment)
     turn.touch(experiment)
     drop_unneeded(turn, experiment)
-    # It needs no more what it began with.
+    # The checkpoints that it began with are not in use any more.
     for source in sources_of(turn.state, turn.indexes, experiment):
         with on_behalf_of(source.id):
             drop_unneeded(turn, source)
 
 
 def _last_words(experiment: Experiment, trials: list[Trial]) -> str:
-    """Return what there is to say about an experiment that is over: the first trial's trouble."""
+    """Return the message of an experiment that is over: that of the first trial with one."""
     for trial in trials:
         if trial.message:
             return trial.message
@@ -188,7 +188,7 @@ def carry_out(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> 
 
 
 def ask(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
-    """Have the sampler or pruner consulted."""
+    """Command that the sampler or pruner is consulted."""
     for action in actions:
         assert isinstance(action, AskSampler | AskPruner)
         turn.commands.append(

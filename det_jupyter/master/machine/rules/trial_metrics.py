@@ -28,7 +28,7 @@ def forget_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
     trial.best_metric = direction.best(kept.values())
     trial.latest_metric = kept[max(kept)] if kept else None
     if was_best and trial.best_metric != experiment.best_metric:
-        values = [other.best_metric for other in turn.trials_of(experiment)]
+        values = [other.best_metric for other in turn.state.trials_of(experiment)]
         _note_best(turn, experiment, direction.best(values))
 
 
