@@ -5,8 +5,8 @@ event, so that no state in between is lost.
 
     a request (a user's)    is handled, or refused, or fails: the user gets the error, and nothing
                             has changed
-    news (a program's)      is handled, or skipped, or set aside (quarantine.py): it is acknowledged
-                            in each case, or it would be sent again without end
+    news (a program's)      is handled, or skipped, or set aside (quarantine.py): each time it is
+                            acknowledged, or it would be sent again without end
 
 A part (`whole`) leaves no trace if it raises. The machine that failed in it is half changed:
 another one is made from the events stored so far, which costs some milliseconds, seldom.
@@ -193,7 +193,7 @@ class Transaction:
             logger.exception("experiment=%d: cannot be told of it", experiment_id)
 
     def is_beyond(self, error: BaseException) -> bool:
-        """Whether the failure cannot be set aside: the computer failed, or no part can be undone."""
+        """Whether it cannot be set aside: the computer failed, or no part can be undone."""
         return is_trouble(error) or not self._is_careful
 
     @contextmanager
