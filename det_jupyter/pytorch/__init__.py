@@ -19,7 +19,7 @@ from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
 from det_jupyter.pytorch.training.planned_run import PlannedRun
 from det_jupyter.pytorch.training.trainer import Trainer, init
 from det_jupyter.pytorch.training.try_out import try_out
-from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
+from det_jupyter.pytorch.trial.callback import PyTorchCallback
 from det_jupyter.pytorch.trial.context import PyTorchExperimentalContext, PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import (
     PyTorchTrial,

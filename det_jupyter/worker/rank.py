@@ -40,7 +40,7 @@ from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.ranks.failures import is_lost_peer, is_lost_worker
-from det_jupyter.pytorch.training.loop import Reason
+from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.rundir import RunDir

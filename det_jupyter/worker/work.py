@@ -17,7 +17,7 @@ from types import FrameType, FunctionType
 from typing import Any, Protocol
 
 from det_jupyter.core import Context, RecordSink
-from det_jupyter.pytorch.training.loop import Reason
+from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.records import FirstStep
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.state import STATE_FILE, read_state
+from det_jupyter.pytorch.checkpoints.restore import read_state
+from det_jupyter.pytorch.checkpoints.state import STATE_FILE
 from det_jupyter.storage import LocalStorage
 
 # Saves one checkpoint in peace, begins another, tells when it is at the moment, and waits.

@@ -21,8 +21,9 @@ from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints.compare import compare
 from det_jupyter.pytorch.checkpoints.origin import Origin
+from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.state import Parts, read_state
+from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.ranks.failures import PeerFailed
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved
@@ -341,13 +342,15 @@ import torch, torch.distributed as dist
 from torch import nn
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchTrialContext
-from det_jupyter.pytorch.trial.callbacks import Callbacks, PyTorchCallback
+from det_jupyter.pytorch.trial.callback import PyTorchCallback
+from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.state import (
-    Parts, read_state, restore_generators, restore_models, restore_training
+from det_jupyter.pytorch.checkpoints.restore import (
+    read_state, restore_generators, restore_models, restore_training
 )
+from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.storage import LocalStorage
 
 root, source = Path(sys.argv[1]), sys.argv[2]

@@ -23,7 +23,7 @@ import numpy
 import torch
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.state import read_state
+from det_jupyter.pytorch.checkpoints.restore import read_state
 
 _NOTES = ("arrays",)  # of the state, about the rest of it
 

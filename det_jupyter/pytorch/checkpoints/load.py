@@ -18,7 +18,7 @@ from det_jupyter.capsule import code_key, load_capsule
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.origin import Origin, import_class
-from det_jupyter.pytorch.checkpoints.state import read_state, restore_models
+from det_jupyter.pytorch.checkpoints.restore import read_state, restore_models
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
 from det_jupyter.system.paths import data_dir as default_data_dir

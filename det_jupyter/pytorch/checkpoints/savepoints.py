@@ -13,14 +13,14 @@ from typing import Any
 
 from det_jupyter.core import CheckpointContext
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.state import (
-    Parts,
+from det_jupyter.pytorch.checkpoints.restore import (
     read_state,
     restore_generators,
     restore_models,
     restore_training,
 )
+from det_jupyter.pytorch.checkpoints.saver import Saver
+from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.run.rules import Start
 from det_jupyter.wire import CheckpointRef
 

@@ -180,10 +180,10 @@ class _Inference:
             is_due = round_number % interval == 0 and not is_last
             if is_due or round_number == agreement.due_at:
                 agreement.measure(round_number)
-                verdict = agreement.exchange(
+                decision = agreement.exchange(
                     round_number, leave=False, stop=False, is_written=False
                 )
-                leaves = verdict.leave and not is_last
+                leaves = decision.leave and not is_last
                 if is_due or leaves:
                     self._save()
                 self._report_progress()

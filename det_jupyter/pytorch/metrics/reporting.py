@@ -92,11 +92,11 @@ class Reporter:
             callbacks.on_training_workload_end(averages, by_batch)
         return averages
 
-    def tell_last(self, end: int, error: BaseException) -> None:
-        """Tell of the batches since the last flush, as the training ends with an error.
+    def report_last(self, end: int, error: BaseException) -> None:
+        """Report the batches since the last flush, when the training ends with an error.
 
-        Not collective: the peers may be gone. So values that would be averaged over the ranks are
-        not journaled, for this rank's own are something else: the error tells them.
+        Not collective: other ranks may have ended. So metrics that are averaged over the ranks are
+        not journaled; instead the error gets a note with this rank's values.
 
         Args:
             end: Batches of the whole training.

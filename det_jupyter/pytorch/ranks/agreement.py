@@ -37,7 +37,7 @@ FLUSH_PERIOD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Decision:
     """What all ranks do now."""
 
     leave: bool
@@ -80,7 +80,7 @@ class Agreement:
         leave: bool = False,
         stop: bool = False,
         is_written: bool = False,
-    ) -> Verdict:
+    ) -> Decision:
         """Return what all ranks do now, and set `due_at`. Collective.
 
         Args:
@@ -100,6 +100,6 @@ class Agreement:
             self._flushed_at = now
         self.due_at = steps_completed + batches
         self._since_steps, self._since_at = steps_completed, now
-        return Verdict(
+        return Decision(
             leave=bool(leaves), stop=bool(stops), flush=bool(flush), is_written=bool(written)
         )

@@ -20,8 +20,9 @@ from det_jupyter.pytorch.checkpoints.origin import Origin
 from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training.building import build_trial
+from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
-from det_jupyter.pytorch.training.loop import Loop, Reason
+from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext, tensorboard_folder
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
 from det_jupyter.wire import GangPlan

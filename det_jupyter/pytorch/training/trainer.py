@@ -35,8 +35,9 @@ from det_jupyter.pytorch.run.rules import Policy, Rules, Start
 from det_jupyter.pytorch.run.schedule import as_period
 from det_jupyter.pytorch.run.units import Batch, TrainUnit
 from det_jupyter.pytorch.training.building import check_wrapped
+from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
-from det_jupyter.pytorch.training.loop import Loop, Reason
+from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.printing import PrintedRecords
 from det_jupyter.pytorch.training.torchrun import choose_device, join, leaving_the_group
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext, tensorboard_folder

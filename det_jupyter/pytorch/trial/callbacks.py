@@ -1,123 +1,16 @@
-"""Hooks into training, for code that is not part of a trial class.
-
-    on_trial_startup > on_checkpoint_load_start > on_training_start
-    per batch        on_training_epoch_start (first of an epoch), on_training_batch_start,
-                     `train_batch`, schedulers, on_training_batch_end,
-                     on_training_epoch_end (last of an epoch)
-    at a boundary    on_training_workload_end
-                     on_validation_start > on_validation_epoch_start
-                         > on_validation_batch_end per batch > on_validation_epoch_end
-                         > on_validation_end
-                     on_checkpoint_save_start; and when it is written, before a validation
-                         or a few batches later, on_checkpoint_write_end
-                         > on_checkpoint_upload_end
-    leaving early    on_interrupt, and then the checkpoint that saves the run
-    after an error   on_exception
-    on_trial_shutdown
-
-Callbacks run in the order of the trial's dict, `on_trial_shutdown` in the reverse one, as contexts
-end. Knows nothing of the loop that calls it.
-"""
+"""Running the hooks of a trial's callbacks (callback.py)."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from det_jupyter.pytorch.messages import TrialMistake, warn_user
+from det_jupyter.pytorch.trial.callback import PyTorchCallback
 from det_jupyter.words import error_text
-
-
-class PyTorchCallback:
-    """Override what you need. Every hook runs on every rank unless it says otherwise.
-
-    If the callback has state that matters after a pause, override `state_dict` and
-    `load_state_dict` as well: the state is kept in checkpoints under the callback's name.
-    """
-
-    def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
-        """Run before anything is loaded; `first_batch_idx` is where training begins or goes on."""
-
-    def on_trial_shutdown(self) -> None:
-        """Run at the very end, also after an error."""
-
-    def on_training_start(self) -> None:
-        """Run once state is restored, before the first batch."""
-
-    def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Run before the first batch of an epoch."""
-
-    def on_training_epoch_end(self, epoch_idx: int) -> None:
-        """Run after the last batch of an epoch."""
-
-    def on_training_batch_start(self, batch: Any, epoch_idx: int, batch_idx: int) -> None:
-        """Run before `train_batch`, with what it will be given: this rank's, on the device."""
-
-    def on_training_batch_end(
-        self, metrics: Mapping[str, Any], epoch_idx: int, batch_idx: int
-    ) -> None:
-        """Run after a batch and its steps, with what `train_batch` returned on this rank.
-
-        Tensors are still on the device: to read one (`.item()`, `float`, `print`) waits for it.
-        """
-
-    def on_training_workload_end(
-        self, avg_metrics: Mapping[str, Any], batch_metrics: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Run when training metrics are reported, with their averages and each batch's."""
-
-    def on_validation_start(self) -> None:
-        """Run before a validation."""
-
-    def on_validation_epoch_start(self) -> None:
-        """Run before the first batch of a validation."""
-
-    def on_validation_batch_end(self, outputs: Mapping[str, Any], batch_idx: int) -> None:
-        """Run after each `evaluate_batch`, with what it returned on this rank.
-
-        Ranks may have unequal numbers of batches, so nothing collective belongs here.
-        """
-
-    def on_validation_epoch_end(self, outputs: Sequence[Any]) -> None:
-        """Run after the last batch of a validation, with what each `evaluate_batch` returned."""
-
-    def on_validation_end(self, metrics: Mapping[str, Any]) -> None:
-        """Run after a validation, with its metrics over all ranks."""
-
-    def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """Run before a checkpoint's state is restored; the dict may be changed."""
-
-    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Run before a checkpoint is written; the dict may be added to."""
-
-    def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
-        """Run on the chief, when the files are written and before they become a checkpoint."""
-
-    def on_checkpoint_end(self, checkpoint_dir: Path) -> None:
-        """Run after `on_checkpoint_write_end`, which is its newer name."""
-
-    def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """Run when the checkpoint is complete on storage."""
-
-    def on_interrupt(self) -> None:
-        """Run when the run leaves before its end, before the checkpoint that saves it.
-
-        It was paused, preempted, or interrupted from the keyboard.
-        """
-
-    def on_exception(self, exception: BaseException) -> None:
-        """Run when an exception ends training on this rank; the other ranks may know of none."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state to keep in checkpoints: numbers, strings, tensors, lists, dicts."""
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
-
 
 Given = ParamSpec("Given")
 

@@ -15,7 +15,7 @@ import torch
 from det_jupyter.pytorch.data import DataLoader, Share, data_length
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.reducers.reducing import Reducer
-from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
+from det_jupyter.pytorch.trial.callback import PyTorchCallback
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 _REQUIRED = (

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.trial.callbacks import PyTorchCallback
+from det_jupyter.pytorch.trial.callback import PyTorchCallback
 
 
 class Stoppable(Protocol):

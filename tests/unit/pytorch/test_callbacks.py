@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.trial.callbacks import Callbacks, PyTorchCallback
+from det_jupyter.pytorch.trial.callback import PyTorchCallback
+from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.early_stopping import EarlyStopping
 
 HOOKS: dict[str, tuple[Any, ...]] = {

@@ -16,7 +16,7 @@ from det_jupyter.config import ExperimentConfig, Length, TrainingUnits, parse_co
 from det_jupyter.core import DistributedContext, PreemptContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import Batch, Epoch, LRScheduler, TrainUnit
-from det_jupyter.pytorch.ranks.agreement import Agreement, Verdict
+from det_jupyter.pytorch.ranks.agreement import Agreement, Decision
 from det_jupyter.pytorch.rng import get_states, seed_everything, set_states
 from det_jupyter.pytorch.run.rules import Rules
 from det_jupyter.pytorch.run.schedule import (
@@ -209,7 +209,7 @@ class Clock:
         return self.now
 
 
-def exchanges(batch_s: list[float]) -> list[tuple[int, Verdict]]:
+def exchanges(batch_s: list[float]) -> list[tuple[int, Decision]]:
     """Return the batches after which one rank exchanges, when batches take so long."""
     clock, one = Clock(), DistributedContext()
     agreement = Agreement(one, PreemptContext(None, one), steps_completed=0, clock=clock)

@@ -19,16 +19,18 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import LRScheduler, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints.compare import compare
-from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, revive_arrays
-from det_jupyter.pytorch.checkpoints.state import (
-    STATE_FILE,
-    Parts,
-    collect_state,
+from det_jupyter.pytorch.checkpoints.restore import (
     read_state,
     reseed_for,
     restore_generators,
     restore_models,
     restore_training,
+)
+from det_jupyter.pytorch.checkpoints.snapshot import Snapshot, SnapshotMemory, revive_arrays
+from det_jupyter.pytorch.checkpoints.state import (
+    STATE_FILE,
+    Parts,
+    collect_state,
     snapshot_state,
     write_state,
 )

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, read_state, write_state
+from det_jupyter.pytorch.checkpoints.restore import read_state
+from det_jupyter.pytorch.checkpoints.state import FORMAT, STATE_FILE, write_state
 from det_jupyter.storage import LocalStorage
 
 

@@ -1,0 +1,235 @@
+"""Events: what happens between two batches, on all ranks after the same batch.
+
+    1. at a boundary (schedule.py): report; save if a checkpoint is due; validate
+    2. the ranks exchange what each of them wants (agreement.py)
+    3. flush the metrics, complete a checkpoint, or save and leave
+
+A checkpoint starts with a snapshot of the state. Training continues while it is written; it is
+completed at the first exchange after that, or before a validation (checkpoints/saver.py).
+
+If a validation fails, the training before it must not be lost. So a checkpoint that is due is
+saved before the validation, and a run that leaves at such a batch, to be continued, saves again
+after it (checkpoints/savepoints.py). Every run saves before it leaves, after what a boundary at
+this batch requires, so the next run starts with the next batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from det_jupyter.core import Context
+from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
+from det_jupyter.pytorch.metrics.evaluation import set_training
+from det_jupyter.pytorch.metrics.reporting import Reporter
+from det_jupyter.pytorch.metrics.timings import Timings
+from det_jupyter.pytorch.metrics.validations import Validations
+from det_jupyter.pytorch.ranks.agreement import Agreement
+from det_jupyter.pytorch.run.rules import Rules, Start
+from det_jupyter.pytorch.run.schedule import Schedule
+from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.rank_watch import RankWatch
+from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+
+Reason = Literal["completed", "preempted", "stopped"]
+
+
+class Events:
+    """The events of one run. All ranks call every method after the same batches.
+
+    Args:
+        context: The trial's.
+        core: This rank's journal, collectives and control page.
+        rules: What happens besides training.
+        start: Where the run begins.
+        callbacks: The trial's.
+        schedule: The boundaries.
+        reporter: Takes the metrics of each batch.
+        validations: Of this run.
+        savepoints: Of this run.
+        timings: Of the parts of a batch; None if they are not recorded.
+        interruption: Where the run is interrupted on purpose; None for never.
+        wants_to_leave: Returns whether the user at this rank's keyboard wants to.
+    """
+
+    def __init__(
+        self,
+        context: PyTorchTrialContext,
+        core: Context,
+        rules: Rules,
+        start: Start,
+        callbacks: Callbacks,
+        *,
+        schedule: Schedule,
+        reporter: Reporter,
+        validations: Validations,
+        savepoints: Savepoints,
+        timings: Timings | None,
+        interruption: Interruption | None,
+        wants_to_leave: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._core = core
+        self._distributed = core.distributed
+        self._rules = rules
+        self._start = start
+        self._callbacks = callbacks
+        self._schedule = schedule
+        self._reporter = reporter
+        self._validations = validations
+        self._savepoints = savepoints
+        self._timings = timings
+        self._interruption = interruption
+        self._wants_to_leave = wants_to_leave
+        self._rank_watch = RankWatch(rules.check_ranks, core, context.models)
+
+    def begin(self) -> Reason | None:
+        """Restore the checkpoint and run the validation that it precedes, if there are any.
+
+        Returns:
+            A reason to leave without training.
+        """
+        steps = self._start.steps_completed
+        self._savepoints.restore()
+        set_training(self._context.models)
+        self._callbacks.on_training_start()
+        due = self._savepoints.restore_generators()
+        if due == "rung" or (due == "scheduled" and self._schedule.validates_at(steps)):
+            self._validate(steps)
+            stops = self._distributed.allgather(self._context.get_stop_requested())
+            if any(stops) and steps < self._schedule.end:
+                return self._leave(steps, "stopped")
+        elif self._start.checkpoint is None and self._rules.initial_validation:
+            self._validate(steps)
+        # The checkpoint may be that of the target.
+        reason = self._at_target(steps)
+        if reason is None:
+            self._agreement = Agreement(
+                self._distributed, self._core.preempt, steps_completed=steps
+            )
+        return reason
+
+    def next_after(self, steps: int) -> int:
+        """Return after which batch the next event is."""
+        self._boundary = self._schedule.next_boundary(steps)
+        event = min(self._boundary, self._agreement.due_at)
+        if self._interruption is not None and self._interruption.steps_completed > steps:
+            event = min(event, self._interruption.steps_completed)
+        return event
+
+    def handle(self, steps: int, *, has_stepped: bool) -> Reason | None:
+        """Do what is due after this batch.
+
+        Args:
+            steps: Batches trained.
+            has_stepped: An optimizer has stepped in this run.
+
+        Returns:
+            A reason to leave, if there is one. The state is saved then.
+
+        Raises:
+            TrialMistake: The metrics, the loss or the ranks' parameters end the trial.
+        """
+        is_boundary = steps == self._boundary
+        is_interrupted = False
+        if self._interruption is not None and self._interruption.is_due(steps):
+            self._interruption.carry_out(is_chief=self._distributed.is_chief)
+            is_interrupted = True
+        self._agreement.measure(steps)
+        if has_stepped and self._rank_watch.is_due(
+            steps, is_report=is_boundary, is_last=steps == self._schedule.target
+        ):
+            self._rank_watch.look(steps)
+        if is_boundary:
+            self._at_boundary(steps)
+        decision = self._agreement.exchange(
+            steps,
+            leave=is_interrupted or self._wants_to_leave(),
+            stop=self._context.get_stop_requested(),
+            is_written=self._savepoints.is_written,
+        )
+        if decision.is_written:
+            self._savepoints.finish()
+        reason: Reason | None = None
+        if decision.stop and is_boundary and steps < self._schedule.end:
+            reason = "stopped"
+        elif steps == self._schedule.target:
+            reason = self._at_target(steps)
+        elif decision.leave:
+            reason = "preempted"
+        if not is_boundary and (reason or decision.flush):
+            self._reporter.flush(steps)
+            self._flush_timings()
+        return self._leave(steps, reason) if reason else None
+
+    @contextmanager
+    def reporting_last_batches(self) -> Iterator[None]:
+        """If the block raises, report the metrics of the batches since the last flush."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            try:
+                self._reporter.report_last(self._schedule.end, error)
+            except Exception as unreadable:  # a failed device, for example
+                error.add_note(f"The metrics of the last batches cannot be read: {unreadable}")
+            raise
+
+    def _at_boundary(self, steps: int) -> None:
+        averages = self._reporter.report(steps, self._schedule.end, self._callbacks)
+        self._flush_timings()
+        if self._context.logs_to_tensorboard:
+            self._context.tensorboard.log_training(steps, averages)
+        validates = self._schedule.validates_at(steps)
+        if self._schedule.saves_at(steps):
+            due = self._kind_of_validation(steps) if validates else None
+            self._savepoints.save(steps, due=due)
+            if validates:
+                self._savepoints.finish()  # it must be complete if the validation fails
+        if validates:
+            self._validate(steps)
+
+    def _validate(self, steps: int) -> None:
+        if self._validations.run(steps, self._schedule.units.trained(steps)):
+            self._savepoints.save(steps)
+
+    def _kind_of_validation(self, steps: int) -> str:
+        at_rung = steps == self._schedule.target and not self._core.searcher.is_last
+        return "rung" if at_rung else "scheduled"
+
+    def _at_target(self, steps: int) -> Reason | None:
+        """Report a target that is reached, and follow the search to the next one.
+
+        Returns:
+            A reason to leave, if there is no next one.
+        """
+        searcher = self._core.searcher
+        while steps >= self._schedule.target:  # two lengths may be the same number of batches
+            if not searcher.is_last:
+                self._savepoints.finish()
+                searcher.report_reached(steps)
+                if not searcher.await_next():
+                    return "preempted"
+            elif not searcher.was_extended():
+                self._savepoints.save(steps)
+                self._savepoints.finish()  # before the report: the search may use the checkpoint
+                searcher.report_reached(steps)
+                return "completed"
+            self._schedule.aim_at(searcher.target)
+        self._context.position.end = self._schedule.end
+        return None
+
+    def _leave(self, steps: int, reason: Reason) -> Reason:
+        """Save the state for the next run, and return the reason."""
+        if reason == "preempted":
+            self._callbacks.on_interrupt()
+        if reason == "stopped":  # if the training is extended later, it has not stopped
+            self._context.set_stop_requested(False)
+        self._savepoints.save(steps, again=reason == "preempted", anew=reason == "stopped")
+        return reason
+
+    def _flush_timings(self) -> None:
+        record = self._timings.flush() if self._timings is not None else None
+        if record is not None:
+            self._core.sink.write(record)
