@@ -14,13 +14,14 @@ from det_jupyter.pytorch.data import (
 )
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
 from det_jupyter.pytorch.reducers.reducing import Reducer
-from det_jupyter.pytorch.run.units import Batch, Epoch, TrainUnit
+from det_jupyter.pytorch.run.lengths import Batch, Epoch, TrainUnit
 from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
+from det_jupyter.pytorch.training.init import init
 from det_jupyter.pytorch.training.planned_run import PlannedRun
-from det_jupyter.pytorch.training.trainer import Trainer, init
+from det_jupyter.pytorch.training.trainer import Trainer
 from det_jupyter.pytorch.training.try_out import try_out
 from det_jupyter.pytorch.trial.callback import PyTorchCallback
-from det_jupyter.pytorch.trial.context import PyTorchExperimentalContext, PyTorchTrialContext
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import (
     PyTorchTrial,
     check_constructor,
@@ -28,6 +29,7 @@ from det_jupyter.pytorch.trial.definition import (
     check_trial_class,
 )
 from det_jupyter.pytorch.trial.early_stopping import EarlyStopping
+from det_jupyter.pytorch.trial.experimental import PyTorchExperimentalContext
 
 __all__ = [
     "Batch",

@@ -7,11 +7,9 @@ from typing import Literal
 
 from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.config.sections import Profiling
-from det_jupyter.pytorch.run.units import TrainUnit
+from det_jupyter.pytorch.run.lengths import Period
 from det_jupyter.wire import CheckpointRef
 
-# None and an amount of 0 mean never; a TrainUnit holds the counts after which something happens.
-Period = Length | TrainUnit | None
 Policy = Literal["best", "all", "none"]
 
 
@@ -20,20 +18,20 @@ class Rules:
     """What a training run does besides training.
 
     Args:
-        length: The trial's whole length; the run itself may have a nearer target.
-        reporting, validation, checkpoint: How often.
+        length: The trial's whole length. The run may end earlier, at its search's target.
+        reporting, validation, checkpoint: The periods.
         checkpoint_policy: Which validations are followed by a checkpoint.
-        metric: What validations are compared by; None if nobody has said.
-        smaller_is_better: How.
-        needs_metric: A validation without the metric is a mistake.
+        metric: The metric by which validations are compared; None if there is none.
+        smaller_is_better: The direction of that metric.
+        needs_metric: A validation without the metric is an error.
         initial_validation: Validate before the first batch too.
-        validation_batches: Of this rank at most; None for all.
-        average_training_metrics: Over all ranks; else they are the chief's.
-        on_nan_loss: What a loss that is no finite number leads to.
-        check_ranks: What ranks that have diverged lead to; "never": they are not compared.
-        records_per_epoch: What an epoch is; 0: a pass over the training data.
-        is_script: They were given to `fit`, whose words messages have to use.
-        profiling: What is timed.
+        validation_batches: Limit of this rank's batches in a validation; None for all.
+        average_training_metrics: Average over all ranks; else the metrics are the chief's.
+        on_nan_loss: The effect of a loss that is not finite.
+        check_ranks: The effect of ranks whose parameters differ; "never": do not compare them.
+        records_per_epoch: Records of an epoch; 0: an epoch is a pass over the training data.
+        is_script: The rules were given to `fit`, so messages name its arguments.
+        profiling: Which batches are timed.
     """
 
     length: Length
@@ -55,7 +53,7 @@ class Rules:
 
     @classmethod
     def of(cls, config: ExperimentConfig, target: Length) -> Rules:
-        """Return what a configuration asks for; `target` is where the run stops."""
+        """Return the rules of a configuration; `target` is where the run stops."""
         return cls(
             length=config.searcher.max_length or target,
             reporting=Length("batches", config.scheduling_unit),
@@ -80,8 +78,8 @@ class Start:
 
     Args:
         seed: The trial's.
-        checkpoint: The state to go on from; None to begin.
-        warm_start: Another trial's checkpoint: begin with its weights, and nothing else of it.
+        checkpoint: The state to continue from; None to start from the beginning.
+        warm_start: Another trial's checkpoint, of which only the weights are loaded.
         best_metric: The best validation of the experiment before this run.
     """
 

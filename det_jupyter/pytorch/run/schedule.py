@@ -1,4 +1,4 @@
-"""When a training run reports, validates and saves, in batches. Knows no data and no model."""
+"""When a training run reports, validates and saves, in batches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from det_jupyter.config import Length, TrainingUnits
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.run.rules import Period, Rules
-from det_jupyter.pytorch.run.units import Epoch, TrainUnit
+from det_jupyter.pytorch.run.lengths import Period
+from det_jupyter.pytorch.run.rules import Rules
 
 
 class Schedule:
@@ -17,34 +17,34 @@ class Schedule:
     At a boundary the order is always: report training metrics, validate, save.
 
     Args:
-        rules: Say how often.
-        units: What their lengths come to.
-        target: Where this run stops, for good or to hear whether it goes on.
+        rules: Have the periods.
+        units: Convert lengths to batches.
+        target: Where this run stops, or asks its search for a farther target.
     """
 
     def __init__(self, rules: Rules, units: TrainingUnits, target: Length) -> None:
         self.units = units
         self._rules = rules
-        self._found: dict[int, int] = {}  # by the period's place: the next count that is due
+        self._found: dict[int, int] = {}  # index of the period: the next count that is due
         self.aim_at(target)
 
     def aim_at(self, target: Length) -> None:
         """Set where this run stops."""
         self._found.clear()
         self.target = self.units.to_batches(target)
-        # The whole training of the trial. Rungs are stations on the way: a trial that is promoted
-        # over them ends as one that was trained straight on.
+        # The end of the whole training, not of a rung: a trial that is promoted over rungs ends
+        # as one that was trained without a stop.
         self.end = max(self.target, self.units.to_batches(self._rules.length))
 
     def next_boundary(self, steps_completed: int) -> int:
         """Return the first boundary after `steps_completed` batches."""
         rules = self._rules
         boundary = self.target
-        for place, period in enumerate((rules.reporting, rules.validation, rules.checkpoint)):
-            if self._found.get(place, 0) <= steps_completed:  # a container may take long to ask
+        for index, period in enumerate((rules.reporting, rules.validation, rules.checkpoint)):
+            if self._found.get(index, 0) <= steps_completed:  # a container may be slow
                 due = next_due(self.units, period, steps_completed, self.target)
-                self._found[place] = sys.maxsize if due is None else due
-            boundary = min(boundary, self._found[place])
+                self._found[index] = sys.maxsize if due is None else due
+            boundary = min(boundary, self._found[index])
         return boundary
 
     def validates_at(self, steps_completed: int) -> bool:
@@ -60,16 +60,15 @@ class Schedule:
 
 
 def is_due(units: TrainingUnits, period: Period, steps_completed: int) -> bool:
-    """Return whether a period ends just after so many batches, or names this count."""
+    """Return whether a period ends just after so many batches, or has this count."""
     if period is None or steps_completed == 0:
         return False
     if isinstance(period, Length):
         return units.is_boundary(period, steps_completed)
-    assert not isinstance(period.value, int)
-    if not isinstance(period, Epoch):
-        return steps_completed in period.value
+    if period.unit == "batches":
+        return steps_completed in period.counts
     return units.is_epoch_end(steps_completed - 1) and (
-        units.epoch_of(steps_completed - 1) + 1 in period.value
+        units.epoch_of(steps_completed - 1) + 1 in period.counts
     )
 
 
@@ -77,27 +76,25 @@ def next_due(units: TrainingUnits, period: Period, steps_completed: int, end: in
     """Return the first batch count after `steps_completed` where something is due.
 
     Args:
-        units: What lengths come to.
+        units: Convert lengths to batches.
         period: How often it is due.
         steps_completed: Batches trained.
-        end: Counts beyond it are of no interest; None stands for them, and for never.
+        end: Return None if it is not due up to this count.
     """
     if period is None:
         return None
     if isinstance(period, Length):
         return _next_multiple(units, period, steps_completed)
-    if isinstance(period, Epoch):
+    candidates: Iterable[int] = range(steps_completed + 1, sys.maxsize)
+    if period.unit == "epochs":
         first = units.epoch_of(steps_completed) + 1
-        return _first_due(units, period, map(units.epoch_end, _from(first)), end)
-    return _first_due(units, period, _from(steps_completed + 1), end)
-
-
-def as_period(unit: TrainUnit | None) -> Period:
-    """Return the period of a script's unit: numbers as lengths, less than 1 as 1."""
-    if unit is None or not isinstance(unit.value, int):
-        return unit
-    length = unit.to_length()
-    return Length(length.unit, max(1, length.amount))
+        candidates = map(units.epoch_end, range(first, sys.maxsize))
+    for steps in candidates:  # a container only has `in`, so each count is tried
+        if steps > end:
+            return None
+        if is_due(units, period, steps):
+            return steps
+    return None
 
 
 def _next_multiple(units: TrainingUnits, period: Length, steps_completed: int) -> int | None:
@@ -110,22 +107,6 @@ def _next_multiple(units: TrainingUnits, period: Length, steps_completed: int) -
     return units.epoch_end((periods + 1) * period.amount)
 
 
-def _first_due(
-    units: TrainingUnits, period: TrainUnit, counts: Iterable[int], end: int
-) -> int | None:
-    """Return the first count that the period holds; all it is asked may be `in`, so ask each."""
-    for steps in counts:
-        if steps > end:
-            return None
-        if is_due(units, period, steps):
-            return steps
-    return None
-
-
-def _from(first: int) -> Iterable[int]:
-    return range(first, sys.maxsize)
-
-
 def training_units(
     rules: Rules,
     *,
@@ -135,8 +116,8 @@ def training_units(
     """Return the units of a trial.
 
     Args:
-        rules: Say what an epoch is, and in which units lengths are given.
-        global_batch_size: Records that all ranks train per batch, if the trial says so.
+        rules: Have the records of an epoch, and the lengths.
+        global_batch_size: Records of all ranks per batch; None if the trial has none.
         batches_per_pass: Global batches in one pass over the training data; None if the data has
             no length.
 
@@ -160,7 +141,7 @@ def training_units(
         problems = [
             f"{paths[rules.is_script]}: in epochs, but the training data has no length; {remedy}"
             for paths, period in given.items()
-            if _counts_epochs(period)
+            if period is not None and period.unit == "epochs" and period != Length("epochs", 0)
         ]
         if problems:
             raise ConfigError(problems)
@@ -170,9 +151,3 @@ def training_units(
         records_per_epoch=rules.records_per_epoch if global_batch_size else None,
         batches_per_epoch=sys.maxsize if batches_per_pass is None else batches_per_pass,
     )
-
-
-def _counts_epochs(period: Period) -> bool:
-    if isinstance(period, Length):
-        return period.unit == "epochs" and period.amount > 0
-    return isinstance(period, Epoch)

@@ -15,8 +15,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.messages import TrialMistake
+
+CREATE_GRAPH = (
+    "train_batch: context.backward(..., create_graph=True) does not work on several ranks: "
+    "gradients that have a graph of their own cannot be exchanged. For a penalty on gradients, "
+    "compute them by torch.autograd.grad(..., create_graph=True), add the penalty to the loss, "
+    "and call context.backward(loss); else set resources.slots_per_trial to 1"
+)
 
 
 class RawBackward:
@@ -73,3 +83,93 @@ def averaging(
         return torch.full_like(loss, mean) if isinstance(loss, torch.Tensor) else mean
 
     return averaged
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of all its groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def check_direct_step(optimizer: torch.optim.Optimizer, frequency: int, scaler: Any) -> None:
+    """Check an `optimizer.step()` of the trial's own.
+
+    Raises:
+        TrialMistake: It differs from `context.step_optimizer`.
+    """
+    if frequency > 1:
+        reason = (
+            f"optimizations.aggregation_frequency is {frequency}: it would step too often, "
+            "with gradients that are not exchanged yet"
+        )
+    elif scaler:
+        reason = "fp16 scales the loss, and its gradients are to be scaled back"
+    else:
+        return
+    raise TrialMistake(
+        "train_batch",
+        f"train_batch: {type(optimizer).__name__}.step() was called directly, but "
+        f"{reason}; write self.context.step_optimizer(optimizer) instead",
+    )
+
+
+def steps_too_early(optimizer: torch.optim.Optimizer) -> TrialMistake:
+    """Return the error of a step within a backward pass."""
+    return TrialMistake(
+        "train_batch",
+        f"train_batch: {type(optimizer).__name__} steps while gradients are computed, as "
+        "from a hook of a parameter; on several ranks they are exchanged only at the end. "
+        "Step after context.backward",
+    )
+
+
+def steps_raw(optimizer: torch.optim.Optimizer) -> TrialMistake:
+    """Return the error of a step with gradients of the trial's own, on several ranks."""
+    return TrialMistake(
+        "train_batch",
+        f"train_batch: {type(optimizer).__name__} steps with gradients that "
+        "context.backward has not computed. On several ranks it weighs them by each "
+        "rank's records and exchanges them; write self.context.backward(loss) in place of "
+        "loss.backward()",
+    )
+
+
+def unwrapped(optimizer: torch.optim.Optimizer) -> ConfigError:
+    """Return the error of a step of an optimizer that is not wrapped."""
+    return ConfigError(
+        [
+            f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
+            "state would not be saved; pass what context.wrap_optimizer returned"
+        ]
+    )
+
+
+def kept_gradients(frequency: int) -> ConfigError:
+    """Return the error of keeping gradients that a window sums."""
+    return ConfigError(
+        [
+            "step_optimizer: auto_zero_grads=False does not go with "
+            f"optimizations.aggregation_frequency {frequency}; "
+            "gradients are summed between the steps as it is"
+        ]
+    )
+
+
+def has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether any of its parameters has a gradient."""
+    return any(parameter.grad is not None for parameter in parameters_of(optimizer))
+
+
+def check_untrained(model: nn.Module) -> None:
+    """Check that a model without trained parameters still has none.
+
+    Raises:
+        TrialMistake: It has, and its gradients are not exchanged.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: {name} of {type(model).__name__} is trained now, but no parameter "
+                "of the model was when it was wrapped, so its gradients are not exchanged; "
+                "set requires_grad = True before context.wrap_model, and False after it",
+            )

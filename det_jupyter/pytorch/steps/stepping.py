@@ -25,16 +25,21 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import Share
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel import DistributedModel, explained, is_sharded
-from det_jupyter.pytorch.steps.gradient_checks import RawBackward, averaging
+from det_jupyter.pytorch.steps.gradient_checks import (
+    CREATE_GRAPH,
+    RawBackward,
+    averaging,
+    check_direct_step,
+    check_untrained,
+    has_gradients,
+    kept_gradients,
+    parameters_of,
+    steps_raw,
+    steps_too_early,
+    unwrapped,
+)
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
-
-_CREATE_GRAPH = (
-    "train_batch: context.backward(..., create_graph=True) does not work on several ranks: "
-    "gradients that have a graph of their own cannot be exchanged. For a penalty on gradients, "
-    "compute them by torch.autograd.grad(..., create_graph=True), add the penalty to the loss, "
-    "and call context.backward(loss); else set resources.slots_per_trial to 1"
-)
 
 
 @dataclass(slots=True)
@@ -125,9 +130,9 @@ class Stepping:
             TrialMistake: They cannot be exchanged.
         """
         if create_graph and self._replicas:
-            raise TrialMistake("train_batch", _CREATE_GRAPH)
+            raise TrialMistake("train_batch", CREATE_GRAPH)
         for model in self._untrained:
-            _check_untrained(model)
+            check_untrained(model)
         loss = self.precision.scale(loss)
         if self._weight != 1.0:  # a factor on the gradient leaves the graph as it is
             gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
@@ -162,9 +167,9 @@ class Stepping:
         position = self._position
         wrapped = self._wrapped.get(id(optimizer))
         if wrapped is None:
-            raise _unwrapped(optimizer)
+            raise unwrapped(optimizer)
         if position.aggregation_frequency > 1 and not auto_zero_grads:
-            raise _kept_gradients(position.aggregation_frequency)
+            raise kept_gradients(position.aggregation_frequency)
         if not position.is_step:
             return
         if position.aggregation_frequency > 1 and wrapped.averages:
@@ -194,52 +199,32 @@ class Stepping:
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any] | None:
-        """Check what the optimizer steps with, also where the trial has it step.
+        """Check the gradients that the optimizer steps with, also if the trial calls `step`.
 
         Returns:
-            What it steps with instead, where a closure computes the loss on several ranks.
+            Other arguments of the step, where a closure computes the loss on several ranks.
 
         Raises:
-            TrialMistake: Gradients are not those of all records.
+            TrialMistake: The gradients are not those of all records.
         """
         if self._is_stepping and self._distributed.size == 1:
             return None
         position, wrapped = self._position, self._wrapped[id(optimizer)]
-        frequency = position.aggregation_frequency
-        if not self._is_stepping and (frequency > 1 or self.precision.scaler):
-            reason = (
-                f"optimizations.aggregation_frequency is {frequency}: it would step too often, "
-                "with gradients that are not exchanged yet"
-                if frequency > 1
-                else "fp16 scales the loss, and its gradients are to be scaled back"
-            )
-            raise TrialMistake(
-                "train_batch",
-                f"train_batch: {type(optimizer).__name__}.step() was called directly, but "
-                f"{reason}; write self.context.step_optimizer(optimizer) instead",
-            )
+        if not self._is_stepping:
+            check_direct_step(optimizer, position.aggregation_frequency, self.precision.scaler)
         if wrapped.raw is not None and wrapped.raw.is_ours:
-            raise TrialMistake(
-                "train_batch",
-                f"train_batch: {type(optimizer).__name__} steps while gradients are computed, as "
-                "from a hook of a parameter; on several ranks they are exchanged only at the end. "
-                "Step after context.backward",
-            )
+            raise steps_too_early(optimizer)
         for model in wrapped.models:
             model.check_exchanged()
         # A step may consist of several: super().step(), or a second one with the same gradients.
         is_old = self._backwards == wrapped.backwards and wrapped.batch_idx < position.batch_idx
         wrapped.backwards, wrapped.batch_idx = self._backwards, position.batch_idx
+        if self._distributed.size == 1:
+            return None
         is_raw = wrapped.raw is not None and wrapped.raw.is_there()
-        if self._distributed.size > 1 and (is_raw or (is_old and _has_gradients(optimizer))):
-            raise TrialMistake(
-                "train_batch",
-                f"train_batch: {type(optimizer).__name__} steps with gradients that "
-                "context.backward has not computed. On several ranks it weighs them by each "
-                "rank's records and exchanges them; write self.context.backward(loss) in place of "
-                "loss.backward()",
-            )
-        return self._with_mean_loss(args, kwargs) if self._distributed.size > 1 else None
+        if is_raw or (is_old and has_gradients(optimizer)):
+            raise steps_raw(optimizer)
+        return self._with_mean_loss(args, kwargs)
 
     def _with_mean_loss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Return the arguments of a step, the optimizer first, with closures that average."""
@@ -262,45 +247,6 @@ class Stepping:
             )
         self.precision.unscale(optimizer)
         clip_grads(parameters_of(optimizer))
-
-
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the parameters of all its groups."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _unwrapped(optimizer: torch.optim.Optimizer) -> ConfigError:
-    return ConfigError(
-        [
-            f"step_optimizer: this {type(optimizer).__name__} is not wrapped, so its "
-            "state would not be saved; pass what context.wrap_optimizer returned"
-        ]
-    )
-
-
-def _kept_gradients(frequency: int) -> ConfigError:
-    return ConfigError(
-        [
-            "step_optimizer: auto_zero_grads=False does not go with "
-            f"optimizations.aggregation_frequency {frequency}; "
-            "gradients are summed between the steps as it is"
-        ]
-    )
-
-
-def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    return any(parameter.grad is not None for parameter in parameters_of(optimizer))
-
-
-def _check_untrained(model: nn.Module) -> None:
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            raise TrialMistake(
-                "train_batch",
-                f"train_batch: {name} of {type(model).__name__} is trained now, but no parameter "
-                "of the model was when it was wrapped, so its gradients are not exchanged; "
-                "set requires_grad = True before context.wrap_model, and False after it",
-            )
 
 
 def _divide_gradients(optimizer: torch.optim.Optimizer, divisor: int) -> None:

@@ -197,7 +197,7 @@ class Loop:
         batches: Iterable[tuple[Any, Share]] = stream
         if self._timings is not None:
             batches = self._timings.over(stream, self.steps_completed)
-        to_device = self.context.to_device if self.context.moves_batches else _as_it_is
+        to_device = self.context.to_device if self.context.moves_batches else lambda batch: batch
         if self._tuner is not None and self._tuner.decision is None:
             self._after_batch.append(self._tune)
         event = events.next_after(self.steps_completed)
@@ -230,7 +230,8 @@ class Loop:
                     returned = self._trial_batch(batch, self._epoch, index)
         except Exception as error:
             explain_parts(error)
-            error.add_note(f"This was in train_batch, batch {index}, on {self._rank_name()}.")
+            rank = f"rank {self._distributed.rank} of {self._distributed.size}"
+            error.add_note(f"This was in train_batch, batch {index}, on {rank}.")
             raise
         metrics = as_metrics("train_batch", returned, index, self._distributed.rank)
         if self.position.is_step:
@@ -242,10 +243,6 @@ class Loop:
             self._end_epoch()
         for after_batch in self._after_batch:
             after_batch(share)
-
-    def _rank_name(self) -> str:
-        distributed = self._distributed
-        return f"rank {distributed.rank} of {distributed.size}"
 
     def _after_step(self) -> None:
         """Update the scaler and step the schedulers; both only after an optimizer has stepped."""
@@ -300,7 +297,3 @@ class Loop:
                 steps = self.steps_completed
                 self._core.train.report_metrics("tensor_fusion", steps, self._tuner.decision)
                 sys.stderr.write(f"auto_tune_tensor_fusion: {self._tuner.decision}\n")
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -23,8 +23,9 @@ from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.loop import Loop
-from det_jupyter.pytorch.trial.context import PyTorchTrialContext, tensorboard_folder
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
+from det_jupyter.pytorch.trial.tensorboard import tensorboard_folder
 from det_jupyter.wire import GangPlan
 
 

@@ -1,4 +1,4 @@
-"""Training from a script or a notebook cell: `init` gives the context, `Trainer.fit` trains.
+"""Training from a script or a notebook cell: `init` returns the context, `Trainer.fit` trains.
 
     with pytorch.init(hparams={"global_batch_size": 32}) as context:
         trainer = pytorch.Trainer(MyTrial(context), context)
@@ -9,38 +9,32 @@
     script under torchrun        one per process      the same, by rank 0
     in a rank of an experiment   its gang             the experiment's
 
-It is the loop that experiments run. Whatever holds for them (pauses, exactness) holds here.
+Experiments use the same loop, so the same guarantees hold (pauses, exactness).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from det_jupyter import core
 from det_jupyter.blobs import BlobStore
-from det_jupyter.config import ExperimentConfig, Length, parse_config
+from det_jupyter.config import Length
 from det_jupyter.config.sections import Profiling
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.checkpoints.origin import Origin, name_of_class
-from det_jupyter.pytorch.messages import without_own_frames
-from det_jupyter.pytorch.ranks.failures import telling_lost_peers
-from det_jupyter.pytorch.rng import draw_seed, seed_everything
-from det_jupyter.pytorch.run.arguments import check_fit, check_init
+from det_jupyter.pytorch.run.lengths import Batch, Epoch, Period, TrainUnit
 from det_jupyter.pytorch.run.rules import Policy, Rules, Start
-from det_jupyter.pytorch.run.schedule import as_period
-from det_jupyter.pytorch.run.units import Batch, TrainUnit
 from det_jupyter.pytorch.training.building import check_wrapped
 from det_jupyter.pytorch.training.events import Reason
+from det_jupyter.pytorch.training.init import is_whole
 from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
 from det_jupyter.pytorch.training.loop import Loop
 from det_jupyter.pytorch.training.printing import PrintedRecords
-from det_jupyter.pytorch.training.torchrun import choose_device, join, leaving_the_group
-from det_jupyter.pytorch.trial.context import PyTorchTrialContext, tensorboard_folder
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, check_trial_class
 from det_jupyter.wire import CheckpointRef
 
@@ -104,47 +98,51 @@ class Trainer:
             ConfigError: Something of it, or of the trial, cannot work.
             KeyboardInterrupt: It was interrupted; the state is saved, and the message says where.
         """
-        check_fit(
-            max_length=max_length,
-            periods={
-                "checkpoint_period": checkpoint_period,
-                "validation_period": validation_period,
-                "reporting_period": reporting_period,
-            },
+        periods = {
+            "checkpoint_period": checkpoint_period,
+            "validation_period": validation_period,
+            "reporting_period": reporting_period,
+        }
+        _check_arguments(max_length, periods, checkpoint_policy, latest_checkpoint)
+        context = self._context
+        length = Length("batches", 1) if test_mode else self._length(max_length)
+        reporting = _period(reporting_period)
+        rules = Rules(length=length, reporting=reporting)
+        if context.config is not None:
+            rules = Rules.of(context.config, length)
+        rules = replace(
+            rules,
+            length=length,
+            reporting=reporting,
+            validation=_period(validation_period),
+            checkpoint=_period(checkpoint_period),
             checkpoint_policy=checkpoint_policy,
-            latest_checkpoint=latest_checkpoint,
-        )
-        rules = Rules(
-            length=Length("batches", 1) if test_mode else self._length(max_length),
-            reporting=as_period(reporting_period),
-            validation=as_period(validation_period),
-            checkpoint=as_period(checkpoint_period),
-            checkpoint_policy=checkpoint_policy,
+            metric=rules.metric if context.has_searcher else None,
+            needs_metric=False,
             initial_validation=step_zero_validation,
             validation_batches=1 if test_mode else None,
             profiling=Profiling(enabled=profiling_enabled),
             is_script=True,
-            **_judged_by(self._context),
         )
-        is_given = max_length is not None or test_mode
-        return self.run(rules, self._start(latest_checkpoint), is_given=is_given)
+        ends_at_length = max_length is not None or test_mode
+        return self.run(rules, self._start(latest_checkpoint), ends_at_length=ends_at_length)
 
     def run(
-        self, rules: Rules, start: Start, *, is_given: bool = True, is_kept: bool = True
+        self, rules: Rules, start: Start, *, ends_at_length: bool = True, is_kept: bool = True
     ) -> Reason:
-        """Train by these rules; `fit` in other words. Collective.
+        """Train by these rules. Collective.
 
         Args:
-            rules: What happens besides training, and how long it takes.
-            start: Where it begins.
-            is_given: Their length counts, not what a search wants.
-            is_kept: The checkpoints of the run are there after it.
+            rules: The length of the training, and what happens besides.
+            start: Where the training begins.
+            ends_at_length: The run ends at the rules' length, not at a search's target.
+            is_kept: The checkpoints of the run remain after it.
         """
         with leaving_on_interrupt(self._core, is_kept=is_kept) as wants_to_leave:
             loop = Loop(
                 self._trial,
                 self._context,
-                self._aimed_at(rules.length) if is_given else self._core,
+                self._aimed_at(rules.length) if ends_at_length else self._core,
                 rules,
                 start,
                 self._origin(start.seed),
@@ -216,122 +214,47 @@ class Trainer:
         )
 
 
-@contextmanager
-def init(
-    *,
-    hparams: Mapping[str, Any] | None = None,
-    exp_conf: Mapping[str, Any] | None = None,
-    distributed: core.DistributedContext | None = None,
-    aggregation_frequency: int | None = None,
-    enable_tensorboard_logging: bool = False,
-    seed: int | None = None,
-    checkpoint_storage: str | Path | None = None,
-) -> Iterator[PyTorchTrialContext]:
-    """Give the context of a trial, in a `with` block. Collective where there are several ranks.
-
-    All generators are seeded, so that every rank builds the same weights, and every run again.
-
-    Args:
-        hparams: By default those of `exp_conf`; in a rank of an experiment, the trial's.
-        exp_conf: An experiment configuration, or a part of one.
-        distributed: The ranks; by default as torchrun has started them.
-        aggregation_frequency: Batches from one step of the optimizer to the next; by default the
-            configuration's, or 1.
-        enable_tensorboard_logging: Write metrics to TensorBoard files too.
-        seed: Of the trial; by default the configuration's `reproducibility.experiment_seed`, or
-            one that is drawn.
-        checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
+def _check_arguments(
+    max_length: Any,
+    periods: Mapping[str, Any],
+    checkpoint_policy: Any,
+    latest_checkpoint: Any,
+) -> None:
+    """Check the arguments of `fit`.
 
     Raises:
-        ConfigError: The configuration has problems (all of them are told).
+        ConfigError: Every one that cannot be used.
     """
-    check_init(
-        hparams=hparams,
-        exp_conf=exp_conf,
-        aggregation_frequency=aggregation_frequency,
-        seed=seed,
-    )
-    with leaving_the_group():
-        context = _rank_context(hparams) or _local_context(
-            hparams, exp_conf, distributed, seed, checkpoint_storage
+    problems = []
+    if max_length is not None and not (
+        isinstance(max_length, (Batch, Epoch)) and is_whole(max_length.value, 1)
+    ):
+        problems.append(
+            f"fit: max_length: got {max_length!r}, expected pytorch.Batch(n) or pytorch.Epoch(n) "
+            "with n of at least 1"
         )
-        if aggregation_frequency is not None:
-            context.position.aggregation_frequency = aggregation_frequency
-        if enable_tensorboard_logging:
-            context.set_enable_tensorboard_logging(True)
-        seed_everything(context.get_trial_seed())
-        with closing(context), telling_lost_peers(context.core), without_own_frames():
-            yield context
+    for name, period in periods.items():
+        if period is not None and not isinstance(period, (Batch, Epoch)):
+            problems.append(
+                f"fit: {name}: got {period!r}, expected pytorch.Batch(n), pytorch.Epoch(n), or "
+                "one of them with the counts after which it is due"
+            )
+    if checkpoint_policy not in get_args(Policy):
+        known = get_args(Policy)
+        near = get_close_matches(str(checkpoint_policy), known, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        problems.append(
+            f"fit: checkpoint_policy: got {checkpoint_policy!r}, expected one of "
+            f"{', '.join(map(repr, known))}{hint}"
+        )
+    if latest_checkpoint is not None and not isinstance(latest_checkpoint, (str, Path)):
+        problems.append(
+            f"fit: latest_checkpoint: got {latest_checkpoint!r}, expected the folder or the uuid "
+            "of a checkpoint"
+        )
+    if problems:
+        raise ConfigError(problems)
 
 
-def _rank_context(hparams: Mapping[str, Any] | None) -> PyTorchTrialContext | None:
-    """Return the context of a rank of an experiment; None if this process is none."""
-    rank = core.current()
-    if rank is None or rank.info is None:
-        return None
-    info = rank.info
-    return PyTorchTrialContext(
-        core=rank,
-        device=info.device,
-        hparams=info.hparams if hparams is None else hparams,
-        config=info.config,
-        experiment_id=info.experiment_id,
-        trial_id=info.trial_id,
-        trial_seed=info.trial_seed,
-        tensorboard_folder=tensorboard_folder(info.data_dir, info.experiment_id, info.trial_id),
-    )
-
-
-def _local_context(
-    hparams: Mapping[str, Any] | None,
-    exp_conf: Mapping[str, Any] | None,
-    distributed: core.DistributedContext | None,
-    seed: int | None,
-    checkpoint_storage: str | Path | None,
-) -> PyTorchTrialContext:
-    device = choose_device()
-    distributed = distributed or join(device)
-    config = _completed(exp_conf) if exp_conf is not None else None
-    if seed is None and "reproducibility" in (exp_conf or {}):
-        seed = config.reproducibility.experiment_seed if config else None
-    if seed is None:
-        seed = distributed.broadcast(draw_seed())
-    sink = PrintedRecords() if distributed.is_chief else core.RecordList()
-    began = distributed.broadcast(time.strftime("%Y%m%d-%H%M%S"))
-    context = PyTorchTrialContext(
-        core=core.init(distributed=distributed, sink=sink, checkpoint_storage=checkpoint_storage),
-        device=device,
-        hparams=hparams if hparams is not None or config is None else config.hyperparameters,
-        config=config,
-        trial_seed=seed,
-        tensorboard_folder=Path("tensorboard") / began,  # one for each run
-    )
-    context.has_searcher = "searcher" in (exp_conf or {})
-    return context
-
-
-def _completed(exp_conf: Mapping[str, Any]) -> ExperimentConfig:
-    """Return the configuration, with what only an experiment needs filled in."""
-    document = {"entrypoint": "Trial", **exp_conf}
-    searcher = exp_conf.get("searcher", {})
-    if isinstance(searcher, Mapping) and searcher.get("name", "single") == "single":
-        document["searcher"] = {**_NO_SEARCH, **searcher}
-    return parse_config(document, default_seed=0)
-
-
-_NO_SEARCH = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
-
-
-def _judged_by(context: PyTorchTrialContext) -> dict[str, Any]:
-    """Return the rules that no argument of `fit` is about."""
-    config = context.config
-    if config is None:
-        return {}
-    return {
-        "metric": config.searcher.metric if context.has_searcher else None,
-        "smaller_is_better": config.searcher.smaller_is_better,
-        "average_training_metrics": config.optimizations.average_training_metrics,
-        "on_nan_loss": config.on_nan_loss,
-        "check_ranks": config.optimizations.check_ranks,
-        "records_per_epoch": config.records_per_epoch,
-    }
+def _period(unit: TrainUnit | None) -> Period:
+    return None if unit is None else unit.to_period()

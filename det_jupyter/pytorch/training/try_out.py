@@ -12,7 +12,8 @@ from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.training.building import build_trial
-from det_jupyter.pytorch.training.trainer import Trainer, init
+from det_jupyter.pytorch.training.init import init
+from det_jupyter.pytorch.training.trainer import Trainer
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
 
 

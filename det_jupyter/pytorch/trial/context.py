@@ -28,15 +28,18 @@ from det_jupyter.pytorch.steps.large_batch import LargeBatch
 from det_jupyter.pytorch.steps.lr_scheduler import LRScheduler
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
-from det_jupyter.pytorch.steps.stepping import Stepping, parameters_of
+from det_jupyter.pytorch.steps.stepping import Stepping
+from det_jupyter.pytorch.trial.experimental import PyTorchExperimentalContext
 from det_jupyter.pytorch.trial.info import TrialFacts
+from det_jupyter.pytorch.trial.mixed_precision import MixedPrecision
 from det_jupyter.pytorch.trial.tensorboard import Instruments
+from det_jupyter.pytorch.trial.wrap_checks import check_not_shared, check_optimizer
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
-class PyTorchTrialContext(TrialFacts, Instruments):
+class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
     """The context of one trial on one rank.
 
     Args:
@@ -76,7 +79,8 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             experiment_id=experiment_id,
             trial_id=trial_id,
             trial_seed=trial_seed,
-            position=position or Position(_window(config)),
+            position=position
+            or Position(config.optimizations.aggregation_frequency if config else 1),
         )
         Instruments.__init__(
             self, tensorboard_folder or Path("tensorboard"), self.distributed.rank
@@ -101,7 +105,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             self._take_optimizations(config)
 
     def _take_optimizations(self, config: ExperimentConfig) -> None:
-        self._set_precision(Precision.from_config(config, self.device))
+        self.set_precision(Precision.from_config(config, self.device))
         if rules := config.optimizations.large_batch:
             self._large_batch = LargeBatch(rules, self.get_global_batch_size())
 
@@ -118,7 +122,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         if not isinstance(model, nn.Module):
             raise TypeError(f"wrap_model: got {type(model).__name__}, expected a torch.nn.Module")
         if self.distributed.size > 1:
-            _check_not_shared(model, self.models)
+            check_not_shared(model, self.models)
         model = model.to(self.device)
         model = parallelize(
             self._stepping.precision.wrap_forward(model),
@@ -146,25 +150,7 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             fp16_compression: For trials written for Determined; has no effect, as there.
             average_aggregated_gradients: Overrides `optimizations.average_aggregated_gradients`.
         """
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TypeError(
-                f"wrap_optimizer: got {type(optimizer).__name__}, expected a torch.optim.Optimizer"
-            )
-        trained = {id(parameter) for model in self.models for parameter in model.parameters()}
-        if not all(id(parameter) in trained for parameter in parameters_of(optimizer)):
-            raise ConfigError(
-                [
-                    "wrap_optimizer: it has parameters of no wrapped model, expected those of "
-                    "what wrap_model returned; wrap the model first, then make the optimizer"
-                ]
-            )
-        if backward_passes_per_step < 1:
-            raise ConfigError(
-                [
-                    "wrap_optimizer: got backward_passes_per_step "
-                    f"{backward_passes_per_step}, expected at least 1"
-                ]
-            )
+        check_optimizer(optimizer, self.models, backward_passes_per_step)
         if fp16_compression is not None:
             warnings.warn(
                 "wrap_optimizer: fp16_compression has no effect; "
@@ -194,18 +180,6 @@ class PyTorchTrialContext(TrialFacts, Instruments):
             )
         self.lr_schedulers.append(wrapped)
         return lr_scheduler
-
-    def wrap_scaler(self, scaler: Any) -> Any:
-        """Register a gradient scaler, so that its state is saved, and return it.
-
-        Scaling, unscaling and updating stay with the trial.
-        """
-        if self.scaler is not None:
-            raise ConfigError(["wrap_scaler: a scaler is wrapped already; one is enough"])
-        if self.models:
-            raise ConfigError(["wrap_scaler: call it before wrap_model"])
-        self.scaler = scaler
-        return scaler
 
     @overload
     def wrap_reducer(
@@ -252,49 +226,6 @@ class PyTorchTrialContext(TrialFacts, Instruments):
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
         """Return the metrics of all reducers. Collective (called by the loop)."""
         return self.reducers.reduce(self.distributed, for_training=for_training)
-
-    def autocast_forward_pass(self, module: nn.Module) -> nn.Module:
-        """Let the module compute in 16 bits where that is safe, and return it."""
-        return self._stepping.precision.wrap_forward(module)
-
-    def configure_apex_amp(
-        self,
-        models: Any,
-        optimizers: Any,
-        enabled: bool = True,
-        opt_level: str = "O1",
-        **ignored: Any,
-    ) -> tuple[Any, Any]:
-        """Return models and optimizers, trained with torch's mixed precision in Apex's place.
-
-        For trials written for Determined: NVIDIA has ended Apex's. Every level but O0 means
-        torch's fp16 autocast with a gradient scaler; other arguments have no effect.
-        """
-        if not enabled or opt_level == "O0":
-            return models, optimizers
-        warnings.warn(
-            f"configure_apex_amp: {opt_level} means fp16 by torch.amp here; "
-            "set optimizations.mixed_precision: fp16 instead",
-            stacklevel=2,
-        )
-        if self._stepping.precision.dtype is None:
-            self._set_precision(Precision(self.device, torch.float16))
-        for model in models if isinstance(models, list) else [models]:
-            self._stepping.precision.wrap_forward(model)
-        return models, optimizers
-
-    def _set_precision(self, precision: Precision) -> None:
-        if self.scaler is not None and precision.scaler is not None:
-            raise ConfigError(
-                [
-                    "use_amp: a scaler is wrapped already; keep either of the two, "
-                    "wrap_scaler or automatic mixed precision"
-                ]
-            )
-        if precision.notice and self.distributed.is_chief:
-            warnings.warn(precision.notice, stacklevel=2)
-        self._stepping.precision = precision
-        self.scaler = precision.scaler
 
     def backward(
         self,
@@ -366,55 +297,3 @@ class PyTorchTrialContext(TrialFacts, Instruments):
         if not self._parallel.tune_buckets or self.distributed.size == 1:
             return None
         return BucketTuner(self.models, self.distributed, self.device)
-
-
-def _check_not_shared(model: nn.Module, wrapped: list[nn.Module]) -> None:
-    """Check that no other wrapped model trains the same parameters.
-
-    Raises:
-        ConfigError: One does, so they would be exchanged twice.
-    """
-    others = {id(parameter) for other in wrapped for parameter in other.parameters()}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and id(parameter) in others:
-            raise ConfigError(
-                [
-                    f"wrap_model: {name} of this {type(model).__name__} belongs to a model that "
-                    "is wrapped already, and on several ranks a parameter can be part of one "
-                    "only; put both into one module, such as torch.nn.ModuleDict, and wrap that"
-                ]
-            )
-
-
-class PyTorchExperimentalContext:
-    """Switches for trials that do things their own way."""
-
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self._context = context
-
-    def use_amp(self) -> None:
-        """Train in mixed precision (fp16 with a gradient scaler); call it before wrap_model."""
-        context = self._context
-        if context.models:
-            raise ConfigError(["use_amp: call it before wrap_model"])
-        if (
-            context._stepping.precision.dtype is None
-        ):  # the configuration may have asked for it as well
-            context._set_precision(Precision(context.device, torch.float16))
-
-    def disable_dataset_reproducibility_checks(self) -> None:
-        """Allow data loaders of any kind: how they shard and resume is up to them."""
-        self._context.accepts_any_loader = True
-
-    def disable_auto_to_device(self) -> None:
-        """Leave batches where the loader put them; the trial moves them itself."""
-        self._context.moves_batches = False
-
-
-def _window(config: ExperimentConfig | None) -> int:
-    return config.optimizations.aggregation_frequency if config else 1
-
-
-def tensorboard_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
-    """Return the folder for the TensorBoard files of a trial."""
-    return data_dir / "tensorboard" / str(experiment_id) / str(trial_id)

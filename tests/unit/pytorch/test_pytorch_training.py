@@ -21,7 +21,6 @@ from det_jupyter.pytorch.rng import get_states, seed_everything, set_states
 from det_jupyter.pytorch.run.rules import Rules
 from det_jupyter.pytorch.run.schedule import (
     Schedule,
-    as_period,
     is_due,
     next_due,
     training_units,
@@ -170,10 +169,11 @@ def test_a_script_says_when_by_numbers_or_by_containers(
 ) -> None:
     units = TrainingUnits(global_batch_size=10, batches_per_epoch=4)
     found = [0]
-    while (due := next_due(units, as_period(period), found[-1], end=40)) is not None and due <= 40:
+    given = None if period is None else period.to_period()
+    while (due := next_due(units, given, found[-1], end=40)) is not None and due <= 40:
         found.append(due)
     assert found[1:] == expected
-    assert [s for s in range(41) if is_due(units, as_period(period), s)] == expected
+    assert [s for s in range(41) if is_due(units, given, s)] == expected
 
 
 def test_training_data_that_cannot_be_counted_is_refused() -> None:

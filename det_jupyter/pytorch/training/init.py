@@ -1,0 +1,154 @@
+"""`init`: the context of a trial, in a script, a notebook cell, or a rank of an experiment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from det_jupyter import core
+from det_jupyter.config import ExperimentConfig, parse_config
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.messages import without_own_frames
+from det_jupyter.pytorch.ranks.failures import telling_lost_peers
+from det_jupyter.pytorch.rng import draw_seed, seed_everything
+from det_jupyter.pytorch.training.printing import PrintedRecords
+from det_jupyter.pytorch.training.torchrun import choose_device, join, leaving_the_group
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+from det_jupyter.pytorch.trial.tensorboard import tensorboard_folder
+
+
+@contextmanager
+def init(
+    *,
+    hparams: Mapping[str, Any] | None = None,
+    exp_conf: Mapping[str, Any] | None = None,
+    distributed: core.DistributedContext | None = None,
+    aggregation_frequency: int | None = None,
+    enable_tensorboard_logging: bool = False,
+    seed: int | None = None,
+    checkpoint_storage: str | Path | None = None,
+) -> Iterator[PyTorchTrialContext]:
+    """Give the context of a trial, in a `with` block. Collective where there are several ranks.
+
+    All generators are seeded, so that every rank builds the same weights, and every run again.
+
+    Args:
+        hparams: By default those of `exp_conf`; in a rank of an experiment, the trial's.
+        exp_conf: An experiment configuration, or a part of one.
+        distributed: The ranks; by default as torchrun has started them.
+        aggregation_frequency: Batches from one step of the optimizer to the next; by default the
+            configuration's, or 1.
+        enable_tensorboard_logging: Write metrics to TensorBoard files too.
+        seed: Of the trial; by default the configuration's `reproducibility.experiment_seed`, or
+            one that is drawn.
+        checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
+
+    Raises:
+        ConfigError: The configuration has problems (all of them are told).
+    """
+    _check_arguments(
+        hparams=hparams,
+        exp_conf=exp_conf,
+        aggregation_frequency=aggregation_frequency,
+        seed=seed,
+    )
+    with leaving_the_group():
+        context = _rank_context(hparams) or _local_context(
+            hparams, exp_conf, distributed, seed, checkpoint_storage
+        )
+        if aggregation_frequency is not None:
+            context.position.aggregation_frequency = aggregation_frequency
+        if enable_tensorboard_logging:
+            context.set_enable_tensorboard_logging(True)
+        seed_everything(context.get_trial_seed())
+        with closing(context), telling_lost_peers(context.core), without_own_frames():
+            yield context
+
+
+def _rank_context(hparams: Mapping[str, Any] | None) -> PyTorchTrialContext | None:
+    """Return the context of a rank of an experiment; None if this process is none."""
+    rank = core.current()
+    if rank is None or rank.info is None:
+        return None
+    info = rank.info
+    return PyTorchTrialContext(
+        core=rank,
+        device=info.device,
+        hparams=info.hparams if hparams is None else hparams,
+        config=info.config,
+        experiment_id=info.experiment_id,
+        trial_id=info.trial_id,
+        trial_seed=info.trial_seed,
+        tensorboard_folder=tensorboard_folder(info.data_dir, info.experiment_id, info.trial_id),
+    )
+
+
+def _local_context(
+    hparams: Mapping[str, Any] | None,
+    exp_conf: Mapping[str, Any] | None,
+    distributed: core.DistributedContext | None,
+    seed: int | None,
+    checkpoint_storage: str | Path | None,
+) -> PyTorchTrialContext:
+    device = choose_device()
+    distributed = distributed or join(device)
+    config = _completed(exp_conf) if exp_conf is not None else None
+    if seed is None and "reproducibility" in (exp_conf or {}):
+        seed = config.reproducibility.experiment_seed if config else None
+    if seed is None:
+        seed = distributed.broadcast(draw_seed())
+    sink = PrintedRecords() if distributed.is_chief else core.RecordList()
+    began = distributed.broadcast(time.strftime("%Y%m%d-%H%M%S"))
+    context = PyTorchTrialContext(
+        core=core.init(distributed=distributed, sink=sink, checkpoint_storage=checkpoint_storage),
+        device=device,
+        hparams=hparams if hparams is not None or config is None else config.hyperparameters,
+        config=config,
+        trial_seed=seed,
+        tensorboard_folder=Path("tensorboard") / began,  # one for each run
+    )
+    context.has_searcher = "searcher" in (exp_conf or {})
+    return context
+
+
+def _completed(exp_conf: Mapping[str, Any]) -> ExperimentConfig:
+    """Return the configuration, with what only an experiment needs filled in."""
+    document = {"entrypoint": "Trial", **exp_conf}
+    searcher = exp_conf.get("searcher", {})
+    if isinstance(searcher, Mapping) and searcher.get("name", "single") == "single":
+        document["searcher"] = {**_NO_SEARCH, **searcher}
+    return parse_config(document, default_seed=0)
+
+
+_NO_SEARCH = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
+
+
+def _check_arguments(
+    *, hparams: Any, exp_conf: Any, aggregation_frequency: Any, seed: Any
+) -> None:
+    """Check the arguments of `init` that anything could be given for.
+
+    Raises:
+        ConfigError: Every one that cannot be used.
+    """
+    problems = [
+        f"init: {name}: got {value!r}, expected a dict"
+        for name, value in {"hparams": hparams, "exp_conf": exp_conf}.items()
+        if value is not None and not isinstance(value, Mapping)
+    ]
+    if aggregation_frequency is not None and not is_whole(aggregation_frequency, 1):
+        problems.append(
+            f"init: aggregation_frequency: got {aggregation_frequency!r}, expected at least 1"
+        )
+    if seed is not None and not is_whole(seed, 0):
+        problems.append(f"init: seed: got {seed!r}, expected a whole number of at least 0")
+    if problems:
+        raise ConfigError(problems)
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Return whether the value is a whole number of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
