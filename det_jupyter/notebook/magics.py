@@ -6,6 +6,7 @@ import argparse
 import keyword
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import UsageError as LineError  # printed as one line, without an output
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from det_jupyter.errors import NotFound, UsageError
@@ -28,12 +29,14 @@ class DetMagics(Magics):
         from det_jupyter.verbs.grammar import HelpShown
         from det_jupyter.verbs.table import CELL_VERBS, line_parser
 
-        if cell is None or line.split()[:1] in [[verb] for verb in CELL_VERBS]:
-            return run_line(line_parser(), line, cell)
         try:
+            if cell is None or line.split()[:1] in [[verb] for verb in CELL_VERBS]:
+                return run_line(line_parser(), line, cell)
             return self._submit(line, cell)
         except HelpShown:
             return None
+        except UsageError as error:
+            raise LineError(str(error)) from None
 
     @line_cell_magic
     def det(self, line: str, cell: str | None = None) -> Any:
@@ -43,7 +46,10 @@ class DetMagics(Magics):
         """
         from det_jupyter.verbs.table import det_parser
 
-        return run_line(det_parser(), line if line.strip() else "--help", cell)
+        try:
+            return run_line(det_parser(), line if line.strip() else "--help", cell)
+        except UsageError as error:
+            raise LineError(str(error)) from None
 
     def _submit(self, line: str, cell: str) -> Any:
         __tracebackhide__ = True

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from IPython.core.error import StdinNotImplementedError
+from IPython.core.error import UsageError as LineError
 
 import det_jupyter
 from det_jupyter.client import Client
@@ -232,6 +233,13 @@ def test_a_wrong_line_is_told_in_one(master: Master, line: str, problem: str) ->
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not master.asked
+
+
+def test_a_wrong_line_is_an_error_that_ipython_prints_in_one_line() -> None:
+    magics: Any = DetMagics(shell=None)
+    for run in (magics.det, magics.det_experiment):
+        with pytest.raises(LineError, match="invalid choice: 'slt'"):
+            run("slt")
 
 
 @pytest.mark.parametrize(
