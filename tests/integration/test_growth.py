@@ -73,6 +73,19 @@ def test_a_large_hyperparameter_is_stored_a_few_times_and_not_with_each_report(
     bench.store.close()
 
 
+def test_a_configuration_is_not_sent_again_with_progress(bench: Bench) -> None:
+    bench.report(gang_started())
+    known = bench.store.feed(0, 1, 10_000)[-1].seq
+    offset = 0
+    for records in ([started(), first_step()], [progress(5)], [progress(9)]):
+        chunk = make_chunk(records, offset=offset)
+        bench.report(chunk)
+        offset += chunk.size_bytes
+    items = [item for item in bench.store.feed(known, 1, 10_000) if item.kind == "experiment"]
+    assert items
+    assert all("config" not in item.data and "capsule" not in item.data for item in items)
+
+
 def test_whoever_follows_late_comes_to_the_same_as_whoever_asks(bench: Bench) -> None:
     copy = LiveExperiment(
         bench.service.views.experiment(1), [], [], bench.service.views.experiment(1).last_seq
