@@ -97,7 +97,7 @@ describe('slots and queue', () => {
 
   it('say that nobody waits', () => {
     show(cluster({ is_waiting: true }));
-    expect(texts(section.node, '.det-queue')).toEqual(['Nobody waits.']);
+    expect(texts(section.node, '.det-queue')).toEqual(['No trial waits.']);
   });
 
   it('show hostile names as the text they are', () => {

@@ -64,6 +64,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     ],
     charts: [chart(series())],
     more_metrics: [],
+    no_metrics: '',
     trials: [trial()],
     num_trials: 1,
     search: null,

@@ -184,14 +184,16 @@ describe('chosen trial', () => {
     expect(find('.det-chosen').textContent).toContain(
       'Its curves and ranks appear when the notebook kernel has answered.'
     );
-    const full = { trial: trial({ id: 2 }), charts: [], more_metrics: [] };
+    const full = { trial: trial({ id: 2 }), charts: [], more_metrics: [], no_metrics: '' };
     view.update(stateOf(trials(3), { chosen: full }), 1001);
     expect(find('.det-chosen').textContent).toContain('Trial 2 · running');
     expect(find('.det-chosen .det-empty').hidden).toBe(true);
   });
 
   it('is not another one that was asked for before', () => {
-    show(trials(3), { chosen: { trial: trial({ id: 1 }), charts: [], more_metrics: [] } });
+    show(trials(3), {
+      chosen: { trial: trial({ id: 1 }), charts: [], more_metrics: [], no_metrics: '' }
+    });
     view.focus.choose(3);
     expect(find('.det-chosen').textContent).toContain('Trial 3');
     expect(find('.det-chosen').textContent).not.toContain('Trial 1 ·');

@@ -199,11 +199,9 @@ describe('charts', () => {
     ]);
   });
 
-  it('says when the first metrics will appear', () => {
-    show(state({ charts: [] }));
-    expect(text('.det-empty')).toBe(
-      'No metrics yet: the first appear after the first training step.'
-    );
+  it('says why there are no charts', () => {
+    show(state({ charts: [], no_metrics: 'No metrics yet.' }));
+    expect(text('.det-empty')).toBe('No metrics yet.');
   });
 
   it('names the metrics that there was no room for', () => {

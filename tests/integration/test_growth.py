@@ -77,8 +77,8 @@ def test_a_configuration_is_not_sent_again_with_progress(bench: Bench) -> None:
     bench.report(gang_started())
     known = bench.store.feed(0, 1, 10_000)[-1].seq
     offset = 0
-    for records in ([started(), first_step()], [progress(5)], [progress(9)]):
-        chunk = make_chunk(records, offset=offset)
+    for step in (5, 9):
+        chunk = make_chunk([progress(step)], offset=offset)
         bench.report(chunk)
         offset += chunk.size_bytes
     items = [item for item in bench.store.feed(known, 1, 10_000) if item.kind == "experiment"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from det_jupyter.view.model.experiment import Chart, Series
+from det_jupyter.view.model.experiment import ENDED, Chart, Series, Status
 from det_jupyter.wire import Curve
 
 MAX_CHARTS = 6
@@ -158,6 +158,17 @@ def build_charts(curves: Sequence[Curve], searcher_metric: str) -> tuple[list[Ch
         )
         for title in shown
     ], more
+
+
+def no_metrics(charts: Sequence[Chart], status: Status) -> str:
+    """Return why there are no charts, or nothing if there are some."""
+    if charts:
+        return ""
+    if status in ENDED:
+        return "No metrics were reported."
+    if status in ("running", "starting"):
+        return "No metrics yet: the first appear after the first training step."
+    return "No metrics yet: the trial is not running."
 
 
 def _titles(curves: Sequence[Curve]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from det_jupyter.view.build.charts import build_charts
+from det_jupyter.view.build.charts import build_charts, no_metrics
 from det_jupyter.view.build.comparison import compare_trials
 from det_jupyter.view.build.facts import (
     direction_of,
@@ -98,6 +98,7 @@ def build_view_state(
         actions=[_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
         more_metrics=more_metrics,
+        no_metrics=no_metrics(charts, status),
         trials=[] if search else [shown(trial) for trial in experiment.trials],
         num_trials=len(experiment.trials),
         search=search,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from det_jupyter.direction import Direction
-from det_jupyter.view.build.charts import build_charts, is_searchers
+from det_jupyter.view.build.charts import build_charts, is_searchers, no_metrics
 from det_jupyter.view.build.facts import (
     direction_of,
     finite,
@@ -107,7 +107,12 @@ def build_search(
 def _chosen(trial: Trial, curves: Sequence[Curve], metric: str) -> Chosen:
     own = [curve for curve in curves if curve.trial_id == trial["id"]]
     charts, more_metrics = build_charts(own, metric)
-    return Chosen(trial=trial, charts=charts, more_metrics=more_metrics)
+    return Chosen(
+        trial=trial,
+        charts=charts,
+        more_metrics=more_metrics,
+        no_metrics=no_metrics(charts, trial["status"]),
+    )
 
 
 def ranked(search: Search) -> list[Row]:

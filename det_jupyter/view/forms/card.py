@@ -120,7 +120,7 @@ def _search(search: Search) -> str:
 
 def _charts(state: ViewState) -> str:
     if not state["charts"]:
-        return _block("p", lines.empty_metrics(state), _QUIET)
+        return _block("p", state["no_metrics"], _QUIET)
     charts = state["charts"]
     last_step = max(series["steps"][-1] for chart in charts for series in chart["series"])
     body = "".join(_chart(chart, last_step) for chart in charts)

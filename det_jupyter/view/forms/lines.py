@@ -131,12 +131,3 @@ def left_out(state: ViewState) -> list[str]:
         shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         sentences.append(f"{count(len(names), 'more metric')} not shown: {shown}")
     return sentences
-
-
-def empty_metrics(state: ViewState) -> str:
-    """Return why there are no curves."""
-    if state["status"] in ENDED:
-        return "No metrics were reported."
-    if state["status"] in ("queued", "paused", "pausing", "stopping"):
-        return "No metrics yet: the trial is not running."
-    return "No metrics yet: the first appear after the first training step."

@@ -93,7 +93,7 @@ def _metrics(state: ViewState) -> list[str]:
         for name, curve in lines.series_rows(state)
     ]
     if not rows:
-        return [lines.empty_metrics(state)]
+        return [state["no_metrics"]]
     table = [("metric", "last", "lowest", "highest"), *rows]
     width = max(len(row[0]) for row in table)
     return [f"{row[0]:<{width}}  {row[1]:>10}  {row[2]:>10}  {row[3]:>10}" for row in table]

@@ -11,33 +11,21 @@ from dataclasses import dataclass
 from html import escape
 
 from det_jupyter.view.forms.svg import COLORS, label, padded, tick_text, ticks
-from det_jupyter.view.model.experiment import MARK_WORDS, Mark, Row, Search
+from det_jupyter.view.model.experiment import MARKS, Mark, Row, Search, Tone
 from det_jupyter.words import count, printable
 
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18
 _GAP = 16  # between brackets
 _GOLDEN = 0.618034  # neighbours in order of creation are far apart
-_BAD = "#d9534f"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """What is drawn from a mark's place, in SVG's relative commands; filled unless a line."""
-
-    path: str
-    color: str
-    is_filled: bool = True
-
-
-_SHAPES: dict[Mark, _Shape] = {
-    "promoted": _Shape(path="m0-4l4 7h-8z", color=COLORS[0]),
-    "finished": _Shape(path="m0-4l4 4l-4 4l-4-4z", color=COLORS[2]),
-    "running": _Shape(path="m-3-4l7 4l-7 4z", color=COLORS[0], is_filled=False),
-    "resting": _Shape(path="m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", color=COLORS[1], is_filled=False),
-    "stopped": _Shape(path="m-2.5-2.5h5v5h-5z", color="#888"),
-    "failed": _Shape(path="m-3-3l6 6m0-6l-6 6", color=_BAD, is_filled=False),
-    "canceled": _Shape(path="m-4 0h8", color="#888", is_filled=False),
+_COLORS: dict[Tone, str] = {
+    "brand": COLORS[0],
+    "good": COLORS[2],
+    "warn": COLORS[1],
+    "bad": "#d9534f",
+    "text": "#888",
 }
 
 
@@ -81,10 +69,10 @@ def svg_rungs(search: Search) -> str:
     paths: dict[Mark, list[str]] = {}
     for row, rung, mark, metric in marks:
         x, y = frame.x(row, rung), frame.y(metric)
-        paths.setdefault(mark, []).append(f"M{x:.1f} {y:.1f}{_SHAPES[mark].path}")
+        paths.setdefault(mark, []).append(f"M{x:.1f} {y:.1f}{MARKS[mark]['path']}")
     title = escape(printable(f"trials at each rung, by {search['metric']}"))
     body = frame.axes(search) + "".join(_path(mark, "".join(d)) for mark, d in paths.items())
-    legend = "".join(_key(mark) for mark in MARK_WORDS if mark in paths)
+    legend = "".join(_key(mark) for mark in MARKS if mark in paths)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}" '
         f'style="width:100%;height:auto;display:block">{body}</svg><div>{legend}</div>'
@@ -169,16 +157,17 @@ def rung_sentences(search: Search) -> list[str]:
 
 
 def _path(mark: Mark, d: str) -> str:
-    shape = _SHAPES[mark]
-    if shape.is_filled:
-        return f'<path d="{d}" fill="{shape.color}" fill-opacity=".85"/>'
-    return f'<path d="{d}" fill="none" stroke="{shape.color}" stroke-width="1.4"/>'
+    look = MARKS[mark]
+    color = _COLORS[look["tone"]]
+    if look["is_filled"]:
+        return f'<path d="{d}" fill="{color}" fill-opacity=".85"/>'
+    return f'<path d="{d}" fill="none" stroke="{color}" stroke-width="1.4"/>'
 
 
 def _key(mark: Mark) -> str:
-    picture = _path(mark, f"M5 6{_SHAPES[mark].path}")
+    picture = _path(mark, f"M5 6{MARKS[mark]['path']}")
     return (
         '<span style="margin-right:12px;font-size:12px;display:inline-block">'
         f'<svg viewBox="0 0 10 12" style="width:10px;height:12px">{picture}</svg> '
-        f"{MARK_WORDS[mark]}</span>"
+        f"{MARKS[mark]['word']}</span>"
     )

@@ -25,7 +25,7 @@ _MEMBERS = {
 _NAMED = {member: name for name, member in _MEMBERS.items() if get_origin(member) is Literal}
 _CONSTANTS: Mapping[str, object] = {
     "ENDED: readonly Status[]": list(experiment.ENDED),
-    "MARK_WORDS: Readonly<Record<Mark, string>>": experiment.MARK_WORDS,
+    "MARKS: Readonly<Record<Mark, IMarkLook>>": experiment.MARKS,
 }
 
 
@@ -65,10 +65,10 @@ def _literal(hint: Any) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key}: {_value(item)}" for key, item in value.items()) + " }"
+        return f"{{ {', '.join(f'{key}: {_value(item)}' for key, item in value.items())} }}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return f"'{value}'"
+    return str(value).lower() if isinstance(value, bool) else f"'{value}'"
 
 
 if __name__ == "__main__":

@@ -44,14 +44,31 @@ STATUS_WORDS: dict[Status, str] = {
 ENDED: tuple[Status, ...] = ("completed", "stopped", "canceled", "failed")
 
 Mark = Literal["promoted", "finished", "running", "resting", "stopped", "failed", "canceled"]
-MARK_WORDS: dict[Mark, str] = {
-    "promoted": "promoted",
-    "finished": "trained to the end",
-    "running": "training to it",
-    "resting": "waiting to be promoted",
-    "stopped": "stopped",
-    "failed": "failed",
-    "canceled": "canceled",
+Tone = Literal["brand", "good", "warn", "bad", "text"]
+
+
+class MarkLook(TypedDict):
+    """How a mark looks: a path in SVG's relative commands, about 8 by 8 around its place."""
+
+    word: str
+    path: str
+    is_filled: bool
+    tone: Tone
+
+
+def _look(word: str, tone: Tone, path: str, *, is_filled: bool = False) -> MarkLook:
+    return MarkLook(word=word, path=path, is_filled=is_filled, tone=tone)
+
+
+# In the order of legends; told apart by shape alone, too.
+MARKS: dict[Mark, MarkLook] = {
+    "promoted": _look("promoted", "brand", "m0-4l4 7h-8z", is_filled=True),
+    "finished": _look("trained to the end", "good", "m0-4l4 4l-4 4l-4-4z", is_filled=True),
+    "running": _look("training to it", "brand", "m-3-4l7 4l-7 4z"),
+    "resting": _look("waiting to be promoted", "warn", "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"),
+    "stopped": _look("stopped", "text", "m-2.5-2.5h5v5h-5z", is_filled=True),
+    "failed": _look("failed", "bad", "m-3-3l6 6m0-6l-6 6"),
+    "canceled": _look("canceled", "text", "m-4 0h8"),
 }
 
 
@@ -239,6 +256,7 @@ class Chosen(TypedDict):
     trial: Trial
     charts: list[Chart]
     more_metrics: list[str]
+    no_metrics: str
 
 
 class Search(TypedDict):
@@ -283,6 +301,7 @@ class ViewState(TypedDict):
         steps_per_epoch: None when the configuration does not say how long an epoch is.
         summary: What has been done, a few words each: `step 58`, `epoch 2.6`.
         more_metrics: Metrics for which `charts` had no room.
+        no_metrics: Why there are no charts; empty if there are some.
         trials: Those of an experiment of one trial; a search has its own.
         search: None for an experiment of one trial.
         cluster: None for one that is over, and while nothing is known.
@@ -304,6 +323,7 @@ class ViewState(TypedDict):
     actions: list[Action]
     charts: list[Chart]
     more_metrics: list[str]
+    no_metrics: str
     trials: list[Trial]
     num_trials: int
     search: Search | None

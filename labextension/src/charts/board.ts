@@ -1,18 +1,18 @@
 /** The charts side by side, or the same as tables; keeps them at one range of steps. */
 import type { IChartOptions, IChartView } from './chart.js';
 import { placeAt, smoothingSpan, tableSteps } from './curves.js';
-import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import { dataTable, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { formatNumber } from '../model/format.js';
-import { isEnded } from '../model/clock.js';
-import type { IChart, Status } from '../model/state.js';
+import type { IChart } from '../model/state.js';
 import type { IChartFrame } from './plot.js';
 import type { ITrans } from '../model/trans.js';
 
 /** What it shows: of a whole experiment, or of one trial. */
 export interface IBoardData {
-  status: Status;
   charts: IChart[];
   more_metrics: string[];
+  /** Why there are no charts. */
+  no_metrics: string;
   steps_per_epoch: number | null;
 }
 
@@ -81,7 +81,7 @@ export class Board {
     const { charts } = state;
     setHidden(this.tools, charts.length === 0);
     setHidden(this._empty, charts.length > 0);
-    setText(this._empty, this._emptyText(state));
+    setText(this._empty, state.no_metrics);
     setHidden(this._resetButton, this._zoom === null || this._table);
     const canSmooth = charts.some(chart => chart.series.some(one => smoothingSpan(one) > 0));
     setHidden(this._smoothButton, !canSmooth || this._table);
@@ -131,17 +131,6 @@ export class Board {
     this._draw();
   }
 
-  private _emptyText(state: IBoardData): string {
-    const trans = this._trans;
-    if (isEnded(state.status)) {
-      return trans.__('No metrics were reported.');
-    }
-    if (state.status === 'running' || state.status === 'starting') {
-      return trans.__('No metrics yet: the first appear after the first training step.');
-    }
-    return trans.__('No metrics yet: the trial is not running.');
-  }
-
   private _moreText(names: readonly string[]): string {
     if (names.length === 0) {
       return '';
@@ -167,33 +156,18 @@ export class Board {
 
   private _tableOf(chart: IChart): HTMLElement {
     const series = chart.series.filter(one => !one.is_faint);
-    const head = [this._trans.__('Step'), ...series.map(one => one.label)];
-    const rows = tableSteps({ ...chart, series }, TABLE_ROWS).map(step =>
-      h(
-        'tr',
-        {},
-        h('th.det-number', { scope: 'row' }, String(step)),
+    return dataTable({
+      caption: chart.title,
+      head: [this._trans.__('Step'), ...series.map(one => one.label)],
+      rows: tableSteps({ ...chart, series }, TABLE_ROWS).map(step => [
+        String(step),
         ...series.map(one => {
           const place = placeAt(one, step);
-          return h('td.det-number', {}, place < 0 ? '–' : formatNumber(one.values[place] ?? null));
+          return place < 0 ? '–' : formatNumber(one.values[place] ?? null);
         })
-      )
-    );
-    return h(
-      'div.det-table-box',
-      { tabindex: 0 },
-      h(
-        'table.det-table',
-        {},
-        h('caption', {}, chart.title),
-        h(
-          'thead',
-          {},
-          h('tr', {}, ...head.map(text => h('th.det-number', { scope: 'col' }, text)))
-        ),
-        h('tbody', {}, ...rows)
-      )
-    );
+      ]),
+      isNumber: () => true
+    });
   }
 
   private readonly _syncKey: string;

@@ -1,4 +1,4 @@
-/** Who waits for slots, in order, and why; trials of this experiment are marked. */
+/** The trials that wait for slots, in order, and why; those of this experiment are marked. */
 import type { ICluster, IQueueRow } from '../model/state.js';
 import { h, rebuilder } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
@@ -29,7 +29,7 @@ export class Queue {
     const { _trans: trans } = this;
     const hidden = total - rows.length;
     if (rows.length === 0 && hidden <= 0) {
-      return [h('p.det-quiet', {}, trans.__('Nobody waits.'))];
+      return [h('p.det-quiet', {}, trans.__('No trial waits.'))];
     }
     return [
       h('b', {}, trans.__('Queue')),

@@ -38,7 +38,7 @@ export class ClusterSection {
     this._draw();
   }
 
-  /** Nothing is drawn that nobody sees. */
+  /** Draw nothing while it is folded away. */
   private _draw(): void {
     if (this._cluster !== null && this.node.open) {
       this._bars.update(this._cluster.pools);

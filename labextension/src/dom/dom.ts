@@ -21,6 +21,55 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** A drawing of one path, which screen readers pass over: a word always stands beside it. */
+export function drawing(attributes: Attributes, path: Attributes): SVGSVGElement {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const line = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  svg.append(line);
+  Object.entries({ 'aria-hidden': 'true', ...attributes }).forEach(one =>
+    setAttribute(svg, ...one)
+  );
+  Object.entries(path).forEach(one => setAttribute(line, ...one));
+  return svg;
+}
+
+interface ITable {
+  caption?: string;
+  head: string[];
+  /** The first of each row is its heading. */
+  rows: string[][];
+  isNumber: (column: number) => boolean;
+}
+
+/** A table in a box that scrolls. */
+export function dataTable({ caption, head, rows, isNumber }: ITable): HTMLElement {
+  const cell = (
+    tag: 'th' | 'td',
+    text: string,
+    column: number,
+    scope: string | null
+  ): HTMLElement => h(isNumber(column) ? `${tag}.det-number` : tag, { scope }, text);
+  const lines = rows.map(([first = '', ...rest]) =>
+    h(
+      'tr',
+      {},
+      cell('th', first, 0, 'row'),
+      ...rest.map((text, i) => cell('td', text, i + 1, null))
+    )
+  );
+  return h(
+    'div.det-table-box',
+    { tabindex: 0 },
+    h(
+      'table.det-table',
+      {},
+      caption === undefined ? null : h('caption', {}, caption),
+      h('thead', {}, h('tr', {}, ...head.map((text, i) => cell('th', text, i, 'col')))),
+      h('tbody', {}, ...lines)
+    )
+  );
+}
+
 /** Set an attribute, or remove it for `null` and `false`; `true` sets it empty. */
 export function setAttribute(
   element: Element,

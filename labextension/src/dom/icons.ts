@@ -1,4 +1,5 @@
 /** A shape for each state, slot and verb, so that none is told by colour alone. 16 by 16 units. */
+import { drawing } from './dom.js';
 import type { SlotState } from '../model/state.js';
 import type { Status, Verb } from '../model/state.js';
 
@@ -38,27 +39,16 @@ const SHAPES: Record<Status | Verb | SlotState | 'own' | 'copy' | 'close', IShap
   close: { stroke: 'M4 4l8 8M12 4l-8 8' }
 };
 
-const SVG = 'http://www.w3.org/2000/svg';
-
-/** An icon that screen readers pass over: a word always stands beside it. */
 export function icon(name: keyof typeof SHAPES): SVGSVGElement {
-  const svg = document.createElementNS(SVG, 'svg');
-  svg.setAttribute('viewBox', '0 0 16 16');
-  svg.setAttribute('class', 'det-icon');
-  svg.setAttribute('aria-hidden', 'true');
-  const { fill, stroke, dash } = SHAPES[name];
-  const path = document.createElementNS(SVG, 'path');
-  path.setAttribute('d', fill ?? stroke ?? '');
-  path.setAttribute('fill', fill ? 'currentColor' : 'none');
-  if (stroke) {
-    path.setAttribute('stroke', 'currentColor');
-    path.setAttribute('stroke-width', '1.5');
-    path.setAttribute('stroke-linecap', 'round');
-    path.setAttribute('stroke-linejoin', 'round');
-  }
-  if (dash) {
-    path.setAttribute('stroke-dasharray', dash);
-  }
-  svg.append(path);
-  return svg;
+  const { fill, stroke, dash = null } = SHAPES[name];
+  const line = { 'stroke-width': 1.5, 'stroke-linecap': 'round', 'stroke-linejoin': 'round' };
+  return drawing(
+    { viewBox: '0 0 16 16', class: 'det-icon' },
+    {
+      d: fill ?? stroke ?? '',
+      fill: fill ? 'currentColor' : 'none',
+      'stroke-dasharray': dash,
+      ...(stroke ? { stroke: 'currentColor', ...line } : {})
+    }
+  );
 }

@@ -130,6 +130,24 @@ export class Stage {
   private _theme: ITheme | undefined;
 }
 
+/** Lines across a picture, with numbers to their left. */
+export function drawGrid(
+  { context, theme, width }: IBrush,
+  ticks: readonly { y: number; label: string }[]
+): void {
+  context.strokeStyle = theme.grid;
+  context.fillStyle = theme.text;
+  context.lineWidth = 1;
+  context.textAlign = 'right';
+  for (const { y, label } of ticks) {
+    context.fillText(label, 40, y);
+    context.beginPath();
+    context.moveTo(46, y);
+    context.lineTo(width, y);
+    context.stroke();
+  }
+}
+
 /** Text cut to a width, with an ellipsis where it was. */
 export function fitted(context: CanvasRenderingContext2D, text: string, width: number): string {
   if (context.measureText(text).width <= width) {

@@ -1,5 +1,5 @@
 /** The foot of the view: what was saved, and what was captured from the notebook. */
-import { h, rebuilder } from '../dom/dom.js';
+import { dataTable, h, rebuilder } from '../dom/dom.js';
 import { formatNumber, formatSize } from '../model/format.js';
 import type { ICaptured, ICheckpoints, IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
@@ -53,30 +53,15 @@ export class Details {
     const trans = this._trans;
     const size = formatSize(captured.reduce((sum, one) => sum + one.size_bytes, 0));
     const head = [trans.__('Name'), trans.__('Cell'), trans.__('Type'), trans.__('Size')];
-    const rows = captured.map(one =>
-      h(
-        'tr',
-        {},
-        h('th', { scope: 'row' }, one.name),
-        h('td', {}, one.cell),
-        h('td', {}, one.type),
-        h('td.det-number', {}, formatSize(one.size_bytes))
-      )
-    );
     const hidden = total - captured.length;
     const names = trans._n('%1 name', '%1 names', total);
     return [
       h('summary', {}, `${trans.__('Captured from the notebook')}: ${names}, ${size}`),
-      h(
-        'div.det-table-box',
-        { tabindex: 0 },
-        h(
-          'table.det-table',
-          {},
-          h('thead', {}, h('tr', {}, ...head.map(text => h('th', { scope: 'col' }, text)))),
-          h('tbody', {}, ...rows)
-        )
-      ),
+      dataTable({
+        head,
+        rows: captured.map(one => [one.name, one.cell, one.type, formatSize(one.size_bytes)]),
+        isNumber: column => column === 3
+      }),
       ...(hidden > 0 ? [h('p.det-quiet', {}, trans._n('%1 more', '%1 more', hidden))] : []),
       ...notices.map(notice => h('p.det-quiet', {}, notice))
     ];

@@ -12,6 +12,8 @@ export type Verb = 'pause' | 'activate' | 'kill';
 
 export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' | 'failed' | 'canceled';
 
+export type Tone = 'brand' | 'good' | 'warn' | 'bad' | 'text';
+
 export interface ISlotBar {
   id: number;
   state: SlotState;
@@ -66,6 +68,13 @@ export interface ICluster {
   pools: IPoolBars[];
   queue: IQueueRow[];
   num_waiting: number;
+}
+
+export interface IMarkLook {
+  word: string;
+  path: string;
+  is_filled: boolean;
+  tone: Tone;
 }
 
 export interface IAction {
@@ -199,6 +208,7 @@ export interface IChosen {
   trial: ITrial;
   charts: IChart[];
   more_metrics: string[];
+  no_metrics: string;
 }
 
 export interface ISearch {
@@ -241,6 +251,7 @@ export interface IViewState {
   actions: IAction[];
   charts: IChart[];
   more_metrics: string[];
+  no_metrics: string;
   trials: ITrial[];
   num_trials: number;
   search: ISearch | null;
@@ -253,4 +264,4 @@ export interface IViewState {
 
 export const ENDED: readonly Status[] = ['completed', 'stopped', 'canceled', 'failed'];
 
-export const MARK_WORDS: Readonly<Record<Mark, string>> = { promoted: 'promoted', finished: 'trained to the end', running: 'training to it', resting: 'waiting to be promoted', stopped: 'stopped', failed: 'failed', canceled: 'canceled' };
+export const MARKS: Readonly<Record<Mark, IMarkLook>> = { promoted: { word: 'promoted', path: 'm0-4l4 7h-8z', is_filled: true, tone: 'brand' }, finished: { word: 'trained to the end', path: 'm0-4l4 4l-4 4l-4-4z', is_filled: true, tone: 'good' }, running: { word: 'training to it', path: 'm-3-4l7 4l-7 4z', is_filled: false, tone: 'brand' }, resting: { word: 'waiting to be promoted', path: 'm-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z', is_filled: false, tone: 'warn' }, stopped: { word: 'stopped', path: 'm-2.5-2.5h5v5h-5z', is_filled: true, tone: 'text' }, failed: { word: 'failed', path: 'm-3-3l6 6m0-6l-6 6', is_filled: false, tone: 'bad' }, canceled: { word: 'canceled', path: 'm-4 0h8', is_filled: false, tone: 'text' } };

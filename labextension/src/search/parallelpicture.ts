@@ -32,13 +32,13 @@ interface IDrag {
 }
 
 export class ParallelPicture {
-  readonly node: HTMLElement;
+  readonly stage: Stage;
 
   constructor(
     private readonly _trans: ITrans,
     private readonly _focus: Focus
   ) {
-    this._stage = new Stage({
+    this.stage = new Stage({
       title: _trans.__('Hyperparameters'),
       height: HEIGHT,
       draw: brush => this._draw(brush),
@@ -46,8 +46,7 @@ export class ParallelPicture {
       onClick: at => this._onClick(at),
       onKey: key => this._onKey(key)
     });
-    this.node = this._stage.node;
-    const { canvas } = this._stage;
+    const { canvas } = this.stage;
     canvas.addEventListener('pointerdown', event => this._startDrag(event));
     canvas.addEventListener('pointermove', event => this._drag(event));
     canvas.addEventListener('pointerup', () => {
@@ -59,8 +58,9 @@ export class ParallelPicture {
       _trans.__('Clear filter')
     );
     this._clear.addEventListener('click', () => _focus.clearBrushes());
-    this._stage.head.append(this._clear);
-    this._drawLegend = rebuilder(this._stage.foot, (ends: string[]) => this._legend(ends));
+    _focus.onChange(() => setHidden(this._clear, _focus.brushes.size === 0));
+    this.stage.head.append(this._clear);
+    this._drawLegend = rebuilder(this.stage.foot, (ends: string[]) => this._legend(ends));
   }
 
   update(search: ISearch): void {
@@ -69,7 +69,7 @@ export class ParallelPicture {
     this._ranks = ranks(search);
     const ranked = rankRows(search).filter(row => row.best !== null);
     this._drawLegend([ranked.at(-1), ranked[0]].map(row => formatNumber(row?.best ?? null)));
-    this._stage.describe(
+    this.stage.describe(
       this._trans.__(
         '%1 hyperparameters and %2 of %3 trials; arrow keys go from the best to the worst, ' +
           'Enter chooses; the table can be sorted by each of them',
@@ -78,20 +78,7 @@ export class ParallelPicture {
         search.rows.length
       )
     );
-    this._stage.redraw();
-  }
-
-  refocus(): void {
-    setHidden(this._clear, this._focus.brushes.size === 0);
-    this._stage.redraw();
-  }
-
-  restyle(): void {
-    this._stage.restyle();
-  }
-
-  dispose(): void {
-    this._stage.dispose();
+    this.stage.redraw();
   }
 
   private _legend([worst, best]: string[]): HTMLElement[] {
@@ -117,7 +104,7 @@ export class ParallelPicture {
   private _read(trialId: number | null): string {
     const row = this._search?.rows.find(one => one.id === trialId);
     const text = row === undefined ? '' : describe(row, this._search as ISearch, this._trans);
-    this._stage.read(text);
+    this.stage.read(text);
     this._focus.point(trialId);
     return text;
   }
@@ -148,7 +135,7 @@ export class ParallelPicture {
     const next = wanted[key];
     if (next !== undefined) {
       const row = ranked[Math.min(next, ranked.length - 1)];
-      this._stage.speak(this._read(row?.id ?? null));
+      this.stage.speak(this._read(row?.id ?? null));
     } else if (key === 'Escape' && this._focus.brushes.size > 0) {
       this._focus.clearBrushes();
     } else if (key === 'Escape' && this._focus.chosen !== null) {
@@ -166,18 +153,18 @@ export class ParallelPicture {
   }
 
   private _startDrag(event: PointerEvent): void {
-    const { x, y } = this._stage.at(event);
+    const { x, y } = this.stage.at(event);
     const axis = this._axisAt(x);
     this._hasDragged = false;
     this._dragging = axis === -1 ? null : { axis, from: y };
     if (axis !== -1) {
-      this._stage.canvas.setPointerCapture(event.pointerId);
+      this.stage.canvas.setPointerCapture(event.pointerId);
     }
   }
 
   private _drag(event: PointerEvent): void {
-    const { x, y } = this._stage.at(event);
-    this._stage.canvas.style.cursor = this._axisAt(x) === -1 ? '' : 'ns-resize';
+    const { x, y } = this.stage.at(event);
+    this.stage.canvas.style.cursor = this._axisAt(x) === -1 ? '' : 'ns-resize';
     const [dragging, layout] = [this._dragging, this._layout];
     if (dragging === null || layout === undefined || Math.abs(y - dragging.from) < MIN_DRAG) {
       return;
@@ -228,7 +215,6 @@ export class ParallelPicture {
     }
   }
 
-  private readonly _stage: Stage;
   private readonly _clear: HTMLElement;
   private readonly _drawLegend: (ends: string[]) => void;
   private _search: ISearch | undefined;

@@ -3,19 +3,19 @@ import type { Focus } from './focus.js';
 import { formatDuration, formatNumber } from '../model/format.js';
 import type { IImprovement, ISearch } from '../model/state.js';
 import { layoutSteps, type IStepsLayout } from './progress.js';
-import { Stage, type IBrush } from '../dom/stage.js';
+import { drawGrid, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
 
 const HEIGHT = 250;
 
 export class ProgressPicture {
-  readonly node: HTMLElement;
+  readonly stage: Stage;
 
   constructor(
     private readonly _trans: ITrans,
     private readonly _focus: Focus
   ) {
-    this._stage = new Stage({
+    this.stage = new Stage({
       title: _trans.__('Best so far'),
       height: HEIGHT,
       draw: brush => this._draw(brush),
@@ -23,14 +23,13 @@ export class ProgressPicture {
       onClick: at => _focus.choose(this._at(this._placeAt(at.x))?.trial_id ?? null),
       onKey: key => this._onKey(key)
     });
-    this.node = this._stage.node;
   }
 
   update(search: ISearch, elapsedS: number): void {
     this._search = search;
     this._elapsedS = elapsedS;
     const last = search.improvements.at(-1);
-    this._stage.describe(
+    this.stage.describe(
       this._trans.__(
         'Best %1 over time, now %2; arrow keys read it step by step, Enter chooses the trial',
         search.metric,
@@ -38,21 +37,9 @@ export class ProgressPicture {
       )
     );
     if (this._cursor === null) {
-      this._stage.read(last === undefined ? '' : `${search.metric} ${formatNumber(last.value)}`);
+      this.stage.read(last === undefined ? '' : `${search.metric} ${formatNumber(last.value)}`);
     }
-    this._stage.redraw();
-  }
-
-  refocus(): void {
-    this._stage.redraw();
-  }
-
-  restyle(): void {
-    this._stage.restyle();
-  }
-
-  dispose(): void {
-    this._stage.dispose();
+    this.stage.redraw();
   }
 
   private _at(place: number | null): IImprovement | undefined {
@@ -69,9 +56,9 @@ export class ProgressPicture {
     this._cursor = place;
     const shown = this._at(place) ?? this._search?.improvements.at(-1);
     const text = shown === undefined ? '' : this._text(shown, place !== null);
-    this._stage.read(text);
+    this.stage.read(text);
     this._focus.point(this._at(place)?.trial_id ?? null);
-    this._stage.redraw();
+    this.stage.redraw();
     return text;
   }
 
@@ -93,7 +80,7 @@ export class ProgressPicture {
     };
     const next = wanted[key];
     if (next !== undefined && last >= 0) {
-      this._stage.speak(this._point(Math.min(last, Math.max(0, next))));
+      this.stage.speak(this._point(Math.min(last, Math.max(0, next))));
       return true;
     }
     if ((key === 'Enter' || key === ' ') && this._cursor !== null) {
@@ -137,25 +124,15 @@ export class ProgressPicture {
     });
   }
 
-  private readonly _stage: Stage;
   private _search: ISearch | undefined;
   private _elapsedS = 0;
   private _layout: IStepsLayout | undefined;
   private _cursor: number | null = null;
 }
 
-function drawAxes({ context, theme, width, height }: IBrush, layout: IStepsLayout): void {
-  context.strokeStyle = theme.grid;
-  context.fillStyle = theme.text;
-  context.lineWidth = 1;
-  context.textAlign = 'right';
-  for (const { y, label } of layout.yTicks) {
-    context.fillText(label, 40, y);
-    context.beginPath();
-    context.moveTo(46, y);
-    context.lineTo(width, y);
-    context.stroke();
-  }
+function drawAxes(brush: IBrush, layout: IStepsLayout): void {
+  drawGrid(brush, layout.yTicks);
+  const { context, width, height } = brush;
   context.textAlign = 'center';
   for (const { x, label } of layout.xTicks) {
     context.fillText(label, Math.min(x, width - 16), height - 9);

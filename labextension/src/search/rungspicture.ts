@@ -3,7 +3,7 @@ import { rebuilder } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
 import { drawMark, markKey } from './marks.js';
-import { MARK_WORDS, type ISearch, type Mark } from '../model/state.js';
+import { MARKS, type ISearch, type Mark } from '../model/state.js';
 import {
   layoutRungs,
   nearestDot,
@@ -13,7 +13,7 @@ import {
   type IRungsLayout
 } from './rungs.js';
 import { axisText } from '../model/scales.js';
-import { fitted, Stage, type IBrush } from '../dom/stage.js';
+import { drawGrid, fitted, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
 
 const HEIGHT = 250;
@@ -23,13 +23,13 @@ const WIDE = 120;
 const FULL = 200;
 
 export class RungsPicture {
-  readonly node: HTMLElement;
+  readonly stage: Stage;
 
   constructor(
     private readonly _trans: ITrans,
     private readonly _focus: Focus
   ) {
-    this._stage = new Stage({
+    this.stage = new Stage({
       title: _trans.__('Rungs'),
       height: HEIGHT,
       draw: brush => this._draw(brush),
@@ -40,8 +40,7 @@ export class RungsPicture {
       },
       onKey: key => this._onKey(key)
     });
-    this.node = this._stage.node;
-    this._drawLegend = rebuilder(this._stage.foot, (marks: Mark[]) =>
+    this._drawLegend = rebuilder(this.stage.foot, (marks: Mark[]) =>
       marks.map(mark => markKey(mark, _trans))
     );
   }
@@ -49,21 +48,8 @@ export class RungsPicture {
   update(search: ISearch): void {
     this._search = search;
     this._layout = undefined;
-    this._stage.describe(this._description(search));
-    this._stage.redraw();
-  }
-
-  /** The reader points at, has chosen or has filtered something else. */
-  refocus(): void {
-    this._stage.redraw();
-  }
-
-  restyle(): void {
-    this._stage.restyle();
-  }
-
-  dispose(): void {
-    this._stage.dispose();
+    this.stage.describe(this._description(search));
+    this.stage.redraw();
   }
 
   private _description(search: ISearch): string {
@@ -86,7 +72,7 @@ export class RungsPicture {
 
   private _point(dot: IDot | null): void {
     this._cursor = dot;
-    this._stage.read(dot === null ? '' : this._dotText(dot));
+    this.stage.read(dot === null ? '' : this._dotText(dot));
     this._focus.point(dot?.row.id ?? null);
   }
 
@@ -106,7 +92,7 @@ export class RungsPicture {
       dot => dot.row.id === this._cursor?.row.id && dot.rung === this._cursor.rung
     );
     this._point(nextDot(this._dots(), from ?? null, key));
-    this._stage.speak(this._cursor === null ? '' : this._dotText(this._cursor));
+    this.stage.speak(this._cursor === null ? '' : this._dotText(this._cursor));
     return true;
   }
 
@@ -117,7 +103,7 @@ export class RungsPicture {
     const isReached = rung < row.rungs.length;
     const parts = [
       trans.__('trial %1', row.id),
-      `${label}: ${trans.__(MARK_WORDS[mark])}`,
+      `${label}: ${trans.__(MARKS[mark].word)}`,
       value === null
         ? isReached
           ? trans.__('no %1: counted as the worst', search.metric)
@@ -137,7 +123,7 @@ export class RungsPicture {
       this._layout = layoutRungs(search, brush);
       this._laidOutFor = brush.width;
       const seen = new Set(this._layout.dots.map(dot => dot.mark));
-      const order = Object.keys(MARK_WORDS) as Mark[];
+      const order = Object.keys(MARKS) as Mark[];
       this._drawLegend(order.filter(mark => seen.has(mark)));
     }
     this._drawFrame(brush, this._layout, search);
@@ -146,18 +132,8 @@ export class RungsPicture {
   }
 
   private _drawFrame(brush: IBrush, layout: IRungsLayout, search: ISearch): void {
-    const { context, theme, width, height } = brush;
-    context.strokeStyle = theme.grid;
-    context.fillStyle = theme.text;
-    context.lineWidth = 1;
-    context.textAlign = 'right';
-    for (const { y, label } of layout.ticks) {
-      context.fillText(label, 40, y);
-      context.beginPath();
-      context.moveTo(46, y);
-      context.lineTo(width, y);
-      context.stroke();
-    }
+    const { context, height } = brush;
+    drawGrid(brush, layout.ticks);
     if (layout.stripY !== null) {
       context.fillText(this._trans.__('none'), 40, layout.stripY);
     }
@@ -242,7 +218,6 @@ export class RungsPicture {
     }
   }
 
-  private readonly _stage: Stage;
   private readonly _drawLegend: (marks: Mark[]) => void;
   private _search: ISearch | undefined;
   private _layout: IRungsLayout | undefined;

@@ -1,15 +1,16 @@
 /** The trials as a table that can be sorted; a page of it at a time, so that a thousand stay fast. */
 import { focusedIn, h, rebuilder, setAttribute } from '../dom/dom.js';
+import { icon } from '../dom/icons.js';
 import type { Focus } from './focus.js';
 import type { IRow, ISearch } from '../model/state.js';
 import { sortRows, type Brushes, type ISort } from '../model/rows.js';
 import { tableHeadings, tableRow, type IHeading, type ITableRow } from './tablecells.js';
-import { rowIdOf, TableRow } from './tablerow.js';
 import type { ITrans } from '../model/trans.js';
 
 /** How many rows there are at first, and on a page when there is more to see. */
 const FEW = 10;
 const PAGE = 50;
+const STATE_COLUMN = 1;
 
 interface IPage {
   total: number;
@@ -134,9 +135,9 @@ export class TrialTable {
     const gone = new Set(this._rows.keys());
     rows.forEach((row, place) => {
       gone.delete(row.id);
-      const shown = this._rows.get(row.id) ?? new TableRow(row.id);
+      const shown = this._rows.get(row.id) ?? newRow(row.id);
       this._rows.set(row.id, shown);
-      shown.update(row);
+      shown.draw(row);
       if (this._body.children[place] !== shown.node) {
         this._body.insertBefore(shown.node, this._body.children[place] ?? null);
       }
@@ -267,7 +268,7 @@ export class TrialTable {
       h('tr', {}, ...headings.map(heading => this._heading(heading, sort)))
     ]
   );
-  private readonly _rows = new Map<number, TableRow>();
+  private readonly _rows = new Map<number, ReturnType<typeof newRow>>();
   private readonly _drawFoot = rebuilder(this._foot, (page: IPage) => this._footParts(page));
   private _search: ISearch | undefined;
   private _sort: ISort = { key: 'best', isReversed: false };
@@ -279,6 +280,29 @@ export class TrialTable {
   private _size = FEW;
   private _brushes: Brushes = new Map();
   private _shownChosen: number | null = null;
+}
+
+/** A row of the table, and what draws its cells when they have changed. */
+function newRow(id: number): { node: HTMLElement; draw: (row: ITableRow) => void } {
+  const node = h('tr', { 'data-trial': id, tabindex: -1, 'aria-selected': 'false' });
+  const draw = rebuilder(node, ({ status, cells }: ITableRow) =>
+    cells.map(({ text, isNumber }, i) =>
+      h(
+        isNumber ? 'td.det-number' : 'td',
+        {},
+        i === STATE_COLUMN
+          ? h('span.det-state', { 'data-status': status }, icon(status), text)
+          : text
+      )
+    )
+  );
+  return { node, draw };
+}
+
+/** The trial of the row that an element is in. */
+function rowIdOf(target: EventTarget | null): number | null {
+  const row = target instanceof Element ? target.closest('[data-trial]') : null;
+  return row === null ? null : Number(row.getAttribute('data-trial'));
 }
 
 function isDescending(sort: ISort, search: ISearch): boolean {

@@ -3,6 +3,7 @@ import { Board, type MakeChart } from '../charts/board.js';
 import { h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { Focus } from './focus.js';
 import { icon } from '../dom/icons.js';
+import type { Stage } from '../dom/stage.js';
 import type { IAsking } from '../dom/notice.js';
 import { isEnded } from '../model/clock.js';
 import type { IRemark, ISearch, IViewState } from '../model/state.js';
@@ -54,8 +55,8 @@ export class SearchView {
       {},
       this._waiting.node,
       this._remarks,
-      h('div.det-pictures', {}, this._rungs.node, this._progress.node),
-      this._parallel.node,
+      h('div.det-pictures', {}, this._rungs.stage.node, this._progress.stage.node),
+      this._parallel.stage.node,
       this._table.node,
       this._chosen
     );
@@ -70,8 +71,8 @@ export class SearchView {
     this._state = state;
     this._waiting.update(search.wait);
     this._drawRemarks({ remarks: search.remarks, more: search.num_more_remarks });
-    setHidden(this._rungs.node, search.brackets.length === 0);
-    setHidden(this._parallel.node, search.axes.length === 0 || search.rows.length === 0);
+    setHidden(this._rungs.stage.node, search.brackets.length === 0);
+    setHidden(this._parallel.stage.node, search.axes.length === 0 || search.rows.length === 0);
     this._rungs.update(search);
     this._progress.update(search, (state.ended_at ?? now) - state.created_at);
     this._parallel.update(search);
@@ -80,17 +81,17 @@ export class SearchView {
   }
 
   restyle(): void {
-    this._pictures.forEach(picture => picture.restyle());
+    this._stages.forEach(stage => stage.restyle());
     this._board.restyle();
   }
 
   dispose(): void {
-    this._pictures.forEach(picture => picture.dispose());
+    this._stages.forEach(stage => stage.dispose());
     this._board.dispose();
   }
 
   private _onFocus(): void {
-    this._pictures.forEach(picture => picture.refocus());
+    this._stages.forEach(stage => stage.redraw());
     this._table.refocus();
     if (this._told !== this.focus.chosen) {
       this._told = this.focus.chosen;
@@ -126,9 +127,9 @@ export class SearchView {
       num_trials: 1
     });
     this._board.update({
-      status: chosen?.trial.status ?? row.status,
       charts: chosen?.charts ?? [],
       more_metrics: chosen?.more_metrics ?? [],
+      no_metrics: chosen?.no_metrics ?? '',
       steps_per_epoch: this._state.steps_per_epoch
     });
   }
@@ -175,8 +176,8 @@ export class SearchView {
         : null
     ]
   );
-  private get _pictures(): (RungsPicture | ProgressPicture | ParallelPicture)[] {
-    return [this._rungs, this._progress, this._parallel];
+  private get _stages(): Stage[] {
+    return [this._rungs.stage, this._progress.stage, this._parallel.stage];
   }
   private _state: IViewState | undefined;
   private _told: number | null = null;

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.view.build.charts import MAX_CHARTS, MAX_POINTS, build_charts, downsample
+from det_jupyter.view.build.charts import (
+    MAX_CHARTS,
+    MAX_POINTS,
+    build_charts,
+    downsample,
+    no_metrics,
+)
+from det_jupyter.view.model.experiment import Status
 from tests.unit.view.view_samples import curve
 
 values = st.lists(
@@ -101,3 +109,18 @@ def test_numbers_under_a_chart_are_of_the_whole_curve() -> None:
 
 def test_curve_without_points_is_not_drawn() -> None:
     assert build_charts([curve("batches", "loss", [])], "loss") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        ("starting", "No metrics yet: the first appear after the first training step."),
+        ("running", "No metrics yet: the first appear after the first training step."),
+        ("paused", "No metrics yet: the trial is not running."),
+        ("failed", "No metrics were reported."),
+    ],
+)
+def test_a_view_without_charts_says_why(status: Status, sentence: str) -> None:
+    assert no_metrics([], status) == sentence
+    charts, _ = build_charts([curve("batches", "loss", [1.0])], "loss")
+    assert no_metrics(charts, status) == ""
