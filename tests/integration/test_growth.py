@@ -75,13 +75,15 @@ def test_a_large_hyperparameter_is_stored_a_few_times_and_not_with_each_report(
 
 def test_a_configuration_is_not_sent_again_with_progress(bench: Bench) -> None:
     bench.report(gang_started())
-    known = bench.store.feed(0, 1, 10_000)[-1].seq
+    known = bench.store.feed.after(0, 1, 10_000)[-1].seq
     offset = 0
     for step in (5, 9):
         chunk = make_chunk([progress(step)], offset=offset)
         bench.report(chunk)
         offset += chunk.size_bytes
-    items = [item for item in bench.store.feed(known, 1, 10_000) if item.kind == "experiment"]
+    items = [
+        item for item in bench.store.feed.after(known, 1, 10_000) if item.kind == "experiment"
+    ]
     assert items
     assert all("config" not in item.data and "capsule" not in item.data for item in items)
 
