@@ -2,8 +2,8 @@
 
     python -m det_jupyter.worker -f CONNECTION_FILE
 
-A rank is started this way when it cannot be forked from the zygote. Started by a person, from the
-launcher say, there is no rank to be, and the kernel is one to work in.
+The agent starts a rank this way if it cannot be forked. If a user starts it, from JupyterLab's
+launcher for example, there is no DET_RANK_SPEC, and it is a kernel to work in.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ SPEC_VARIABLE = "DET_RANK_SPEC"
 
 
 def main() -> None:
-    """Be what the environment says."""
-    spec_file = os.environ.pop(SPEC_VARIABLE, None)  # not for the processes that user code starts
+    """Run the rank or the kernel."""
+    spec_file = os.environ.pop(
+        SPEC_VARIABLE, None
+    )  # processes that user code starts must not inherit it
     if spec_file is None:
         from ipykernel.kernelapp import IPKernelApp
 
@@ -27,7 +29,7 @@ def main() -> None:
         return
     spec = RankSpec.model_validate_json(Path(spec_file).read_text(encoding="utf-8"))
     prepare_process(spec, os.getppid())
-    # Only now: what goes wrong while torch is imported shall be in the rank's output.
+    # Only now, so that errors of torch's import are in the rank's output.
     from det_jupyter.worker.rank import run_rank
 
     run_rank(spec)

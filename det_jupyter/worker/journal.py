@@ -1,4 +1,4 @@
-"""The rank's journal: an append-only file, a line per record, no buffer, thread or lock."""
+"""The journal of a rank: an append-only file with a line per record, without buffer or lock."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from det_jupyter.records import Record, to_line
 
 
 class Journal:
-    """Appends records to a file. A record is the kernel's when `write` returns."""
+    """Appends records to a file. The operating system has a record when `write` returns."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, record: Record) -> None:
-        """Append one record; a reader sees whole lines, or a part of the last one."""
+        """Append one record. A reader may see a part of the last line."""
         data = memoryview(to_line(record).encode())
-        while data:  # a single write all but always: only a full disk or a signal cuts it short
+        while data:  # one write; a full disk or a signal may cut it short
             data = data[os.write(self._descriptor, data) :]

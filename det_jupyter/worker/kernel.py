@@ -1,13 +1,13 @@
 """The Jupyter kernel of a rank: it answers while the main thread trains.
 
-    kernel             a daemon thread, started soon after the first step or when that takes long:
-                       it costs as much as a short trial does, which nobody has the time to look at
-    connection file    written just before, so that nobody waits for a kernel that is not coming
+    kernel             a daemon thread, started soon after the first step, or 2 s after the rank.
+                       Its start costs as much as a short trial, which needs no kernel
+    connection file    written just before, so that no client waits for a kernel that never starts
     clients            execute, complete, inspect, interrupt a cell; never the training
 
-Signals, standard streams and `__main__` stay the trainer's. The kernel's namespace is filled with
-what is live before each execution; what is executed there runs between two of the trainer's
-bytecodes, so it costs the training nothing while nobody asks.
+Signals, standard streams and `__main__` belong to the trainer. Before each execution the kernel's
+namespace gets the trial's present variables. Cells run between two bytecodes of the trainer, so
+without clients the kernel costs the training nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.system.paths import write_private
-from det_jupyter.worker.ipython import serve
+from det_jupyter.worker.guest_kernel import serve
 
 _SOON_S = 0.5
 Namespace = Callable[[], Mapping[str, Any]]
@@ -33,24 +33,24 @@ class RankKernel:
 
     Args:
         connection_file: Written when the kernel starts.
-        sockets: Path that the names of the five IPC sockets begin with; has to be short.
-        namespace: Gives what an execution finds.
+        sockets: Prefix of the paths of the five IPC sockets; has to be short.
+        namespace: Returns the variables for an execution.
     """
 
     def __init__(self, connection_file: Path, sockets: str, namespace: Namespace) -> None:
         self._connection_file = connection_file
         self._sockets = sockets
         self._namespace = namespace
-        self._started = threading.Lock()  # taken once, by whoever starts the kernel
+        self._started = threading.Lock()  # taken by the first call of `start`, and never released
 
     def start_soon(self) -> None:
-        """Start answering in a moment."""
+        """Start in half a second."""
         timer = threading.Timer(_SOON_S, self.start)
         timer.daemon = True
         timer.start()
 
     def start(self) -> None:
-        """Start answering, unless it does already. Any thread may call."""
+        """Start, unless it has started. Any thread may call."""
         if self._started.acquire(blocking=False):
             threading.Thread(target=self._serve, name="kernel", daemon=True).start()
 
@@ -59,7 +59,7 @@ class RankKernel:
         try:
             self._write_connection_file()
             serve(self._connection_file, self._namespace)
-        except Exception:  # the rank trains on; it can only not be looked into
+        except Exception:  # the rank trains on without a kernel
             traceback.print_exc()
 
     def _write_connection_file(self) -> None:

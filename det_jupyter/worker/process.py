@@ -1,26 +1,33 @@
-"""What makes a process a rank, before any code of the user runs. Knows nothing of torch.
+"""Prepares the process of a rank, before any code of the user runs. Does not use torch.
 
-Called first thing by the child that the zygote forked (worker/zygote.py), and by a rank that was
-started afresh (worker/__main__.py), so that both are born alike:
+`prepare_process` is the first call in a process that the fork server forked (zygote.py), and in a
+rank that was started afresh (__main__.py). It sets:
 
-    own process group          so that a rank and its data-loader workers die together
-    dies with its parent       at once on Linux; elsewhere the lifeline does it (lifeline.py)
+    process group              its own, so that a rank and its data-loader workers die together
+    death with the parent      at once on Linux; elsewhere `watch_lifeline` does it
     environment                the user's variables, torchrun's, and only this gang's devices
     stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
 
-The working directory is `run_rank`'s to set: a missing one is a failure that the user has to read.
+`prepare_python` does what needs no order: signals, crash stacks, temporary files, `display`. Only
+`Rank.live` changes the working directory, because the user has to read of a missing one.
 """
 
 from __future__ import annotations
 
+import builtins
+import faulthandler
 import json
+import multiprocessing
 import os
+import select
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from io import TextIOWrapper
 from pathlib import Path
-from types import MappingProxyType
-from typing import TextIO
+from types import FrameType, MappingProxyType
+from typing import NoReturn, TextIO
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.system.pdeathsig import die_with
@@ -31,47 +38,45 @@ _STREAMS = ("stdin", "stdout", "stderr")
 
 
 def prepare_process(spec: RankSpec, parent_pid: int) -> None:
-    """Make this process the rank that `spec` describes.
+    """Make this process the rank of `spec`.
 
     Args:
         spec: The rank.
-        parent_pid: The zygote or agent that made this process and must not be outlived.
+        parent_pid: The fork server or agent that started this process; it ends with that one.
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     die_with(parent_pid)
     _redirect_streams(RunDir(Path(spec.run_dir)).output(spec.place.rank))
-    os.environ.update(environment(spec.plan, spec.place, _taken_along(spec)))
+    os.environ.update(environment(spec.plan, spec.place, _captured(spec)))
 
 
 def environment(
-    plan: GangPlan, place: RankPlace, taken_along: Mapping[str, str] = MappingProxyType({})
+    plan: GangPlan, place: RankPlace, captured: Mapping[str, str] = MappingProxyType({})
 ) -> Mapping[str, str]:
-    """Return the environment variables that the rank gets on top of its parent's.
+    """Return the environment variables that the rank gets in addition to its parent's.
 
-    The devices win over the user's own CUDA_VISIBLE_DEVICES: they are what the scheduler gave us.
+    The scheduler's devices take precedence over the user's own CUDA_VISIBLE_DEVICES.
 
     Args:
-        plan: What the gang runs.
+        plan: The gang's.
         place: The rank's place in it.
-        taken_along: Values of the variables that the configuration only names.
+        captured: Values of the variables that the configuration only names.
     """
     chosen = dict(line.split("=", 1) for line in _own_variables(plan, place) if "=" in line)
-    named = {
-        name: taken_along[name] for name in _own_variables(plan, place) if name in taken_along
-    }
+    named = {name: captured[name] for name in _own_variables(plan, place) if name in captured}
     return {**chosen, **named, **_torchrun_variables(place), **_device_variables(plan, place)}
 
 
 def _own_variables(plan: GangPlan, place: RankPlace) -> list[str]:
-    """Return the lines that are for the kind of device that the rank is on."""
+    """Return the lines for the kind of device that the rank is on."""
     given = plan.config.get("environment", {}).get("environment_variables", [])
     kind = plan.slots[place.rank].kind if place.rank < len(plan.slots) else "cpu"
     lines: list[str] = given.get(kind, []) if isinstance(given, dict) else given
     return lines
 
 
-def _taken_along(spec: RankSpec) -> dict[str, str]:
+def _captured(spec: RankSpec) -> dict[str, str]:
     digest = spec.plan.capsule.environment
     if digest is None:
         return {}
@@ -94,9 +99,9 @@ def _torchrun_variables(place: RankPlace) -> dict[str, str]:
 
 
 def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
-    """Show the rank exactly its agent's slots of the gang, in the order of local ranks."""
+    """Show the rank the slots of the gang on its agent, in the order of local ranks."""
     slots = _slots_beside(plan, place)
-    # NVML counts devices by PCI bus, CUDA by speed unless it is told otherwise.
+    # NVML numbers devices by PCI bus, CUDA by speed unless this variable is set.
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(
@@ -106,7 +111,7 @@ def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
 
 
 def _slots_beside(plan: GangPlan, place: RankPlace) -> list[SlotView]:
-    """Return the slots of all ranks that are on this rank's agent."""
+    """Return the slots of all ranks on this rank's agent."""
     if not plan.agent_ids:
         first = place.rank - place.local_rank
         return plan.slots[first : first + place.local_world_size]
@@ -116,9 +121,9 @@ def _slots_beside(plan: GangPlan, place: RankPlace) -> list[SlotView]:
 
 
 def _redirect_streams(output: Path) -> None:
-    """Point the three descriptors at the run folder, and make fresh text streams for them.
+    """Point the three descriptors at the run folder, and make new text streams for them.
 
-    Fresh ones, because the parent's may be closed, block-buffered, or hold unwritten text.
+    The parent's streams may be closed, block-buffered, or hold unwritten text.
     """
     nowhere = os.open(os.devnull, os.O_RDONLY)
     target = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -132,8 +137,73 @@ def _redirect_streams(output: Path) -> None:
 
 
 def _text(descriptor: int, mode: str) -> TextIO:
-    stream = open(  # noqa: SIM115  # it lives as long as the process
+    stream = open(  # noqa: SIM115  # open until the process ends
         descriptor, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
     )
     assert isinstance(stream, TextIOWrapper)
     return stream
+
+
+def prepare_python(spec: RankSpec) -> None:
+    """Set what the interpreter of a rank does with crashes, SIGINT, temporary files, `display`."""
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, _stay)
+    _keep_temporary_files(Path(spec.socket_dir, f"pymp-{spec.place.rank}"))
+    builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
+
+
+def _stay(number: int, frame: FrameType | None) -> None:
+    """Ignore SIGINT, which comes from a client that interrupts the rank's kernel."""
+    sys.stderr.write("interrupts do not stop training; pause or kill the experiment instead\n")
+
+
+def _display(*objects: object, **options: object) -> None:
+    """Print what a notebook would show."""
+    for shown in objects:
+        print(repr(shown))
+
+
+def _keep_temporary_files(folder: Path) -> None:
+    """Have multiprocessing put its sockets into a folder that is removed with the run.
+
+    Its own folder for each process stays if a data-loader worker is killed. Children inherit the
+    setting, which has no public name.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = getattr(multiprocessing.current_process(), "_config", None)
+    if isinstance(settings, dict):
+        settings["tempdir"] = str(folder)
+
+
+def watch_lifeline(lifeline_fd: int | None, *, after_s: float, then: Callable[[], None]) -> None:
+    """Start a thread that kills this rank when its agent ends, however busy the main thread is.
+
+    The agent holds the write end of a pipe whose read end all ranks inherit. It closes when the
+    agent dies, for whatever reason. PDEATHSIG works for the direct children only, on Linux only.
+
+    Args:
+        lifeline_fd: The read end; None if there is no agent.
+        after_s: When to call `then`.
+        then: Called once, in the same thread.
+    """
+    threading.Thread(
+        target=_watch, args=(lifeline_fd, after_s, then), name="lifeline", daemon=True
+    ).start()
+
+
+def _watch(lifeline_fd: int | None, after_s: float, then: Callable[[], None]) -> None:
+    poll = select.poll()
+    if lifeline_fd is not None:
+        poll.register(lifeline_fd, select.POLLIN | select.POLLHUP)
+    if poll.poll(after_s * 1000):
+        _end()
+    then()
+    if lifeline_fd is not None:
+        poll.poll()
+        _end()
+
+
+def _end() -> NoReturn:
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # the data-loader workers too
+    os._exit(1)

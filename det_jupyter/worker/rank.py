@@ -1,34 +1,31 @@
-"""The life of a rank, from a process that was made for it to its exit. One place for every end.
+"""Runs a rank, from the start of its process to its exit. Every end is handled here.
 
     end                                        journal                      exit code
     trained to its length, paused, stopped,    RunEnded (every rank)        0, all ranks together
       a function returned
     the trial raised InvalidHP                 RunEnded (any rank)          1: it may be alone
     any other exception                        RankFailure                  1
-    its agent died                             nothing                      killed (lifeline.py)
-    killed, crashed, os._exit, exec            nothing: the agent tells     any
-                                               what it printed at last
+    its agent died                             nothing                      killed (process.py)
+    killed, crashed, os._exit, exec            nothing: the agent sends     any
+                                               the end of its output
 
-A rank that fails leaves at once, by os._exit: destroying a process group, or joining a thread that
-waits in a collective, could hang for as long as the peers live. Its peers then fail too
-("connection closed by peer"). They hold that error back for a moment: the agent ends them
-meanwhile, and the one failure that is told is the first.
+A rank that fails exits at once, by os._exit: destroying a process group, or joining a thread that
+waits in a collective, could hang as long as the other ranks live. Those then fail too
+("connection closed by peer"), but wait a moment before they report it. The agent ends them
+meanwhile, so only the first failure is reported.
 """
 
 from __future__ import annotations
 
-import builtins
-import faulthandler
 import multiprocessing
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NoReturn
 
 from det_jupyter import core, pytorch
@@ -45,20 +42,20 @@ from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
-from det_jupyter.worker import lifeline, rendezvous
+from det_jupyter.worker import rendezvous
 from det_jupyter.worker.journal import Journal
-from det_jupyter.worker.kept_group import keep_group
 from det_jupyter.worker.kernel import RankKernel
+from det_jupyter.worker.process import prepare_python, watch_lifeline
 from det_jupyter.worker.tracebacks import CodeNames, Explanation
 from det_jupyter.worker.work import FunctionRun, StepCounter, Work
 
-_KERNEL_AFTER_S = 2.0  # without a first step: whoever is stuck before it can be looked into
+_KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _SECONDARY_DELAY_S = 0.5
-_MAX_NOTICES = 20  # of a rank: threads may fail again and again
+_MAX_NOTICES = 20  # per rank: threads may fail again and again
 
 
 def run_rank(spec: RankSpec) -> NoReturn:
-    """Be the rank that `spec` describes; `prepare_process` was called before."""
+    """Run the rank of `spec`; `prepare_process` was called before."""
     rank = Rank(spec)
     try:
         code = rank.live()
@@ -68,16 +65,16 @@ def run_rank(spec: RankSpec) -> NoReturn:
 
 
 def _explain(names: CodeNames, error: BaseException, code: CodeType | None) -> Explanation:
-    """Explain the error, whatever objects of the user's it is made of."""
+    """Explain the error, even if its own methods raise."""
     try:
         return names.explain(error, code)
-    except BaseException as unspeakable:  # a failure that is not told would be the worst
+    except BaseException as unspeakable:  # the rank must report its failure in any case
         line = f"{type(error).__name__} (telling more failed: {type(unspeakable).__name__})"
         return Explanation(error=line, traceback=f"{line}\n", where="")
 
 
 class Rank:
-    """One rank process: what it knows of itself while it lives, and for when it fails."""
+    """One rank: what its process holds while it trains, and for a report of its failure."""
 
     def __init__(self, spec: RankSpec) -> None:
         self.spec = spec
@@ -93,27 +90,24 @@ class Rank:
     def live(self) -> int:
         """Train, or call the function, and return the exit code."""
         plan, place = self.spec.plan, self.spec.place
-        faulthandler.enable()
-        signal.signal(signal.SIGINT, _stay)
+        prepare_python(self.spec)
         kernel = RankKernel(
             self.folder.connection_file(place.rank),
             f"{self.spec.socket_dir}/{place.rank}",
             self._namespace,
         )
-        threading.excepthook = self._tell_of_thread
-        lifeline.watch(place.lifeline_fd, after_s=_KERNEL_AFTER_S, then=kernel.start)
+        threading.excepthook = self._report_thread
+        watch_lifeline(place.lifeline_fd, after_s=_KERNEL_AFTER_S, then=kernel.start)
         rendezvous.limit_threads(place)
         backend = rendezvous.choose_backend(plan)
-        self._keep_temporary_files_together()
         started = RankStarted(
             at=time.time(), pid=os.getpid(), backend=backend, device=str(self.device)
         )
         self.journal.write(started)
         os.chdir(plan.cwd)
         sys.path.insert(0, plan.cwd)  # as in the notebook
-        builtins.display = _display  # type: ignore[attr-defined]  # as in the notebook
         if place.world_size > 1:
-            keep_group()
+            rendezvous.keep_group()
         entrypoint = self._load_entrypoint()
         config = parse_config(plan.config)
         secret = bytes.fromhex(self.spec.secret)
@@ -122,7 +116,7 @@ class Rank:
         )
         do = self._train if isinstance(entrypoint, type) else self._call
         reason = do(entrypoint, config, distributed, kernel.start_soon)
-        if self.work is not None:  # every rank: one that ends without a word ended too early
+        if self.work is not None:  # every rank: without it, a rank counts as ended too early
             steps = self.work.steps_completed
             self.journal.write(RunEnded(at=time.time(), reason=reason, steps_completed=steps))
         return 0
@@ -134,7 +128,7 @@ class Rank:
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> Reason:
-        """Train the trial, and return why that has ended."""
+        """Train the trial, and return why it ended."""
         context = self._context(config, distributed)
         core.set_current(context)
         self.work = run = pytorch.PlannedRun(
@@ -155,7 +149,7 @@ class Rank:
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> Reason:
-        """Call the function, and return why that has ended."""
+        """Call the function, and return why it ended."""
         checkpoint = self.spec.plan.checkpoint
         context = self._context(config, distributed, lambda steps: counter.note(steps))
         counter = StepCounter(
@@ -188,8 +182,8 @@ class Rank:
         if is_secondary:
             message = f"another rank is gone: {message}"
             time.sleep(_SECONDARY_DELAY_S)
-        # What fails before its first batch will do so again, unless an earlier run came further,
-        # or something else ended it: a worker may have been killed for want of memory.
+        # A failure before the first batch repeats, unless an earlier run came further, or another
+        # process caused it: a data-loader worker may be killed when memory is short.
         is_others = is_secondary or is_lost_worker(error) or isinstance(error, PeerRefused)
         is_hopeless = trained == 0 and self.spec.plan.checkpoint is None and not is_others
         failure = RankFailure(
@@ -203,20 +197,8 @@ class Rank:
         self.journal.write(failure)
         return 1
 
-    def _keep_temporary_files_together(self) -> None:
-        """Let multiprocessing put its sockets where they go with the run.
-
-        It has a folder for each process, which stays when a data-loader worker is killed. Where
-        that is, its children inherit; nothing public says it.
-        """
-        folder = f"{self.spec.socket_dir}/pymp-{self.spec.place.rank}"
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        settings = getattr(multiprocessing.current_process(), "_config", None)
-        if isinstance(settings, dict):
-            settings["tempdir"] = folder
-
-    def _tell_of_thread(self, ended: threading.ExceptHookArgs) -> None:
-        """Print and journal what a thread of the user's ended with; its rank trains on."""
+    def _report_thread(self, ended: threading.ExceptHookArgs) -> None:
+        """Print and journal the error that ended a thread of the user's; the rank trains on."""
         error = ended.exc_value
         if error is None or isinstance(error, SystemExit):
             return
@@ -270,7 +252,7 @@ class Rank:
         )
 
     def _namespace(self) -> dict[str, Any]:
-        """Return what an execution in the rank's kernel finds."""
+        """Return the variables of the rank's kernel."""
         rendezvous.use_device(self.device)
         live = self.work.live() if self.work else {}
         return live | {
@@ -279,17 +261,6 @@ class Rank:
             "device": self.device,
             "det_stack": self.names.main_stack,
         }
-
-
-def _display(*objects: object, **options: object) -> None:
-    """Print what a notebook would show."""
-    for shown in objects:
-        print(repr(shown))
-
-
-def _stay(number: int, frame: FrameType | None) -> None:
-    """Train on: SIGINT comes from someone who interrupts a kernel that is attached to the rank."""
-    sys.stderr.write("interrupts do not stop training; pause or kill the experiment instead\n")
 
 
 def _leave(code: int) -> NoReturn:

@@ -1,10 +1,13 @@
-"""How the ranks of a gang find each other: a store, and the groups made over it."""
+"""Process groups of a gang: device, backend and store of a rank, and the groups over them."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from datetime import timedelta
+from functools import wraps
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,10 +17,10 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.core.objects import check_members
 from det_jupyter.errors import LaunchError
 from det_jupyter.wire import GangPlan, RankPlace
-from det_jupyter.worker.meeting import PromptStore
+from det_jupyter.worker.prompt_store import PromptStore
 
-# A rank that is half an hour late for an all-reduce is not coming. Of one that died gloo learns at
-# once; NCCL does not, and waits for it that long unless the agent ends the gang first, as it does.
+# For a rank that hangs. gloo notices a dead rank at once; NCCL would wait this long, but the agent
+# ends the gang before.
 _GRADIENT_TIMEOUT = timedelta(minutes=30)
 _STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
 
@@ -25,7 +28,7 @@ _STORE_TIMEOUT = timedelta(minutes=5)  # until all ranks are there
 def choose_device(plan: GangPlan, place: RankPlace) -> torch.device:
     """Return this rank's device.
 
-    The environment shows only the gang's on its agent, in the order of local ranks.
+    CUDA_VISIBLE_DEVICES has the gang's devices on this agent, in the order of local ranks.
     """
     if plan.slots[place.rank].kind == "cuda":
         return torch.device("cuda", place.local_rank)
@@ -33,42 +36,42 @@ def choose_device(plan: GangPlan, place: RankPlace) -> torch.device:
 
 
 def choose_backend(plan: GangPlan) -> str:
-    """Return what carries gradients: NCCL if every rank has a CUDA device of its own."""
+    """Return the backend for gradients: NCCL if every rank has a CUDA device of its own."""
     return "nccl" if all(slot.kind == "cuda" for slot in plan.slots) else "gloo"
 
 
 def limit_threads(place: RankPlace) -> None:
-    """Use this rank's share of the cores, unless the user has said how many threads to use.
+    """Use this rank's share of the cores, or as many threads as OMP_NUM_THREADS says.
 
-    Never more than its share: other trials have the rest. [m] Two one-rank trials on two cores
+    More than its share would slow down other trials. [m] Two one-rank trials on two cores
     take 0.4 s with one thread each, and 2 to 10 s with two, because OpenMP's threads spin while
     they wait for one that has no core.
     """
-    wanted = os.environ.get("OMP_NUM_THREADS", "")  # the library was loaded before it was set
+    wanted = os.environ.get("OMP_NUM_THREADS", "")  # torch was loaded before it was set
     torch.set_num_threads(int(wanted) if wanted.isdigit() and int(wanted) else place.num_threads)
 
 
 def join(
     place: RankPlace, backend: str, device: torch.device, *, store: str, secret: bytes
 ) -> DistributedContext:
-    """Return this rank's place among all ranks, once they are all there. Collective.
+    """Connect the ranks and return this rank's context. Collective.
 
     Args:
         place: The rank's.
-        backend: What carries gradients.
+        backend: The backend for gradients.
         device: The rank's.
-        store: File over which the ranks of this start find each other.
-        secret: What the ranks of this start know, and other users do not.
+        store: File over which the ranks of this start exchange their addresses.
+        secret: Known to the ranks of this start only.
 
     Raises:
-        PeerRefused: A process that is none of the gang's has joined.
+        PeerRefused: A process outside of the gang has connected.
     """
     if device.type == "cuda":
         _check_cuda_is_fresh()
         torch.cuda.set_device(device)
     if place.world_size == 1:
         return DistributedContext()
-    if place.master_addr.startswith("127."):  # perhaps on several agents, but all are here
+    if place.master_addr.startswith("127."):  # several agents, perhaps, but one computer
         _stay_on_loopback()
     dist.init_process_group(
         backend,
@@ -78,7 +81,7 @@ def join(
         timeout=_GRADIENT_TIMEOUT,
         device_id=device if backend == "nccl" else None,
     )
-    if backend == "gloo":  # NCCL asks for a number that is in the store
+    if backend == "gloo":  # NCCL's connections need a number from the store
         check_members(dist.distributed_c10d._get_default_group(), "gradients", secret)
     return DistributedContext.from_torch_distributed(secret)
 
@@ -92,13 +95,13 @@ def _store(path: str, world_size: int, backend: str) -> Store:
 
 
 def use_device(device: torch.device) -> None:
-    """Make a CUDA device this thread's: each thread has its own, and begins with device 0."""
+    """Select a CUDA device in this thread: each thread begins with device 0."""
     if device.type == "cuda" and torch.cuda.is_initialized():
         torch.cuda.set_device(device)
 
 
 def _check_cuda_is_fresh() -> None:
-    """Say what torch's own "cannot re-initialize CUDA in forked subprocess" leaves to guess."""
+    """Refuse a process that torch would say only "cannot re-initialize CUDA" in."""
     if torch.cuda._is_in_bad_fork():
         raise LaunchError(
             "CUDA was in use already in the process that ranks are forked from, so this rank "
@@ -108,12 +111,41 @@ def _check_cuda_is_fresh() -> None:
 
 
 def _stay_on_loopback() -> None:
-    """Let gloo and NCCL meet on the loopback interface, unless the user has said where.
+    """Have gloo and NCCL use the loopback interface, unless the user has set another.
 
-    The computer's name may resolve to nothing usable, and other interfaces may be firewalled.
+    The computer's name may not resolve, and other interfaces may have a firewall.
     """
     names = {name for _, name in socket.if_nameindex()}
     for loopback in ("lo", "lo0"):
         if loopback in names:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
+
+
+def keep_group() -> None:
+    """Make torch's functions that create and destroy the process group do nothing in this rank.
+
+    A script under torchrun begins with `dist.init_process_group("nccl")` and ends with
+    `dist.destroy_process_group()`. In a rank the group exists before the script, and is needed
+    after it. A request for another backend is refused.
+    """
+    begin, end = dist.init_process_group, dist.destroy_process_group
+
+    @wraps(begin)
+    def init_process_group(backend: str | None = None, *args: Any, **options: Any) -> None:
+        if not dist.is_initialized():
+            begin(backend, *args, **options)
+        elif backend is not None and (own := dist.get_backend()) not in re.split("[:,]", backend):
+            raise ValueError(
+                f"init_process_group: got {backend!r}, but this rank has a process group of "
+                f"{own!r} already; leave the call out"
+            )
+
+    @wraps(end)
+    def destroy_process_group(group: dist.ProcessGroup | None = None) -> None:
+        if group is not None and group is not dist.group.WORLD:
+            end(group)
+
+    for module in (dist, dist.distributed_c10d):  # scripts use both names
+        setattr(module, "init_process_group", init_process_group)  # noqa: B010
+        setattr(module, "destroy_process_group", destroy_process_group)  # noqa: B010

@@ -1,12 +1,10 @@
-"""Tracebacks and stacks for the person who wrote the trial: their code, by the names they know.
+"""Tracebacks and stacks for the author of the trial: with cell labels, without our frames.
 
-    Traceback (most recent call last):
-      Cell In[5], line 12, in train_batch          a cell has a label, and its source is shown
-        loss = self.loss_fn(self.model(x), y)
-      File ".../torch/nn/modules/module.py", ...   libraries stay
-    RuntimeError: mat1 and mat2 shapes cannot be multiplied
-
-Our own frames, through which every call of the user's code goes, are left out.
+Traceback (most recent call last):
+  Cell In[5], line 12, in train_batch          a cell has a label, and its source is shown
+    loss = self.loss_fn(self.model(x), y)
+  File ".../torch/nn/modules/module.py", ...   libraries stay
+RuntimeError: mat1 and mat2 shapes cannot be multiplied
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ from det_jupyter.words import said_by
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _MAX_ERROR = 500  # characters
 _MAX_TRACEBACK = 50_000
-# How torch hands on what a data-loader worker or pinning thread raised: the traceback that counts
-# is in the message.
+# torch puts the traceback of a data-loader worker or pinning thread into the message.
 _IN_WORKER = re.compile(r"Caught \S+ in [^\n]+\.\nOriginal Traceback ")
 _FRAME = re.compile(
     r'^ +File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>.+)\n(?:    .*\n)*',
@@ -44,7 +41,7 @@ class Explanation:
 
     Args:
         error: Type and message in one line.
-        traceback: The user's and the libraries' frames; empty if `error` says it all.
+        traceback: Frames of the user and of libraries; empty if it would repeat `error`.
         where: The innermost frame of the user's code.
     """
 
@@ -54,16 +51,16 @@ class Explanation:
 
     @property
     def printed(self) -> str:
-        """What the rank's output has of it."""
+        """The text for the rank's output."""
         return self.traceback or f"{self.error}\n"
 
 
 class CodeNames:
-    """Knows the captured cells by their labels, and which files are the user's.
+    """Explains errors with the labels of captured cells.
 
     Args:
         labels: Names of the captured code's files.
-        folders: Where the user's own modules lie.
+        folders: Folders of the user's own modules.
     """
 
     def __init__(self, labels: Labels, folders: Iterable[Path]) -> None:
@@ -71,11 +68,11 @@ class CodeNames:
         self._folders = tuple(str(folder) + os.sep for folder in folders)
 
     def explain(self, error: BaseException, code: CodeType | None = None) -> Explanation:
-        """Return the error with its traceback, and those of the errors that led to it.
+        """Return the error with its traceback, and those of its causes.
 
         Args:
             error: What was raised.
-            code: What is to blame when no frame of it is on the stack.
+            code: The code at fault, if the stack has no frame of it.
         """
         summary = traceback.TracebackException.from_exception(error)
         message = said_by(error)
@@ -83,7 +80,7 @@ class CodeNames:
         if code is not None:
             where = self._place(code.co_filename, code.co_firstlineno, code.co_name)
         if isinstance(error, ConfigError) or (isinstance(error, DetError) and not where):
-            text = f"{message}\n"  # no frame tells more
+            text = f"{message}\n"  # frames add nothing
         else:
             self._trim(summary)
             text = "".join(summary.format())
@@ -101,10 +98,10 @@ class CodeNames:
         )
 
     def main_stack(self) -> str:
-        """Return where the main thread is now, the innermost frame last."""
+        """Return the stack of the main thread, innermost frame last."""
         frame = sys._current_frames()[threading.main_thread().ident or 0]
         stack = traceback.extract_stack(frame)
-        # Ahead of our first frame there is only how the interpreter was started.
+        # The frames before our first one start the interpreter.
         start = next((i for i, frame in enumerate(stack) if _is_ours(frame)), 0)
         kept = self._kept(traceback.StackSummary.from_list(stack[start:]))
         return self._with_labels("".join(traceback.format_list(kept)))
@@ -117,7 +114,7 @@ class CodeNames:
 
     def _kept(self, stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
         others = [frame for frame in stack if not _is_ours(frame)]
-        return others or list(stack)  # nobody else's code was running: then it is about ours
+        return others or list(stack)  # only our own code was running
 
     def _innermost(self, stack: traceback.StackSummary) -> str:
         for frame in reversed(stack):
@@ -126,7 +123,7 @@ class CodeNames:
         return ""
 
     def _innermost_in(self, text: str) -> str:
-        """Return the innermost frame of the user's code in a traceback that is text already."""
+        """Return the innermost frame of the user's code in a formatted traceback."""
         frames = [frame for frame in _FRAME.finditer(text) if self._is_the_users(frame["file"])]
         last = frames[-1] if frames else None
         return self._place(last["file"], last["line"], last["name"]) if last else ""
@@ -153,7 +150,7 @@ def _is_ours(frame: traceback.FrameSummary) -> bool:
 
 
 def _last_error_in(message: str) -> str:
-    """Return the line of a worker's traceback that tells the error."""
+    """Return the line with the error from a worker's traceback."""
     ends = [frame.end() for frame in _FRAME.finditer(message)]
     after = message[max(ends, default=0) :].strip().splitlines()
     return after[0] if after else message.splitlines()[0]

@@ -1,10 +1,10 @@
-"""What a rank does: it trains a trial, or calls a function of the notebook.
+"""The work of a rank: training a trial, or calling a function of the notebook.
 
-Every rank of the gang calls the function, and finds its own context there (`core.init()`). How far
-it is, is what it reports. The first step it tells of starts the rank's kernel; the last one stands
-in the chief's last word. Returning is completing, unless the ranks were told that they shall leave
-(`context.preempt.should_preempt()`): then the function is called again when there is room, and
-finds its newest checkpoint in `context.info.latest_checkpoint`.
+Every rank of the gang calls the function, which gets its context from `core.init()`. The reports
+of the function say how far it is; the first reported step starts the rank's kernel. When the
+function returns, the trial is completed, unless `context.preempt.should_preempt()` was true: then
+it is called again when slots are free, with its newest checkpoint in
+`context.info.latest_checkpoint`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from det_jupyter.records import FirstStep
 
 
 class Work(Protocol):
-    """What a rank does: a trial's training, or the call of a function.
+    """The training of a trial, or the call of a function.
 
     Attributes:
-        trial: The user's object, if there is one by now.
-        steps_completed: How far it is, since the beginning of the trial.
-        trained: How far it has come in this run.
+        trial: The user's trial; None before it exists.
+        steps_completed: Steps since the beginning of the trial.
+        trained: Steps in this run.
     """
 
     @property
@@ -37,17 +37,17 @@ class Work(Protocol):
     @property
     def trained(self) -> int: ...
     def live(self) -> dict[str, Any]:
-        """Return what there is to look at, by the names a person would use."""
+        """Return the present variables, for the rank's kernel."""
 
 
 class StepCounter:
-    """How far a function has told to be in this run.
+    """Counts the steps that a function has reported in this run.
 
     Args:
-        first: Where it goes on from.
+        first: Steps completed before this run.
         journal: The chief's; None on the other ranks.
-        on_first_step: Called when it comes further for the first time.
-        note_batch: Told how many batches have been begun, as far as that is known.
+        on_first_step: Called at the first step of this run.
+        note_batch: Called with the number of batches begun, as far as known.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StepCounter:
         self._has_stepped = False
 
     def note(self, steps_completed: int) -> None:
-        """Note how far this rank is now."""
+        """Note the steps completed."""
         self.steps_completed = steps_completed
         self._note_batch(steps_completed + 1)
         if self._has_stepped or steps_completed <= self.first:
@@ -79,7 +79,7 @@ class StepCounter:
 class FunctionRun:
     """One call of the user's function, on one rank of its gang."""
 
-    trial = None  # as a trial's run has; a function has nothing that a mistake could be found in
+    trial = None  # see Work
 
     def __init__(self, function: FunctionType, context: Context, counter: StepCounter) -> None:
         self._function = function
@@ -88,32 +88,32 @@ class FunctionRun:
 
     @property
     def steps_completed(self) -> int:
-        """What was last reported."""
+        """Steps of the last report."""
         return self._counter.steps_completed
 
     @property
     def trained(self) -> int:
-        """Steps in this run; one at least where they cannot be known.
+        """Steps in this run; on other ranks than the chief at least 1.
 
-        Only the chief has to report. Another rank that fails may have come far.
+        Only the chief has to report, so another rank may have trained without a report.
         """
         steps = self.steps_completed - self._counter.first
         return steps if self._context.distributed.is_chief else max(1, steps)
 
     def run(self) -> Reason:
-        """Call the function. Collective: no rank leaves before the last one has returned."""
+        """Call the function. Collective: waits until it has returned on all ranks."""
         self._function()
         self._context.distributed.barrier()
         if self._context.preempt.is_acknowledged:
             return "preempted"
         searcher = self._context.searcher
-        while searcher.was_extended():  # the function itself says when it is done
+        while searcher.was_extended():  # the function decides when it is done
             pass
         searcher.report_reached(self.steps_completed)
         return "completed"
 
     def live(self) -> dict[str, Any]:
-        """Return the function's variables as they are now."""
+        """Return the function's present variables."""
         found = {"context": self._context, "steps_completed": self.steps_completed}
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         return found | _variables_of(self._function, frame)

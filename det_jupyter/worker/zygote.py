@@ -1,23 +1,22 @@
 """The fork server: a process with torch loaded, from which ranks are forked in milliseconds.
 
-    preload      import what a rank needs up to its first step     -> ready, or failed and gone
+    preload      import what a rank needs up to its first step     -> ready, or failed and exit
     serve        ForkGang: all ranks or none                       -> forked, or refused: why
                  SIGCHLD: a rank has ended                         -> exited
-                 the agent's socket is closed                      -> gone, and all ranks with it
+                 the agent's socket is closed                      -> kill all ranks and exit
 
 Rules:
- 1. It has one thread and never initialises CUDA. Both are checked before each gang, because a
-    forked copy of anything else would hang or fail later: then it refuses, with the reason. A
-    module that merely asks whether there is CUDA spoils forks, too, where torch asks the driver:
-    so it is told to ask NVML, and after the preload a probe is forked to see whether all is well.
- 2. Nothing of the user's is ever imported here: every rank starts from the same clean state.
- 3. A rank that ends takes its process group along. The zygote kills the group before it reaps the
-    leader: until then the pid cannot belong to anybody else.
+ 1. It has one thread and never initialises CUDA. Both are checked before each gang; if not, it
+    refuses to fork (fork_safety.py). A module that asks torch whether CUDA is available breaks
+    forks too if torch asks the driver: a variable makes torch ask NVML.
+ 2. It imports no code of the user: every rank starts from the same state.
+ 3. When a rank ends, its process group is killed before the rank is reaped, because until then no
+    other process can get the pid.
 
 Prior art: Android's zygote, multiprocessing's forkserver. Unlike the latter it forks whole gangs,
-preloads with the collector frozen so that ranks share the pages, and lets nothing outlive the
-agent. [m: 2-core machine without a GPU] `torch._dynamo`, which DistributedDataParallel imports at
-its first construction, costs 1 s of the first step in each rank when it is not preloaded.
+freezes the garbage collector so that ranks share the pages, and ends its ranks with the agent. [m: 2
+cores, no GPU] DistributedDataParallel imports `torch._dynamo` at its first construction, which
+costs 1 s of the first step in each rank if it is not preloaded.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +49,12 @@ from det_jupyter.wire import (
     ZygoteReport,
 )
 from det_jupyter.words import error_text
+from det_jupyter.worker.fork_safety import (
+    torch_cuda_version,
+    why_cuda_unusable,
+    why_platform_unsafe,
+    why_unsafe,
+)
 from det_jupyter.worker.process import prepare_process
 
 logger = logging.getLogger(__name__)
@@ -73,7 +77,6 @@ _WHILE_PRELOADING = {
     "OPENBLAS_NUM_THREADS": "1",  # OpenBLAS starts its threads when it is loaded
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() without the driver
 }
-_TASKS = "/proc/self/task"
 
 
 def main() -> int:
@@ -83,10 +86,10 @@ def main() -> int:
     connection = socket.socket(fileno=options.socket)
     connection.set_inheritable(False)
     began = time.monotonic()
-    unsafe = _unsafe_platform()
+    unsafe = why_platform_unsafe()
     try:
         run_rank = _load_target(options.target) if unsafe else _preload(options.target)
-    except Exception as error:  # whatever an import can raise; the agent tells it to the user
+    except Exception as error:  # an import can raise anything; the agent reports it to the user
         traceback.print_exc()
         _tell(connection, ZygoteFailed(reason=error_text(error)))
         return 1
@@ -94,8 +97,8 @@ def main() -> int:
         protocol=PROTOCOL,
         version=__version__,
         warmup_s=time.monotonic() - began,
-        unsafe=unsafe or why_unsafe() or _why_forks_are_spoiled(),
-        torch_cuda=_torch_cuda(),
+        unsafe=unsafe or why_unsafe() or why_cuda_unusable(),
+        torch_cuda=torch_cuda_version(),
     )
     _tell(connection, ready)
     ForkServer(connection, run_rank).serve()
@@ -110,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _preload(target: str) -> RankTarget:
-    """Import everything, with the collector off: it would walk all of it again and again."""
+    """Import everything, with the collector off, which would visit all of it again and again."""
     gc.disable()
     with _environment(_WHILE_PRELOADING):
         for name in _NEEDED:
@@ -118,18 +121,18 @@ def _preload(target: str) -> RankTarget:
         for name in _HELPFUL:
             try:
                 importlib.import_module(name)
-            except Exception as error:  # a rank can do without, or says itself that it cannot
+            except Exception as error:  # a rank may not need it, and reports the error if it does
                 logger.warning("not preloaded: %s: %s", name, error_text(error))
         run_rank = _load_target(target)
     gc.collect()
-    gc.freeze()  # a collection in a rank must not write to, and so copy, the shared pages
+    gc.freeze()  # a collection in a rank must not write to the shared pages, which copies them
     gc.enable()
     return run_rank
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a while: ranks shall find them as the user has them."""
+    """Set variables for a while; ranks get the user's values."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -148,77 +151,16 @@ def _load_target(target: str) -> RankTarget:
     return loaded
 
 
-def _unsafe_platform() -> str:
-    if sys.platform == "darwin":
-        return "macOS cannot fork a process that has loaded its frameworks"
-    return ""
-
-
-def why_unsafe() -> str:
-    """Return why a fork would not be safe now, or "" if it is."""
-    threads = _thread_names()
-    if len(threads) > 1:
-        return f"the zygote has {len(threads)} threads: {', '.join(sorted(threads))}"
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return "the zygote has initialised CUDA"
-    return ""
-
-
-def _why_forks_are_spoiled() -> str:
-    """Return why a forked process could not use CUDA, or "".
-
-    Only a forked process can know, so one is: a few ms, once. Nothing is imported after this.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return ""
-    try:
-        pid = os.fork()
-    except OSError as error:
-        return f"the zygote cannot fork: {error}"
-    if pid == 0:
-        is_bad = True
-        try:
-            is_bad = torch.cuda._is_in_bad_fork()
-        finally:
-            os._exit(is_bad)
-    _, status = os.waitpid(pid, 0)
-    if status == 0:
-        return ""
-    return "a module that was preloaded has asked the CUDA driver something, which spoils forks"
-
-
-def _torch_cuda() -> str | None:
-    """Return the version of CUDA, or of HIP, that torch was built for. Initialises neither."""
-    torch = sys.modules.get("torch")
-    if torch is None:  # on macOS, which has neither
-        return None
-    version: str | None = torch.version.cuda or torch.version.hip
-    return version
-
-
-def _thread_names() -> list[str]:
-    """Name all threads. Python itself knows only those that it started."""
-    if not os.path.isdir(_TASKS):
-        return [thread.name for thread in threading.enumerate()]
-    names = []
-    for task in os.listdir(_TASKS):
-        with open(f"{_TASKS}/{task}/comm", encoding="utf-8") as file:
-            names.append(file.read().strip())
-    return names
-
-
 def _tell(connection: socket.socket, report: ZygoteReport) -> None:
     connection.sendall(report.model_dump_json().encode() + b"\n")
 
 
 class ForkServer:
-    """Forks gangs and reports the ends of their ranks.
+    """Forks gangs and reports the exits of their ranks.
 
     Args:
         connection: The socket to the agent.
-        run_rank: What a forked rank does; never returns.
+        run_rank: Called in a forked rank; never returns.
     """
 
     def __init__(self, connection: socket.socket, run_rank: RankTarget) -> None:
@@ -232,9 +174,9 @@ class ForkServer:
             os.set_blocking(descriptor, False)
 
     def serve(self) -> None:
-        """Work until the agent closes the socket; then end all ranks."""
+        """Work until the agent closes the socket; then kill all ranks."""
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to be woken
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake `select`
         watched: list[socket.socket | int] = [self._connection, self._woken]
         try:
             while True:
@@ -244,7 +186,7 @@ class ForkServer:
                 if self._woken in readable:
                     os.read(self._woken, 4096)
                 self._reap()
-        except ConnectionError:  # the agent died while we were telling it something
+        except ConnectionError:  # the agent died during a report
             return
         finally:
             for pid in self._living:
@@ -261,7 +203,9 @@ class ForkServer:
         allocation_id = request.gang.plan.allocation_id
         pids: list[int] = []
         try:
-            is_late = time.monotonic() > request.until  # we were stopped, and are not waited for
+            is_late = (
+                time.monotonic() > request.until
+            )  # this process was stopped, and the agent waits no more
             reason = "the request is too old" if is_late else why_unsafe()
             if not reason:
                 for spec in request.specs():
@@ -279,8 +223,8 @@ class ForkServer:
         pid = os.fork()
         if pid == 0:
             self._become_rank(spec)
-        with suppress(OSError):  # it is further than that, or gone
-            os.setpgid(pid, pid)  # the rank does it too: whoever comes first
+        with suppress(OSError):  # it has called exec or has ended
+            os.setpgid(pid, pid)  # the rank does it too; one of both is first
         return pid
 
     def _become_rank(self, spec: RankSpec) -> NoReturn:
@@ -314,7 +258,7 @@ class ForkServer:
 
 
 def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError):  # it has not come to be a group
+    with suppress(ProcessLookupError):  # the rank ended before it had a group
         os.killpg(pid, signal.SIGKILL)
 
 

@@ -21,7 +21,7 @@ from det_jupyter.agent.runs.run import new_run
 from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.system import paths
 from det_jupyter.wire import PROTOCOL, ForkGang
-from det_jupyter.worker import zygote
+from det_jupyter.worker import fork_safety
 from tests.integration.agent_support import ROOT, STAND_IN, await_ends, make_plan
 
 
@@ -152,19 +152,19 @@ def test_target_that_cannot_be_imported_is_the_reason_it_fails(tmp_path: Path) -
 
 
 def test_threads_of_libraries_make_forking_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zygote, "_thread_names", lambda: ["python", "openblas"])
-    assert zygote.why_unsafe() == "the zygote has 2 threads: openblas, python"
+    monkeypatch.setattr(fork_safety, "_thread_names", lambda: ["python", "openblas"])
+    assert fork_safety.why_unsafe() == "the zygote has 2 threads: openblas, python"
 
 
 def test_initialised_cuda_makes_forking_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zygote, "_thread_names", lambda: ["python"])
-    assert zygote.why_unsafe() == ""
+    monkeypatch.setattr(fork_safety, "_thread_names", lambda: ["python"])
+    assert fork_safety.why_unsafe() == ""
     torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert zygote.why_unsafe() == "the zygote has initialised CUDA"
+    assert fork_safety.why_unsafe() == "the zygote has initialised CUDA"
 
 
 def test_macos_never_forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert zygote._unsafe_platform() == ""
+    assert fork_safety.why_platform_unsafe() == ""
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert zygote._unsafe_platform().startswith("macOS cannot fork")
+    assert fork_safety.why_platform_unsafe().startswith("macOS cannot fork")

@@ -1,6 +1,6 @@
-"""Where the ranks of a gang tell each other their addresses: a file in the user's own folder.
+"""PromptStore: a torch `Store` in a file, over which the ranks of a gang exchange addresses.
 
-A `TCPStore` answers every user of the computer; this file the kernel opens for its owner only.
+A `TCPStore` answers every user of the computer; only its owner can open this file.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from datetime import timedelta
 
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]  # see torch's stubs
 
-_KEPT: list[Store] = []  # torch holds on to the C++ half of a store only
+_KEPT: list[Store] = []  # torch keeps only the C++ half of a store alive
 _PAUSES_S = (0.0001, 0.005)  # first and longest: [m] a look at the file takes 0.03 ms
 
 
 class PromptStore(Store):
-    """A `FileStore` that sees within a moment what another rank has written.
+    """A `FileStore` that notices what another rank writes within 0.1 ms.
 
-    torch's own looks every 10 ms, and two groups have to be made before the first step. Only for
-    gloo: NCCL asks its store from threads that must not wait for the interpreter.
+    torch's own looks every 10 ms, and two groups are made before the first step. Only for gloo:
+    NCCL uses its store in threads that must not wait for the interpreter.
 
     Args:
-        path: The file; made by the first rank that comes.
-        world_size: How many ranks there are.
-        timeout: How long to wait for what another rank is to write.
+        path: The file; the first rank makes it.
+        world_size: Number of ranks.
+        timeout: How long to wait for another rank's value.
     """
 
     def __init__(self, path: str, world_size: int, timeout: timedelta) -> None:
@@ -38,7 +38,7 @@ class PromptStore(Store):
         self._file.set(key, value)
 
     def get(self, key: str) -> bytes:
-        """Return a value once it was written."""
+        """Wait for a value and return it."""
         self.wait([key])
         return self._file.get(key)
 
@@ -47,15 +47,15 @@ class PromptStore(Store):
         return self._file.add(key, value)
 
     def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
-        """Replace a value that is what was expected; return what it is then."""
+        """Replace a value if it equals `expected_value`; return the value afterwards."""
         return self._file.compare_set(key, expected_value, desired_value)
 
     def delete_key(self, key: str) -> bool:
-        """Remove a key and return whether it was there."""
+        """Remove a key and return whether it existed."""
         return self._file.delete_key(key)
 
     def num_keys(self) -> int:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return self._file.num_keys()
 
     def check(self, keys: list[str]) -> bool:

@@ -1,8 +1,8 @@
-"""IPython's kernel with everything taken out that would reach into the process it is a guest of.
+"""IPython's kernel in a thread of a process, without the parts that would change the process.
 
-Importing this module imports all that a kernel needs, so that its thread imports nothing: a data
-loader may fork a worker at any time, and a worker that was forked in the middle of another
-thread's import waits for that import for ever. Knows nothing of ranks.
+This module imports all that a kernel needs, so that its thread imports nothing. A data loader may
+fork a worker at any time, and a worker that is forked during another thread's import waits for
+that import for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ipykernel import kernelapp
 from ipykernel.displayhook import ZMQDisplayHook
@@ -22,13 +22,11 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 
-from det_jupyter.worker.streams import split_streams
-
 
 def _import_without_debugpy() -> None:
-    """Let ipykernel find no debugpy, which every rank would import and none can use.
+    """Import ipykernel without debugpy, which a rank cannot use.
 
-    [m] It doubles the time that a kernel takes to start, and it prints into the rank's output.
+    [m] debugpy doubles the start time of a kernel, and prints into the rank's output.
     """
     if "debugpy" not in sys.modules:
         sys.modules["debugpy"] = None  # type: ignore[assignment]  # the import system's "no"
@@ -41,7 +39,7 @@ for _late in ("IPython.core.completerlib", "IPython.core.oinspect", "tornado.pla
     importlib.import_module(_late)
 
 
-_RUN_CODE = ZMQInteractiveShell.run_code.__code__  # below it on the stack there is a cell
+_RUN_CODE = ZMQInteractiveShell.run_code.__code__  # the frame that runs a cell
 
 
 class _GuestShell(ZMQInteractiveShell):
@@ -57,15 +55,15 @@ class _GuestKernel(IPythonKernel):
         self._thread = threading.get_ident()  # where cells run
 
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Let the client go, and stay."""
+        """Reply, and stay."""
         content = {"status": "ok", "restart": parent["content"].get("restart", False)}
         assert self.session is not None
         self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Interrupt the cell, if one runs. Not by SIGINT: that is the trainer's, and its workers'.
+        """Interrupt the cell, if one runs. SIGINT would reach the trainer and its workers.
 
-        Called in the control channel's thread, while the kernel's is busy with the cell.
+        Called in the thread of the control channel, while the cell runs in the kernel's.
         """
         _interrupt_cell(self._thread)
         assert self.session is not None
@@ -73,7 +71,7 @@ class _GuestKernel(IPythonKernel):
 
 
 def _interrupt_cell(thread: int) -> None:
-    """Raise KeyboardInterrupt in the code of a cell; between cells it would end the kernel."""
+    """Raise KeyboardInterrupt in a cell; between cells it would end the kernel."""
     frame = sys._current_frames().get(thread)
     while frame is not None and frame.f_code is not _RUN_CODE:
         frame = frame.f_back
@@ -84,10 +82,10 @@ def _interrupt_cell(thread: int) -> None:
 
 
 class _GuestIOPubThread(IOPubThread):
-    """Sends what cells print, but not what processes that they fork print.
+    """Sends the output of cells, but not that of processes that cells fork.
 
-    For those ipykernel opens a TCP port. Whatever another user of the computer sends there is
-    received, of any size, and printed into the rank's output as a "Bad pipe message".
+    For those ipykernel opens a TCP port, and prints whatever other users of the computer send to
+    it into the rank's output, in any size, as a "Bad pipe message".
     """
 
     def _setup_pipe_in(self) -> None:
@@ -98,24 +96,54 @@ class _GuestIOPubThread(IOPubThread):
             super()._really_send(msg, *args, **kwargs)  # type: ignore[no-untyped-call]
 
 
+class _StreamByThread:
+    """A text stream that writes to `theirs` in one thread, and to `ours` in all others."""
+
+    def __init__(self, ours: TextIO, theirs: Any, thread_id: int) -> None:
+        self._ours = ours
+        self._theirs = theirs
+        self._thread_id = thread_id
+
+    def write(self, text: str) -> int:
+        """Write to the calling thread's stream."""
+        written: int = self._current().write(text)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._current(), name)
+
+    def _current(self) -> Any:
+        return self._theirs if threading.get_ident() == self._thread_id else self._ours
+
+
+def _split_streams(make: Callable[[str], Any]) -> None:
+    """Give the calling thread standard streams of its own."""
+    thread_id = threading.get_ident()
+    for name in ("stdout", "stderr"):
+        ours = getattr(sys, name)
+        setattr(sys, name, _StreamByThread(ours, make(name), thread_id))
+
+
 class _GuestApp(IPKernelApp):
     kernel_class = _GuestKernel
 
     def init_iopub(self, *args: Any) -> None:
-        """Start the thread of ours; ipykernel has no other place to say which."""
+        """Start our thread; ipykernel has no setting for its class."""
         kernelapp.IOPubThread = _GuestIOPubThread  # type: ignore[attr-defined]  # imported there
         super().init_iopub(*args)  # type: ignore[no-untyped-call]
 
     def init_io(self) -> None:
-        """Capture what this thread prints; not the descriptors, which are the rank's output."""
-        split_streams(lambda name: OutStream(self.session, self.iopub_thread, name, watchfd=False))
+        """Capture what this thread prints. The descriptors stay the rank's output."""
+        _split_streams(
+            lambda name: OutStream(self.session, self.iopub_thread, name, watchfd=False)
+        )
         self.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
 
     def _leave_alone(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: this belongs to the process, or to the user's own sessions."""
+        """Do nothing: this would change the process, or is for the user's own sessions."""
 
-    init_signal = _leave_alone  # handlers can only be set in the main thread
-    init_poller = _leave_alone  # would end the process with the notebook server it descends from
+    init_signal = _leave_alone  # only possible in the main thread
+    init_poller = _leave_alone  # ends the process with its notebook server
     init_crash_handler = _leave_alone  # sys.excepthook
     init_pdb = _leave_alone
     init_path = _leave_alone  # sys.path
@@ -127,9 +155,9 @@ class _GuestApp(IPKernelApp):
 
 
 def serve(connection_file: Path, namespace: Callable[[], Mapping[str, Any]]) -> None:
-    """Run a kernel in this thread, for ever."""
+    """Run a kernel in this thread until the process ends."""
     app = _GuestApp.instance(connection_file=str(connection_file), log_level=40)
-    app.config.HistoryManager.enabled = False  # not into the user's history
+    app.config.HistoryManager.enabled = False  # cells do not go into the user's history
     excepthook = sys.excepthook
     app.initialize([])  # type: ignore[no-untyped-call]
     sys.excepthook = excepthook
