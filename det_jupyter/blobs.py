@@ -1,7 +1,7 @@
 """Content-addressed blobs: written once, memory-mapped by every rank that needs them.
 
-A blob's name is the SHA-256 of its bytes, so equal data is stored once whoever sends it, and a
-blob that exists is complete: it is synced to the disk, and only then renamed into place.
+A blob's name is the SHA-256 of its bytes, so equal data is stored once. A blob that exists is
+complete: it is synced to the disk before it gets its name.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class BlobStore:
         self.root = root
 
     def path(self, digest: str) -> Path:
-        """Return where the blob is, or would be."""
+        """Return the path of the blob, which may not exist."""
         return self.root / digest[:2] / digest
 
     def put(self, data: bytes | bytearray | memoryview) -> str:
-        """Store `data` unless it is there already, and return its digest."""
+        """Store `data` unless it exists, and return its digest."""
         view = memoryview(data).cast("B")
         digest = hashlib.sha256(view).hexdigest()
         path = self.path(digest)
         with suppress(FileNotFoundError):
-            os.utime(path)  # it is needed now: the master removes what nothing has needed for long
+            os.utime(path)  # the master removes old blobs that nothing refers to
             return digest
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
@@ -40,11 +40,11 @@ class BlobStore:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(view)
                 file.flush()
-                # Else a power cut could leave a name without all of its bytes, which would be
-                # taken for the blob for ever. [m] 100 MB on an SSD: 0.03 s, half of the hashing.
+                # Without it a power cut could leave a blob without all of its bytes.
+                # [m] 100 MB on an SSD: 0.03 s, half of the hashing.
                 os.fsync(file.fileno())
             os.replace(scratch, path)
-        except BaseException:  # the disk is full, say: nobody would ever remove the part
+        except BaseException:  # the disk is full, for example: nothing else removes the part
             with suppress(FileNotFoundError):
                 os.unlink(scratch)
             raise
@@ -57,11 +57,11 @@ class BlobStore:
     def map(self, digest: str) -> memoryview:
         """Map the blob into memory, copy-on-write.
 
-        All ranks share the pages. A rank that writes to its array gets private copies of just
-        the pages it touches: nobody else sees the change, and the blob never changes.
+        All ranks share the pages. A rank that writes to its array gets private copies of those
+        pages; other ranks and the blob do not change.
 
         Raises:
-            NotFound: There is no such blob.
+            NotFound: The blob does not exist.
         """
         path = self.path(digest)
         try:

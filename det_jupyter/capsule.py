@@ -1,7 +1,7 @@
-"""Puts a captured trial together again: in a rank, or in the notebook beside its own classes.
+"""Loads a captured trial: in a rank, or in the notebook beside its own classes.
 
-Knows nothing of how a trial is captured. The functions that the pickle stream calls by name while
-it is loaded (`notebook_globals`, `rebuild_*`, `fill_cached`) are part of the capsule's format.
+notebook/capture/ makes capsules. The functions that the pickle stream calls by name
+(`notebook_globals`, `rebuild_*`, `fill_cached`) are a part of the format.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _notebook: ContextVar[dict[str, Any]] = ContextVar("notebook")
 def load_capsule(
     capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_main: bool = True
 ) -> Any:
-    """Return the captured class (the thing that `capsule.entrypoint` names).
+    """Return the captured class or function that `capsule.entrypoint` names.
 
-    Arrays and tensors lie on copy-on-write mappings of the blobs: processes share their memory
-    until they write to it.
+    Arrays and tensors are copy-on-write mappings of the blobs: processes share their memory until
+    they write to it.
 
     Args:
         capsule: What to load.
-        blobs: Where its blobs are.
-        code_dir: Folder for the local modules that travelled. All who have the same modules may
-            share one: a file that was changed there is written anew.
-        as_main: The process is the trial's (a rank): the captured names become its `__main__`, and
-            the modules as they were captured win over whatever else goes by their name. False in
-            a notebook: `__main__` stays as it is, and modules that can be imported anyway win.
+        blobs: The store of its blobs.
+        code_dir: Folder for its local modules. Capsules with the same modules may share one: a
+            file that was changed there is written again.
+        as_main: True in a rank: the captured names become `__main__`, and captured modules take
+            precedence over others of their names. False in a notebook: `__main__` stays, and
+            modules that can be imported take precedence.
     """
     _unpack_modules(capsule, blobs, code_dir, as_main=as_main)
     for filename, cell in _sources(capsule, blobs).items():
-        # A file that a notebook still has may have changed since; its own lines are right there.
+        # In a notebook the file itself has the right lines, even if it has changed since.
         if as_main or not os.path.exists(filename):
             _register_source(filename, cell["source"])
     main = ModuleType("__main__")
@@ -54,8 +54,8 @@ def load_capsule(
         sys.modules["__main__"] = main
     token = _notebook.set(vars(main))
     try:
-        # Each buffer is a mapping of its own, even of the same blob: what was two arrays in the
-        # notebook must not become one here.
+        # Each buffer is a mapping of its own, even of the same blob: two equal arrays of the
+        # notebook must not become one.
         buffers = [blobs.map(digest) for digest in capsule.buffers]
         trial, names = pickle.loads(blobs.map(capsule.payload), buffers=buffers)
     finally:
@@ -65,23 +65,23 @@ def load_capsule(
 
 
 def blobs_of(capsule: Capsule) -> set[str]:
-    """Return the digests of all blobs that it takes to load the capsule."""
+    """Return the digests of the blobs that loading the capsule needs."""
     return {capsule.payload, capsule.sources, *capsule.buffers, *capsule.modules.values()}
 
 
 def private_blobs_of(capsule: Capsule) -> set[str]:
-    """Return the digests of the blobs of a run only, which no checkpoint takes along."""
+    """Return the digests of blobs that only a run needs, and no checkpoint contains."""
     return {capsule.environment} if capsule.environment is not None else set()
 
 
 def code_key(capsule: Capsule) -> str:
-    """Return the name of the folder for its modules: capsules with the same ones share it."""
+    """Return the name of the folder for its modules, shared by capsules with the same ones."""
     modules = json.dumps(sorted(capsule.modules.items()))
     return hashlib.sha256(modules.encode()).hexdigest()
 
 
 def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
-    """Return what to call the captured code's files: file name to "Cell In[5]"."""
+    """Return the labels of the captured code, such as "Cell In[5]", by file name."""
     return {filename: cell["label"] for filename, cell in _sources(capsule, blobs).items()}
 
 
@@ -115,14 +115,14 @@ def _unpack_modules(capsule: Capsule, blobs: BlobStore, code_dir: Path, *, as_ma
 
 
 def _are_unpacked(names: Iterable[str], code_dir: Path) -> bool:
-    """Return whether the files are as they were when they had been written.
+    """Return whether the files are unchanged since they were written.
 
-    To compare them with the blobs takes [m] 50 ms for a package of 250 files, in every rank.
+    A comparison with the blobs takes [m] 50 ms for a package of 250 files, in every rank.
     """
     try:
         noted = json.loads((code_dir / _NOTE).read_bytes())
         return bool(noted == _states(names, code_dir))
-    except (OSError, ValueError):  # a file is missing, or nobody has noted anything yet
+    except (OSError, ValueError):  # a file is missing, or nothing was unpacked yet
         return False
 
 
@@ -143,14 +143,14 @@ def _write_module(code_dir: Path, name: PurePosixPath, content: bytes) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole: ranks that share the folder write the same ones at the same time."""
+    """Write a file atomically, because ranks write the same files at the same time."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_bytes(content)
     os.replace(scratch, path)
 
 
 def _forget_modules(files: set[str], folder: str) -> None:
-    """Drop modules from elsewhere that the process imported under the names of captured ones."""
+    """Forget imported modules of other folders with the names of captured ones."""
     tops = {file.partition(".")[0] for file in files}
     inside = folder + os.sep
     for name, module in list(sys.modules.items()):
@@ -166,14 +166,14 @@ def notebook_globals() -> dict[str, Any]:
 
 
 class NotebookGlobals:
-    """Stands in a stream for the globals that all captured functions share."""
+    """Represents in a stream the globals that all captured functions share."""
 
     def __reduce__(self) -> tuple[Callable[[], dict[str, Any]], tuple[()]]:
         return notebook_globals, ()
 
 
 def rebuild_storage(buffer: Any) -> Any:
-    """Return a torch storage that lies on `buffer`."""
+    """Return a torch storage over the memory of `buffer`."""
     import torch
 
     if len(buffer) == 0:  # torch.frombuffer refuses empty buffers

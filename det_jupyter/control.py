@@ -5,13 +5,13 @@
 
 Words are little-endian, unsigned, of 64 bits.
 
-Reading a word costs a memory access, so a training loop can afford to look after every batch.
-Only the chief looks; it tells the other ranks, so that all of them leave at the same batch.
-Words only grow during a run; the next run has a page of its own. The target is twice the amount of
-training in the unit of the run's plan, plus one if the trial ends there; 0: as the plan says.
+Reading a word is a memory access, so a training loop can read it after every batch. Only the
+chief reads it, and broadcasts it, so that all ranks leave at the same batch. Words only grow
+during a run; the next run has another page. The target is twice the amount of training in the
+unit of the run's plan, plus one if the trial ends there; 0 means the target of the plan.
 
-The other way goes only where each rank is: one more than the index of the batch that it has begun.
-The page outlives the rank, so the agent can tell in which batch one was killed.
+Each rank writes one word: the number of batches that it has begun. The page outlives the rank, so
+the agent can read in which batch a rank was killed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _INDEX = {"preempt": 1}
 _TARGET = 2
 _FIRST_RANK = 8
 PAGE_BYTES = 4096
-_NUM_RANKS = PAGE_BYTES // _WORD.size - _FIRST_RANK  # of whom it is known; others have no word
+_NUM_RANKS = PAGE_BYTES // _WORD.size - _FIRST_RANK  # ranks that have a word
 
 Signal = Literal["preempt"]
 
 
 def create_page(path: Path) -> None:
-    """Write a fresh page with no signal raised."""
+    """Write a new page with no signal raised."""
     path.write_bytes(_WORD.pack(_MAGIC).ljust(PAGE_BYTES, b"\0"))
 
 
@@ -67,21 +67,18 @@ class ControlPage:
             _WORD.pack_into(self._map, _TARGET * _WORD.size, word)
 
     def target(self) -> tuple[int, bool] | None:
-        """Return amount and whether it is the last, if a target was set."""
+        """Return the amount and whether the trial ends there; None if no target was set."""
         word = self._word(_TARGET)
         return (word >> 1, bool(word & 1)) if word else None
 
     def batch_writer(self, rank: int) -> Callable[[int], object]:
-        """Return what notes that this rank has begun so many batches: `writer(index + 1)`.
-
-        It costs a tenth of a microsecond.
-        """
+        """Return the function that writes how many batches the rank has begun, in 0.1 µs."""
         if rank >= _NUM_RANKS:
             return bool
         return partial(_WORD.pack_into, self._map, (_FIRST_RANK + rank) * _WORD.size)
 
     def batch_of(self, rank: int) -> int | None:
-        """Return the index of the batch that this rank has begun last; None if none is known."""
+        """Return the index of the last batch that this rank has begun; None if unknown."""
         word = self._word(_FIRST_RANK + rank) if rank < _NUM_RANKS else 0
         return word - 1 if word else None
 

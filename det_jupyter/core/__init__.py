@@ -2,10 +2,13 @@
 
 from det_jupyter.core.checkpoint import CheckpointContext, read_metadata
 from det_jupyter.core.context import Context, current, get_cluster_info, init, set_current
-from det_jupyter.core.distributed import CONTROL_TIMEOUT, DistributedContext
+from det_jupyter.core.distributed import (
+    CONTROL_TIMEOUT,
+    DistributedContext,
+    local_chief_first,
+)
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.preempt import PreemptContext
-from det_jupyter.core.preparing import local_chief_first
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 

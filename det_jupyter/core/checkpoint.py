@@ -1,4 +1,4 @@
-"""Saving and restoring folders of state as checkpoints. Knows nothing of what is in them."""
+"""Saves and restores folders as checkpoints, whatever is in them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import torch
 
 from det_jupyter._version import __version__
 from det_jupyter.bounds import find_value_problem
-from det_jupyter.core.distributed import DistributedContext
-from det_jupyter.core.preparing import local_chief_first
+from det_jupyter.core.distributed import DistributedContext, local_chief_first
 from det_jupyter.core.train import RecordSink, checked_steps
 from det_jupyter.errors import CheckpointError
 from det_jupyter.records import CheckpointSaved
@@ -28,10 +27,10 @@ METADATA_FILE = "metadata.json"
 
 
 class CheckpointDraft:
-    """A checkpoint of a trial in the making: made by CheckpointContext.begin, on the chief.
+    """A checkpoint that is being written; made by CheckpointContext.begin on the chief.
 
     Attributes:
-        uuid: Name of the checkpoint that it becomes.
+        uuid: Name of the checkpoint.
     """
 
     def __init__(
@@ -44,19 +43,19 @@ class CheckpointDraft:
         self._draft: Draft | None = None
 
     def open(self) -> Path:
-        """Return the empty folder to fill. Removes what dead writers left, which takes a while.
+        """Return the empty folder to fill. First removes drafts of writers that died.
 
-        Like `sync`, it may run in another thread than the rest; it writes no record.
+        It may run in another thread, as `sync` may; it writes no record.
         """
         self._draft = self._storage.begin(self.uuid)
         return self._draft.path
 
     def sync(self) -> None:
-        """Have what is there by now on the disk, so that `commit` has less to wait for."""
+        """Sync the files so far to the disk, so that `commit` waits less."""
         self._opened().sync()
 
     def commit(self) -> None:
-        """Make it a checkpoint and record it: both, or neither if this raises."""
+        """Make it a checkpoint and record it; if this raises, do neither."""
         draft = self._opened()
         text = json.dumps(self._metadata, indent=2, default=str)
         (draft.path / METADATA_FILE).write_text(text, encoding="utf-8")
@@ -65,8 +64,8 @@ class CheckpointDraft:
             draft.commit()
             self._record(size_bytes)
         except Exception:
-            # Nobody would know of it, and so nobody would ever remove it.
-            with suppress(OSError):  # the failure that led here is the one to be told
+            # Without a record the master does not know it, and would never delete it.
+            with suppress(OSError):  # report the first failure
                 self._storage.delete(self.uuid)
             raise
 
@@ -82,7 +81,7 @@ class CheckpointDraft:
         self._sink.write(record)
 
     def discard(self) -> None:
-        """Remove it: it never was a checkpoint. May be called twice, and before `open`."""
+        """Remove the draft. May be called twice, and before `open`."""
         if self._draft is not None:
             self._draft.discard()
 
@@ -96,10 +95,10 @@ class CheckpointContext:
     """The checkpoints of one trial. Only the chief stores; every rank may read.
 
     Args:
-        storage: Where they are kept.
+        storage: Stores them.
         sink: Gets a CheckpointSaved for each.
         distributed: This rank's place.
-        belongs_to: Goes into the metadata of each: ids of experiment and trial.
+        belongs_to: Ids of experiment and trial, for the metadata of each.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class CheckpointContext:
         self._belongs_to = dict(belongs_to)
 
     def begin(self, metadata: Mapping[str, Any]) -> CheckpointDraft:
-        """Return a checkpoint to be filled and committed at leisure. Touches no disk yet.
+        """Return a draft to fill and commit later; does not use the disk yet.
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
@@ -126,9 +125,9 @@ class CheckpointContext:
 
     @contextmanager
     def store_path(self, metadata: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-        """Give an empty folder to fill, and the uuid of the checkpoint that it becomes.
+        """Yield an empty folder to fill, and the uuid of its checkpoint.
 
-        The checkpoint exists from the end of the block on; if the block raises, it never does.
+        The checkpoint exists after the block; if the block raises, it is discarded.
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
@@ -150,20 +149,20 @@ class CheckpointContext:
 
     @contextmanager
     def restore_path(self, uuid: str) -> Iterator[Path]:
-        """Give the folder of a checkpoint, for reading only.
+        """Yield the folder of a checkpoint, for reading only.
 
         Raises:
-            CheckpointError: There is none of this name.
+            CheckpointError: It does not exist.
         """
         yield self._find("restore_path", uuid)
 
     def download(self, uuid: str, folder: Path | str) -> None:
-        """Copy a checkpoint into the folder, which is made if need be.
+        """Copy a checkpoint into the folder, which is made if necessary.
 
-        Collective among the ranks of a computer: the first of them copies for all.
+        Collective among the ranks of a computer: the first copies.
 
         Raises:
-            CheckpointError: There is none of this name.
+            CheckpointError: It does not exist.
         """
         path = self._find("download", uuid)
         with local_chief_first(self._distributed):
@@ -222,7 +221,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _own_bytes(file: Path) -> int:
-    """Return what the file takes; nothing if it is a link to data that is kept elsewhere too."""
+    """Return the size of the file; 0 if it is a link to a file that exists elsewhere too."""
     status = file.stat()
     return status.st_size if S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
 

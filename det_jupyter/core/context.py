@@ -1,7 +1,7 @@
-"""The Core API's context: what a training script needs of the platform, in one object.
+"""The context of the Core API: metrics, checkpoints, preemption and collectives in one object.
 
-A rank of an experiment has one before the user's code runs: `init()` returns it there. Elsewhere
-`init()` makes one, which is the current one inside of its `with` block.
+In a rank of an experiment `init()` returns the rank's context. Elsewhere it makes one, which is
+the current one inside of its `with` block.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.paths import data_dir
 
-_ANY_LENGTH = Length("batches", 1)  # off the cluster the script itself says how long
+_ANY_LENGTH = Length("batches", 1)  # outside of experiments the script decides how long it trains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The parts of the Core API. In a `with` block it is the current one; leaving ends nothing.
+    """The parts of the Core API. In a `with` block it is the current context.
 
     Args:
         distributed: This rank's place, and collectives.
         train: Reports of metrics and progress.
         checkpoint: Saving and restoring state.
-        preempt: Being asked to leave.
-        searcher: How far to train.
-        sink: Where the records of all of them go.
-        note_batch: Told how many batches this rank has begun, before each: a write to memory.
+        preempt: The request to leave.
+        searcher: The length to train.
+        sink: Gets the records of all parts.
+        note_batch: Called before each batch with the number begun; writes to memory.
         info: The trial that this process is a rank of; None in a plain script or notebook.
     """
 
@@ -48,7 +48,7 @@ class Context:
     sink: RecordSink
     note_batch: Callable[[int], object] = bool
     info: TrialInfo | None = None
-    # The contexts around its `with` blocks.
+    # The contexts that its `with` blocks replaced.
     _outer: list[Context | None] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -66,12 +66,12 @@ _current: Context | None = None
 
 
 def current() -> Context | None:
-    """Return the context of this process: a rank's own, or that of the innermost `with` block."""
+    """Return the context of this process: of the rank, or of the innermost `with` block."""
     return _current
 
 
 def set_current(context: Context | None) -> None:
-    """Make this the context that `init()` and everything else in this process finds."""
+    """Set the context of this process."""
     global _current
     _current = context
 
@@ -83,20 +83,19 @@ def init(
     sink: RecordSink | None = None,
     length: Length | None = None,
 ) -> Context:
-    """Return the context: a rank's own; in a plain script or notebook, a new one.
+    """Return the rank's context; in a plain script or notebook, a new one.
 
-    In the latter nobody schedules the work, or asks it to leave. Use it as a `with` block.
+    Outside of experiments nothing schedules the work. Use the context in a `with` block.
 
     Args:
-        distributed: The ranks, if a launcher started several; by default there is one. A rank
-            may give it as well, and goes on with its gang's own groups.
-        checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
+        distributed: The ranks, if a launcher started several; by default there is one. In a rank
+            it is accepted and ignored if it describes the same place.
+        checkpoint_storage: Folder for checkpoints; by default det_jupyter's.
         sink: Gets the records; by default they are kept in `context.sink.records`.
-        length: How far `context.searcher` asks to train.
+        length: The length of `context.searcher`.
 
     Raises:
-        ConfigError: Arguments were given in a rank, where the experiment's configuration decides;
-            only `distributed` may be, if it describes the same place.
+        ConfigError: Arguments in a rank, where the configuration decides; see `distributed`.
     """
     given = {
         "distributed": distributed,
@@ -126,13 +125,13 @@ def init(
 
 
 def get_cluster_info() -> TrialInfo | None:
-    """Return what this process knows of its trial; None if it is no rank of an experiment."""
+    """Return the trial of this process; None if it is no rank of an experiment."""
     context = current()
     return context.info if context is not None else None
 
 
 def _check_arguments(given: dict[str, Any], own: DistributedContext) -> None:
-    """Refuse what decides otherwise than the gang. Its own groups are used in any case."""
+    """Refuse arguments in a rank; the rank uses the gang's groups in any case."""
     distributed = given.pop("distributed")
     if distributed is not None and (distributed.rank, distributed.size) != (own.rank, own.size):
         raise ConfigError(

@@ -1,13 +1,14 @@
-"""A rank's place among the ranks, and collectives on any picklable value between them.
+"""A rank's place among the ranks, and collectives on picklable values.
 
-Everything here goes over a gloo group of its own, apart from the one that carries gradients:
-values are small and on the CPU, and nothing that waits here can be mixed up with an all-reduce.
-How objects travel is in objects.py.
+The collectives use a gloo group of their own: the values are small and on the CPU, and cannot
+mix with the all-reduce of gradients. objects.py has the format of values.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Literal, TypeVar, cast
 
@@ -15,11 +16,12 @@ import torch
 import torch.distributed as dist
 
 from det_jupyter.core.objects import ObjectExchange, check_members
+from det_jupyter.words import error_text
 
 T = TypeVar("T")
 
-# A peer that died is noticed at once, by its closed connection. This bounds only a deadlock, and
-# has to let the chief evaluate or write a checkpoint alone for hours while the others wait.
+# A dead rank is noticed at once, by its closed connection. This bounds only a deadlock, and the
+# chief may evaluate or write a checkpoint for hours while the others wait.
 CONTROL_TIMEOUT = timedelta(days=1)
 
 _OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
@@ -30,14 +32,14 @@ class DistributedContext:
 
     Args:
         rank: Index of this process in the job; the chief is rank 0.
-        size: How many processes the job has.
+        size: Number of processes of the job.
         local_rank: Index on this computer; the local chief is 0.
-        local_size: How many processes this computer has.
-        cross_rank: Index of this computer (of its agent: a simulated one counts as a computer).
-        cross_size: How many computers there are.
+        local_size: Number of processes on this computer.
+        cross_rank: Index of this computer (a simulated agent counts as one).
+        cross_size: Number of computers.
         group: Gloo group of all ranks; None if there is one rank.
         local_group: Gloo group of this computer's ranks; None if it has one rank.
-        secret: What all ranks of the gang know and other users do not; empty under torchrun.
+        secret: Known to the ranks of the gang only; empty under torchrun.
     """
 
     def __init__(
@@ -67,12 +69,12 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, secret: bytes = b"") -> DistributedContext:
-        """Return the context of a process that torchrun's variables and process group describe.
+        """Return the context of a process from torchrun's variables and process group.
 
         Collective: all ranks must call it once, after `torch.distributed.init_process_group`.
 
         Args:
-            secret: The gang's, if the agent has started these ranks.
+            secret: The gang's, if the agent started these ranks.
 
         Raises:
             PeerRefused: A rank does not know the secret.
@@ -114,7 +116,7 @@ class DistributedContext:
         return self.size
 
     def get_num_agents(self) -> int:
-        """Return `cross_size`: how many computers there are."""
+        """Return `cross_size`."""
         return self.cross_size
 
     def gather(self, value: T) -> list[T] | None:
@@ -134,15 +136,15 @@ class DistributedContext:
         return self._neighbours.allgather(value) if self._neighbours else [value]
 
     def broadcast(self, value: T) -> T:
-        """Return the chief's value; what the others pass is ignored."""
+        """Return the chief's value on all ranks."""
         return cast("T", self._everyone.broadcast(value)) if self._everyone else value
 
     def broadcast_local(self, value: T) -> T:
-        """Return the local chief's value; what the others pass is ignored."""
+        """Return the local chief's value on the ranks of this computer."""
         return cast("T", self._neighbours.broadcast(value)) if self._neighbours else value
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait for all ranks."""
         if self._group is not None:
             dist.barrier(group=self._group)
 
@@ -174,9 +176,40 @@ def _local_group(
         return group
     computers: list[int] = ObjectExchange(group, "computers", secret).allgather(cross_rank)
     mine = None
-    for computer in range(cross_size):  # all ranks have to make all groups
+    for computer in range(cross_size):  # every rank has to take part in every group's creation
         ranks = [rank for rank, home in enumerate(computers) if home == computer]
         made = _new_group(ranks, f"computer {computer}", secret)
         if computer == cross_rank:
             mine = made
     return mine
+
+
+@contextmanager
+def local_chief_first(distributed: DistributedContext) -> Iterator[None]:
+    """Run the block on one rank of each computer first, then on the others. Collective.
+
+    The first rank prepares what the ranks of a computer share, such as a download:
+
+        with local_chief_first(context.distributed):
+            dataset = torchvision.datasets.MNIST(folder, download=True)
+
+    Raises:
+        RuntimeError: On the other ranks, which do not run the block if it failed on the first.
+    """
+    if distributed.local_size == 1:
+        yield
+    elif distributed.local_rank == 0:
+        failure: str | None = "was ended"
+        try:
+            yield
+            failure = None
+        except BaseException as error:
+            failure = f"raised {error_text(error)}"
+            raise
+        finally:
+            distributed.broadcast_local((distributed.rank, failure))
+    else:
+        rank, failure = distributed.broadcast_local((-1, None))
+        if failure is not None:
+            raise RuntimeError(f"local_chief_first: rank {rank}, which goes first, {failure}")
+        yield

@@ -1,7 +1,6 @@
-"""What a rank knows of its trial: ids, seed, hyperparameters, and where it goes on from.
+"""The trial of a rank: ids, seed, hyperparameters, latest checkpoint.
 
-Scripts written for Determined ask `get_cluster_info()` for it, in two parts: the cluster's info
-and, as its `trial`, the trial's. Here both are one.
+Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here both are one.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ class TrialInfo:
     """The trial that this process is a rank of.
 
     Args:
-        plan: What the ranks were started with.
+        plan: The plan of the gang.
         config: The experiment's effective configuration.
-        device: Where this rank computes.
+        device: The device of this rank.
         data_dir: det_jupyter's folder on this computer.
     """
 
@@ -32,11 +31,11 @@ class TrialInfo:
     device: torch.device
     data_dir: Path
 
-    task_type = "TRIAL"  # the only task that has an info here
+    task_type = "TRIAL"  # Determined has tasks of other types
 
     @property
     def trial(self) -> Self:
-        """What Determined has here: ids, seed and hyperparameters of the trial."""
+        """This object, which has what Determined has here."""
         return self
 
     @property
@@ -71,7 +70,7 @@ class TrialInfo:
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The checkpoint that this run goes on from, by its uuid; None if it begins.
+        """Uuid of the checkpoint that this run continues from; None at the beginning.
 
         `context.checkpoint.restore_path(uuid)` gives its folder, `get_metadata(uuid)` its
         `steps_completed`.

@@ -1,19 +1,19 @@
-"""Python objects between the ranks of a gang: each is signed, and read only where that is right.
+"""Exchange of Python objects between ranks: each is signed, and unpickled only if that is right.
 
-A rank that unpickled whatever its socket holds would run what any user of the computer sends it.
-So the agent makes a secret for every gang and hands it to the ranks alone (wire/ranks.py). An
-object travels as
+A rank that unpickles what its socket receives runs the code of any user who can connect to it. So
+the agent draws a secret for every gang, which only the ranks get (wire/ranks.py). An object is
+sent as
 
     length   8 bytes, of the pickle
     mark     32 bytes, HMAC-SHA256 under the secret: of the collective, its number in this group,
-             the sender and the pickle. So no object can be sent twice, or in another's name.
-    pickle   at once if it fits into the frame; else all pickles follow in a second round
+             the sender and the pickle. So no object can be replayed or sent as another rank
+    pickle   in the same frame if it fits; else all pickles follow in a second round
 
-and a group of ranks is used once every two of them have proved to each other that they know the
-secret: then what comes over their connections later, tensors too, comes from a rank.
+A group is used after every two ranks have proved to each other that they know the secret. Then all
+that arrives on their connections, tensors too, comes from a rank.
 
-Ranks that torchrun has started have no secret: they met on an open port, and whatever they agreed
-upon there could be read. Their marks tell mistakes from objects, not strangers from ranks.
+Ranks of torchrun have no secret, because other users could read what they exchange at their open
+port. Their marks detect wrong collectives, not other programs.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ import torch.distributed as dist
 from det_jupyter.errors import PeerRefused
 
 _HEAD = struct.Struct("<Q32s")
-_FRAME = 512  # most objects fit, and [m] a second round costs more than the bytes do
+_FRAME = 512  # most objects fit; [m] a second round costs more than the bytes
 _MARK = 32
-_PROOF_TIMEOUT = timedelta(seconds=30)  # all ranks are there, and have nothing else to do
+_PROOF_TIMEOUT = timedelta(seconds=30)  # all ranks are connected and idle
 _SEE = "on a shared computer see docs/security.md, Ranks"
 
 
 def check_members(group: dist.ProcessGroup, name: str, secret: bytes) -> None:
-    """Let every two ranks of a new gloo group prove that they know the secret. Collective.
+    """Check that the ranks of a new gloo group know the secret, each pair for itself. Collective.
 
-    gloo believes whoever connects to its port first and names the number of a connection.
+    gloo accepts the first program that connects to its port with the number of a connection.
 
     Raises:
-        PeerRefused: One of them does not know it, or is silent.
-        DistNetworkError: One of them is gone.
+        PeerRefused: One does not know it, or does not answer.
+        DistNetworkError: One has ended.
     """
     if not secret:
         return
@@ -69,7 +69,7 @@ def check_members(group: dist.ProcessGroup, name: str, secret: bytes) -> None:
 
 
 def _unproved(rank: int, waited_s: float) -> Exception:
-    """Return what to raise where the exchange of proofs did not come to its end."""
+    """Return the error for an exchange of proofs that failed."""
     limit_s = _PROOF_TIMEOUT.total_seconds()
     if waited_s < limit_s:
         return dist.DistNetworkError(
@@ -91,7 +91,7 @@ class ObjectExchange:
 
     Args:
         group: The gloo group.
-        name: What tells it from the other groups of these ranks.
+        name: Name of the group, unique among the groups of these ranks.
         secret: The gang's; empty if there is none.
     """
 
@@ -163,10 +163,10 @@ class ObjectExchange:
         return [self._read(what, sender, *pair) for sender, pair in enumerate(pairs)]
 
     def _read(self, what: str, sender: int, frame: torch.Tensor, place: torch.Tensor) -> Any:
-        """Unpickle what a rank has sent.
+        """Unpickle a rank's value.
 
         Raises:
-            PeerRefused: It is not signed, or was for another collective.
+            PeerRefused: It is not signed, or is of another collective.
         """
         length, mark = _HEAD.unpack_from(_bytes_of(frame))
         is_inline = _fits(length)
@@ -196,18 +196,18 @@ def _fits(length: int) -> bool:
 
 
 def _longest(frames: Iterable[torch.Tensor]) -> int:
-    """Return the length of the longest pickle that is in no frame; 0: there is none."""
+    """Return the length of the longest pickle outside of the frames; 0 if all fit."""
     lengths: list[int] = [_HEAD.unpack_from(_bytes_of(frame))[0] for frame in frames]
     return max((length for length in lengths if not _fits(length)), default=0)
 
 
 def _tensor(data: bytes, length: int = 0) -> torch.Tensor:
-    """Return the bytes as a tensor, with room after them up to `length`."""
+    """Return the bytes as a tensor of at least `length` bytes."""
     room = torch.empty(max(length, len(data)), dtype=torch.uint8)
     _bytes_of(room)[: len(data)] = data
     return room
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """Return the memory of a tensor of bytes."""
+    """Return the memory of a uint8 tensor."""
     return tensor.numpy().data

@@ -1,4 +1,4 @@
-"""Being asked to leave: the control page on the cluster, never off it."""
+"""The request to save and leave: a word of the control page; outside of experiments never set."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class PreemptContext:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether this rank knows that it shall leave: if it ends now, it will be continued."""
+        """Whether this rank has noticed the request: if it ends now, its trial continues later."""
         return self._is_acknowledged
 
     def was_asked(self) -> bool:
-        """Return whether the agent has asked, as this rank sees it: no other rank learns of it."""
+        """Return whether the agent has asked, on the chief; other ranks return False."""
         return self._page is not None and self._page.is_raised("preempt")
 
     def should_preempt(self) -> bool:
@@ -33,5 +33,5 @@ class PreemptContext:
         return is_asked
 
     def acknowledge_preemption_signal(self) -> None:
-        """Note that this rank leaves because it was asked to; `should_preempt` does so itself."""
+        """Note that this rank leaves because of the request, as `should_preempt` does itself."""
         self._is_acknowledged = True

@@ -1,8 +1,8 @@
-"""How far this run trains, and what its search wants when it is there.
+"""The target of a run: how far it trains, and the search's answer when it is reached.
 
-The plan of a run says how far. A run that comes there and is not to end tells so, and waits in its
-slots: a promoted trial goes on without having been away. The answer comes as a word of the control
-page, in milliseconds: a farther target, or the request to leave.
+The plan of the run has the target. If the run does not end there, it reports that it has reached
+it, and waits in its slots. The answer is a word of the control page, within milliseconds: a
+farther target for a promoted trial, which continues at once, or the request to leave.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class SearcherContext:
 
     Args:
         target: How far to train, counted from the trial's beginning.
-        is_last: The run ends there.
-        page: The chief's control page; None off the cluster, and on the other ranks.
+        is_last: Whether the run ends there.
+        page: The chief's control page; None on other ranks and outside of experiments.
         distributed: The ranks.
-        sink: Gets the chief's word that the target is reached.
+        sink: Gets the chief's report that the target is reached.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SearcherContext:
         self._sink = sink
 
     def report_reached(self, steps_completed: int) -> None:
-        """Tell that the trial has trained, validated and saved up to its target."""
+        """Report that the trial has trained, validated and saved up to its target."""
         if self._distributed.is_chief:
             self._sink.write(
                 TargetReached(
@@ -56,7 +56,7 @@ class SearcherContext:
             )
 
     def was_extended(self) -> bool:
-        """Return whether there is a farther `target` already, and aim at it; waits for nothing.
+        """Take over a farther `target` if there is one, and return whether; does not wait.
 
         Collective: all ranks must call it.
         """
@@ -65,14 +65,14 @@ class SearcherContext:
         return self._follow(found if found and found[0] > self.target.amount else None)
 
     def await_next(self) -> bool:
-        """Wait until there is a farther `target` (True), or the run shall leave (False).
+        """Wait for a farther `target` (True) or the request to leave (False).
 
-        Collective: all ranks must call it, and wait with the chief.
+        Collective: all ranks must call it.
         """
         return self._follow(self._look() if self._distributed.is_chief else None)
 
     def _follow(self, found: tuple[int, bool] | None) -> bool:
-        """Aim at what the chief has found, on all ranks."""
+        """Take over the chief's target on all ranks."""
         found = self._distributed.broadcast(found)
         if found is None:
             return False
@@ -81,7 +81,7 @@ class SearcherContext:
         return True
 
     def _look(self) -> tuple[int, bool] | None:
-        """Return the next target, or None when the run was asked to leave."""
+        """Return the next target, or None if the run was asked to leave."""
         if self._page is None:
             return None
         pause_s, longest_s = _PAUSES_S

@@ -1,4 +1,4 @@
-"""Reporting metrics and progress: a report becomes a record. Knows nothing of where that goes."""
+"""Reports of metrics and progress, which become records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SHOWN = 60  # characters of a value that is refused
 
 
 class RecordSink(Protocol):
-    """Takes records, in order. A rank's is its journal; off the cluster it is a list."""
+    """Takes records, in order: the journal of a rank, or a list outside of experiments."""
 
     def write(self, record: Record) -> None:
-        """Keep the record; it is safe when this returns."""
+        """Store the record before returning."""
 
 
 class RecordList:
@@ -39,12 +39,12 @@ class RecordList:
 
 
 class TrainContext:
-    """Reports of the chief. What is wrong is refused alike on the cluster and off it.
+    """Reports of the chief. Values are checked alike in experiments and outside.
 
     Args:
         sink: Gets the reports.
         distributed: This rank's place.
-        on_steps: Told how far this rank has come, with each report and each `note_steps`.
+        on_steps: Called with the steps completed at each report and each `note_steps`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TrainContext:
         self._steps_completed = 0
 
     def note_steps(self, steps_completed: int) -> None:
-        """Note how far this rank has come, reporting nothing. Any rank may call."""
+        """Note the steps completed without a report. Any rank may call."""
         self._steps_completed = checked_steps(steps_completed)
         self._on_steps(self._steps_completed)
 
@@ -111,7 +111,7 @@ class TrainContext:
             group: The group.
             steps_completed: Batches trained since the beginning of the trial.
             metrics: The values.
-            trained: How much training these steps are, by unit: batches, records, epochs.
+            trained: The same amount of training by unit: batches, records, epochs.
 
         Raises:
             ValueError: A name, the step or a value cannot be reported; the message says which.
@@ -131,7 +131,7 @@ class TrainContext:
         self._sink.write(record)
 
     def report_progress(self, progress: float, steps_completed: int | None = None) -> None:
-        """Report how far the trial is, as a fraction of its length.
+        """Report the progress of the trial, as a fraction of its length.
 
         Args:
             progress: Between 0 and 1.
@@ -166,10 +166,10 @@ def _shown(value: Any) -> str:
 
 
 def checked_steps(steps_completed: Any) -> int:
-    """Return a number of batches that can be reported.
+    """Check a number of batches and return it.
 
     Raises:
-        ValueError: It is none; the message says what is wrong with it.
+        ValueError: It is no whole number from 0 to 2**53.
     """
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
         raise ValueError(
@@ -202,10 +202,10 @@ def _checked_amounts(trained: Mapping[str, float]) -> dict[str, float]:
 
 
 def to_json_value(where: str, value: Any) -> Any:
-    """Return the value as JSON has it: numbers, strings, booleans, None, lists and dicts.
+    """Return the value as JSON types: numbers, strings, booleans, None, lists and dicts.
 
-    Tensors and arrays become lists, those without dimensions numbers; keys become strings. NaN and
-    infinities stay (records spell them). Waits for the device if a tensor is there.
+    Tensors and arrays become lists, or numbers without dimensions; keys become strings. NaN and
+    infinities stay, as records can hold them. Waits for the device of a tensor.
 
     Raises:
         ValueError: Something in it is of another type or too large; the message says where.
@@ -214,7 +214,7 @@ def to_json_value(where: str, value: Any) -> Any:
         plain = _plain(where, value)
     except RecursionError:
         raise ValueError(f"{where}: got lists or dicts in one another without end") from None
-    if problem := find_value_problem(plain, depth=2):  # it will be in a dict, and in a list
+    if problem := find_value_problem(plain, depth=2):  # it will be in a dict and in a list
         raise ValueError(f"{where}: got {problem}")
     return plain
 

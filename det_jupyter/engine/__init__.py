@@ -1,1 +1,1 @@
-"""Where agents come from."""
+"""Starts agents."""

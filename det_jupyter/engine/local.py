@@ -1,7 +1,7 @@
-"""Agents on this computer: a detached process, of which the agent's own lock allows only one.
+"""Starts the agent of this computer as a detached process; its lock allows only one.
 
-Light to import: the master starts the agent before anything heavy, since the agent's fork server
-takes longest to warm up.
+Light to import: the master starts the agent before it imports the rest, because the agent's fork
+server takes longest to get ready.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from det_jupyter.system.ownership import open_own
 
 
 def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """Start an agent that outlives us; if one runs already, the new one leaves by itself.
+    """Start an agent, which outlives this process and exits if another one runs.
 
     Args:
-        agents: Simulated agents that the process is to offer, each as NAME=cpu:N; none: the
-            environment variable DET_JUPYTER_AGENTS says so, or it offers what this computer has.
+        agents: Simulated agents to offer, each as NAME=cpu:N. By default DET_JUPYTER_AGENTS
+            names them, or the agent offers the slots of this computer.
     """
     options = [word for agent in agents for word in ("--agent", agent)]
     log = open_own(paths.agent_log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -30,7 +30,7 @@ def start_agent(agents: Sequence[str] = ()) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # what ends the master's group or terminal is not for it
+            start_new_session=True,  # it must not end with the master's group or terminal
             cwd=paths.data_dir(),
         )
     finally:

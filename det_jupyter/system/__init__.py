@@ -1,1 +1,1 @@
-"""What each of our processes needs of the computer: paths, folders, locks, clocks, processes."""
+"""The operating system for all programs: paths, folders, locks, clocks, processes."""

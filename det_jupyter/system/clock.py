@@ -1,8 +1,8 @@
-"""Steps of the system clock: NTP sets it, a person does, a virtual machine wakes.
+"""Detects steps of the system clock: by NTP, by a user, when a virtual machine wakes.
 
-Times that are stored or shown are UTC seconds. What lasts is reckoned from them, so whoever keeps
-such times has to hear when the clock was set. Deadlines and pauses use `time.monotonic`, which no
-step touches.
+Times that are stored or shown are UTC seconds, and durations are computed from them. A program
+that keeps such times has to correct them after a step. Deadlines and pauses use `time.monotonic`,
+which has no steps.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_LEAST_STEP_S = 1.0  # less is adjusted gradually, by NTP too
-_LONG_LOOK_S = 0.1  # we were interrupted between two readings, which then do not belong together
+_LEAST_STEP_S = 1.0  # NTP corrects less gradually
+_LONG_LOOK_S = 0.1  # readings that are further apart cannot be compared
 
 
 def since_boot() -> float:
-    """Return the seconds since the computer started, its sleep included where that is known."""
+    """Return the seconds since the computer started, with its sleep if the system counts it."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class ClockWatch:
-    """Compares the clock with one that cannot be set.
+    """Compares the clock with one that has no steps.
 
     Args:
-        wall: The clock, UTC seconds.
-        steady: Seconds since whenever.
+        wall: Returns UTC seconds.
+        steady: Returns seconds from any start.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class ClockWatch:
         self._offset_s = wall() - steady()
 
     def step_s(self) -> float:
-        """Return by how much the clock was set since the last look; 0: it was not."""
+        """Return the step of the clock since the last call; 0 if there was none."""
         before = self._steady()
         wall = self._wall()
         if self._steady() - before > _LONG_LOOK_S:
-            return 0.0  # the next look will tell
+            return 0.0  # the next call detects it
         offset_s = wall - before
         step_s, self._offset_s = offset_s - self._offset_s, offset_s
         return step_s if abs(step_s) >= _LEAST_STEP_S else 0.0

@@ -1,4 +1,4 @@
-"""Starting the master as a process that outlives us. Light to import: `%load_ext` uses it."""
+"""Starts the master as a detached process. Light to import: `%load_ext` uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from det_jupyter.system import paths
 
 
 def spawn_master() -> subprocess.Popen[bytes]:
-    """Start a master and return at once, before it is ready; if one runs, the new one leaves."""
+    """Start a master and return at once, before it is ready; it exits if another one runs."""
     log = paths.master_output()
     with open(os.devnull, "rb") as nothing, open(log, "ab", opener=paths.private_opener) as out:
         process = subprocess.Popen(
@@ -19,9 +19,9 @@ def spawn_master() -> subprocess.Popen[bytes]:
             stdin=nothing,
             stdout=out,
             stderr=out,
-            start_new_session=True,  # not in our terminal's or kernel's process group
+            start_new_session=True,  # not in the process group of our terminal or kernel
             cwd=paths.data_dir(),
         )
-    # It outlives us, or leaves at once because a master runs: waiting for it leaves no zombie.
+    # It may exit at once because another master runs: `wait` leaves no zombie.
     threading.Thread(target=process.wait, name="det-master-start", daemon=True).start()
     return process

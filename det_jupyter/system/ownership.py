@@ -1,19 +1,19 @@
-"""Whose a folder or a file is: looked at before we use it, made private where it is our own.
+"""Checks the owners of folders and files before use, and makes our folders private.
 
-What another user can replace is his: a folder that he made for us to find, a link that he put in
-our way, or a name in a folder in which he can rename things. None of that is used.
+Another user controls a folder that they made, a link that they put on our path, and any name in a
+folder in which they can rename entries. None of that is used.
 
-    above        no folder in which every user may replace what others put there (0777, not 1777);
-                 no link of another user; the folder right above is ours or root's
-    the folder   is ours; what others may do there is taken from them (0700), and if they could
-                 write there, nothing in it is theirs
+    above        no folder in which every user may replace entries (0777, not 1777); no link of
+                 another user; the parent folder is ours or root's
+    the folder   is ours. Its mode becomes 0700; if others could write to it before, it must not
+                 contain anything of theirs
     a file       is ours, and no link
 
-The user's home ($HOME) and what is above it are taken as they are, and its owner is trusted as
-root is: who can replace things there (.bashrc, .ipython) runs code as the user without us. In
-containers it may be another user's, or everybody's.
+The user's home ($HOME) and the folders above it are not checked, and its owner is trusted like
+root: a user who can replace .bashrc or .ipython there runs code as the user anyway. In containers
+the home may belong to another user, or have mode 0777.
 
-Windows has other rules: nothing is looked at there.
+On Windows nothing is checked.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _IS_POSIX = os.name == "posix"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
-_NOBODY = 65534  # whom NFS gives to what it gives away
+_NOBODY = 65534  # the owner of files under NFS with all_squash
 _SQUASHED = (
     ": where a file system gives away what users make (NFS with all_squash does), nothing is safe "
     "from them, so take a folder on a disk of this computer"
 )
-_seen: dict[Path, tuple[int, ...]] = {}  # folders that were found right, to know them again by
+_seen: dict[Path, tuple[int, ...]] = {}  # state of folders that passed the checks
 
 
 def make_private(folder: Path, remedy: str) -> None:
-    """Make the folder if it is not there, and see to it that it is the user's alone.
+    """Make the folder if it does not exist, and make it private to the user.
 
     Args:
         folder: Its absolute path.
-        remedy: What the user can do if it is not; the end of the message.
+        remedy: What the user can do if that fails; the end of the message.
 
     Raises:
-        DetError: It is not, or could be replaced by another user.
+        DetError: It is not the user's, or another user could replace it.
         OSError: It cannot be made.
     """
     if folder in _seen and _seen[folder] == _marks(folder):
@@ -75,11 +75,11 @@ def _marks(folder: Path) -> tuple[int, ...]:
 
 
 def find_problem_above(folder: Path) -> str:
-    """Return how another user could replace the folder, made or not; "" if none can."""
+    """Return how another user could replace the folder, which may not exist; "" if none can."""
     trusted = {0, os.geteuid(), _owner_of(_home())}
     for path in [*folder.parents, folder]:
         if not os.path.lexists(path):
-            continue  # it is only just being made
+            continue  # it does not exist yet
         info = path.lstat()
         if stat.S_ISLNK(info.st_mode) and info.st_uid not in trusted:
             return f"{path} is a link of {_user(info.st_uid)}, who could lead us anywhere"
@@ -94,7 +94,7 @@ def find_problem_above(folder: Path) -> str:
 
 
 def find_open(*folders: Path) -> Path | None:
-    """Return the first, up to the user's home, in which every user can replace things."""
+    """Return the first folder, before the user's home, in which every user can replace entries."""
     home = _home()
     for path in folders:
         if home.is_relative_to(path):
@@ -125,7 +125,7 @@ def _find_problem_of(folder: Path) -> str:
 
 
 def _find_squasher(folder: Path) -> str:
-    """Return whether a folder that we have made just now is not ours, and what to do."""
+    """Return what to do if a folder that we have just made is not ours; "" if it is."""
     owner = folder.stat().st_uid
     is_ours = owner == os.geteuid()
     return "" if is_ours else f"{folder} was made just now and is {_user(owner)}'s{_SQUASHED}"
@@ -144,7 +144,7 @@ def _find_stranger(folder: Path) -> str:
 
 
 def open_own(path: str | os.PathLike[str], flags: int) -> int:
-    """Return a descriptor of a file of ours, made 0600 if it is new and the flags say so.
+    """Open a file of ours and return its descriptor; with O_CREAT a new file has mode 0600.
 
     Raises:
         DetError: It is a link, or not ours.

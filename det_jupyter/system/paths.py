@@ -1,10 +1,10 @@
-"""Where our files live. The folders are the user's alone (0700), files that we make there 0600.
+"""The paths of our files. Folders have mode 0700, files 0600.
 
     runtime_dir()   master.json                                      gone after a reboot
     data_dir()      master.lock agent.lock det.sqlite3 blobs/ runs/ checkpoints/ logs/ pools.yaml
 
-The locks lie beside what they protect, so that no second master can open the database.
-`DET_JUPYTER_HOME` moves both (tests use it to live beside the user's own master).
+The locks are beside what they protect, so that no second master can open the database.
+`DET_JUPYTER_HOME` moves both; tests use it to run beside the user's own master.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from det_jupyter.system.ownership import make_private, open_own
 
 HOME_VARIABLE = "DET_JUPYTER_HOME"
 _LOCK_POLL_S = 0.02
-_ROOM_BYTES = 256 * 1024  # an empty database with its log, and a word to its logs
+_ROOM_BYTES = 256 * 1024  # an empty database with its journal, and some log lines
 
 
 def _private(folder: Path) -> Path:
@@ -46,12 +46,12 @@ def runtime_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Return the folder of what has to last: database, blobs, runs, checkpoints."""
+    """Return the folder of permanent files: database, blobs, runs, checkpoints."""
     return _private(_place("data"))
 
 
 def _place(kind: Literal["data", "runtime"]) -> Path:
-    """Return where a folder is to be: below our own home, or else beside Jupyter's."""
+    """Return the path of a folder: below DET_JUPYTER_HOME, or else below Jupyter's."""
     try:
         if home := os.environ.get(HOME_VARIABLE):
             return Path(home).expanduser() / kind
@@ -73,12 +73,12 @@ def log_dir() -> Path:
 
 
 def master_output() -> Path:
-    """Return the file of what the master prints, beside its log."""
+    """Return the file of the master's output, beside its log."""
     return log_dir() / "master.out"
 
 
 def agent_log() -> Path:
-    """Return the file of what the agent logs and prints."""
+    """Return the file of the agent's log and output."""
     return log_dir() / "agent.log"
 
 
@@ -98,12 +98,12 @@ def agent_lock() -> Path:
 
 
 def pools_file() -> Path:
-    """Return the file in which people say which resource pools there are."""
+    """Return the file in which the user defines resource pools."""
     return data_dir() / "pools.yaml"
 
 
 def find_full_folder() -> str:
-    """Return which of our folders cannot take another file, and what to do; "" if all can."""
+    """Return which of our folders has no space, and what to do; "" if all have."""
     for folder in (data_dir, log_dir, runtime_dir):
         try:
             with TemporaryFile(dir=folder()) as file:
@@ -120,17 +120,17 @@ def find_full_folder() -> str:
 def take_lock(
     path: Path, *, timeout_s: float, is_hopeless: Callable[[], bool] = lambda: False
 ) -> int | None:
-    """Return a descriptor that holds the lock until we end; None if somebody else keeps it.
+    """Return a descriptor that holds the lock while this process lives; None if another has it.
 
-    It is closed when we end, however we do, and that frees the lock. Who only looks whether it is
-    held holds it for an instant, and who is leaving needs a moment: hence the time.
+    A timeout is needed because `is_locked` holds the lock for an instant, and a process that ends
+    for a moment.
 
     Args:
         path: The lock file.
         timeout_s: How long to try.
-        is_hopeless: Whether the present holder is known to stay.
+        is_hopeless: Returns whether the present holder will keep it.
     """
-    import fcntl  # Windows has none, and the training library alone runs there
+    import fcntl  # Windows has none; only the training library runs there
 
     descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + timeout_s
@@ -158,30 +158,30 @@ def is_locked(path: Path) -> bool:
     except BlockingIOError:
         return True
     finally:
-        os.close(descriptor)  # and with it the lock, if it was ours just now
+        os.close(descriptor)  # this also releases the lock
     return False
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file of the user's, his alone if it is new; for `open(..., opener=...)`."""
+    """Open a file of the user, with mode 0600 if it is new; for `open(..., opener=...)`."""
     return open_own(path, flags)
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file of the user's.
+    """Return the text of a file of the user.
 
     Raises:
         DetError: It is a link, or another user's.
-        OSError: It cannot be read; it is not there, say.
+        OSError: It cannot be read, or does not exist.
     """
     with open(path, encoding="utf-8", errors="replace", opener=private_opener) as file:
         return file.read()
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a 0600 file so that a reader sees the old text or the new one, never a part."""
+    """Write a 0600 file atomically: a reader sees the old text or the new one."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.unlink(missing_ok=True)  # of a process of this number that was killed
+    scratch.unlink(missing_ok=True)  # of a process with this pid that was killed
     descriptor = open_own(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Ends a process together with its parent, where the system can do that (Linux)."""
+"""Ends a process when its parent dies (Linux)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)  # before any fork: a child should not have to load it
+_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
 def die_with(parent_pid: int) -> None:
-    """Make this process, a child that was just made, die at once with its parent.
+    """Have this process killed when its parent dies. Call it first in a new child.
 
-    Linux takes the thread that forked for the parent, so that has to be the main thread. On other
-    systems nothing happens here; ranks notice the closed lifeline instead.
+    For Linux the parent is the thread that forked, so that has to be the main thread. Does nothing
+    on other systems, where ranks watch the lifeline.
 
     Raises:
         OSError: The system refuses.
@@ -24,5 +24,5 @@ def die_with(parent_pid: int) -> None:
         return
     if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent_pid:  # it died before the kernel was told
+    if os.getppid() != parent_pid:  # it died before prctl
         os._exit(1)

@@ -1,8 +1,8 @@
-"""Which process is meant, though its number be given to another one later.
+"""Identity and state of processes.
 
-A pid and the moment of birth name a process for good. psutil works the moment out from the wall
-clock, so a step of that (NTP, a laptop that wakes) moves it. Linux itself counts the ticks since
-the computer started, which nothing moves: those are taken, with the id of that start.
+A pid may be given to a later process, so a process is identified by its pid and its birth. psutil
+computes the birth from the wall clock, so a step of the clock (NTP, a laptop that wakes) moves it.
+On Linux the birth is in ticks since the computer started, with the id of that start.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ import psutil
 
 _ENDED = ("Z", "X")
 _STOPPED = ("T", "t")  # by a signal, by a debugger
-_STATE, _START_TICKS, _EXIT_STATUS = (
-    0,
-    19,
-    49,
-)  # fields of /proc/PID/stat, from the one after the name on
+_STATE, _START_TICKS, _EXIT_STATUS = 0, 19, 49  # fields of /proc/PID/stat after the name
 
 
 def birth_of(pid: int) -> str | None:
-    """Return what no other process of that number will ever have; None: it does not live.
+    """Return an id that no other process with this pid has; None if the process has ended.
 
-    A process that has ended and waits to be reaped does not live either.
+    A process that waits to be reaped has ended, too.
     """
     if sys.platform == "linux":
         fields = _stat(pid)
@@ -40,10 +36,7 @@ def birth_of(pid: int) -> str | None:
 
 
 def is_frozen(pid: int) -> bool:
-    """Return whether a process is stopped (SIGSTOP, a debugger): it answers nobody until SIGCONT.
-
-    False of a process that does not exist.
-    """
+    """Return whether a process is stopped (SIGSTOP, a debugger); False if it does not exist."""
     if sys.platform == "linux":
         fields = _stat(pid)
         return bool(fields) and fields[_STATE] in _STOPPED
@@ -54,9 +47,9 @@ def is_frozen(pid: int) -> bool:
 
 
 def exit_status_of(pid: int) -> int | None:
-    """Return how a process of ours that waits to be reaped has ended, as `os.wait` tells it.
+    """Return the status, as of `os.wait`, of our child that waits to be reaped.
 
-    None where that cannot be known, or as long as it lives.
+    None if it lives, or the system does not say.
     """
     fields = _stat(pid) if sys.platform == "linux" else []
     is_over = len(fields) > _EXIT_STATUS and fields[_STATE] in _ENDED
@@ -64,10 +57,10 @@ def exit_status_of(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields after the name, which may itself hold anything; none: no such process."""
+    """Return the fields after the name, which may contain any character; [] without a process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # ESRCH, too, when it ends while it is read
+    except OSError:  # also ESRCH, if it ends meanwhile
         return []
     return text.rpartition(")")[2].split()
 
@@ -75,5 +68,5 @@ def _stat(pid: int) -> list[str]:
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:  # some sandboxes have none; the ticks do nearly as well
+    except OSError:  # some sandboxes have none; the ticks alone nearly suffice
         return ""

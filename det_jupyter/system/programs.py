@@ -1,4 +1,4 @@
-"""What our background programs have in common: how many files they open, how long their logs get.
+"""Limits of our background programs: the number of open files, the size of logs.
 
 Standard library only: the master and the agent use it before anything heavy is imported.
 """
@@ -15,28 +15,28 @@ from pathlib import Path
 
 from det_jupyter.system import paths
 
-LOG_BYTES = 5_000_000  # of a log; as much again, or twice that, is kept of what came before
+LOG_BYTES = 5_000_000  # of a log; as much, or twice as much, of older lines is kept
 _LOOK_S = 5.0
 
 
 def raise_file_limit() -> tuple[int, str]:
-    """Let us, and all that we start, open as many files as we may.
+    """Raise the soft limit of open files to the hard one, also for children.
 
     Returns:
-        How many that is, and what the system says if it does not let us have them all.
+        The limit, and why it could not be raised, or "".
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:  # macOS says "unlimited" and does not mean it
+    except (OSError, ValueError) as error:  # macOS has a hard limit below its "unlimited"
         return soft, str(error)
     return hard, ""
 
 
 class PrivateLog(RotatingFileHandler):
-    """A log whose every file, the one after each rotation too, is the user's alone.
+    """A rotating log whose files have mode 0600.
 
-    It takes any text: what UTF-8 cannot carry (damaged rows are quoted) is written as an escape.
+    Text that UTF-8 cannot encode (quotes of damaged rows) is written with escapes.
     """
 
     def _open(self) -> TextIOWrapper:
@@ -50,12 +50,12 @@ class PrivateLog(RotatingFileHandler):
 
 
 def trim_output(path: Path, *, most_bytes: int = LOG_BYTES) -> None:
-    """Empty a file that processes append to, if it has grown too long; keep a copy as `.1`.
+    """Empty a file that processes append to if it is too long; keep its end as `.1`.
 
-    For what a process and its libraries print, which no handler can rotate: the file stays open
-    there, and is written to from its new end on (it has to be open with O_APPEND).
+    For the output of a process, which no log handler can rotate: the file stays open there, so it
+    must be open with O_APPEND.
     """
-    with suppress(OSError):  # it is not there, or the disk is full: it is tried again
+    with suppress(OSError):  # no such file, or the disk is full: the next call tries again
         if path.stat().st_size > most_bytes:
             copy = path.with_name(path.name + ".1")
             with (
@@ -68,7 +68,7 @@ def trim_output(path: Path, *, most_bytes: int = LOG_BYTES) -> None:
 
 
 async def keep_trimmed(*patterns: str) -> None:
-    """Trim these files of the log folder for ever."""
+    """Trim these files of the log folder every 5 s, until canceled."""
     import asyncio
 
     while True:

@@ -1,14 +1,14 @@
-"""The folder of one run (one allocation): what the agent and the ranks leave for each other.
+"""The folder of one run (one allocation), which the agent and the ranks share.
 
 runs/<allocation id>/
     plan.json            the GangPlan, written before anything is started
     control              the control page
     journal-<rank>       records, one JSON line each
-    output-<rank>        whatever the rank printed
+    output-<rank>        what the rank prints
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
-    ranks.json           pids and creation times, once started
+    ranks.json           pids and births, once started
     exit.json            the GangExited, once over
-    closed               the master has everything, and the folder is being removed
+    closed               exists while the folder is removed, after the master has everything
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunDir:
 
     @property
     def ranks(self) -> Path:
-        """Pids and creation times of the ranks."""
+        """Pids and births of the ranks."""
         return self.path / "ranks.json"
 
     @property
@@ -45,7 +45,7 @@ class RunDir:
 
     @property
     def closed(self) -> Path:
-        """Exists when the master has everything, until all of it is removed."""
+        """Exists while the folder is removed."""
         return self.path / "closed"
 
     def journal(self, rank: int) -> Path:

@@ -14,8 +14,8 @@ Rules:
     other process can get the pid.
 
 Prior art: Android's zygote, multiprocessing's forkserver. Unlike the latter it forks whole gangs,
-freezes the garbage collector so that ranks share the pages, and ends its ranks with the agent. [m: 2
-cores, no GPU] DistributedDataParallel imports `torch._dynamo` at its first construction, which
+freezes the garbage collector so that ranks share the pages, and ends its ranks with the agent.
+[m, 2 cores] DistributedDataParallel imports `torch._dynamo` at its first construction, which
 costs 1 s of the first step in each rank if it is not preloaded.
 """
 
