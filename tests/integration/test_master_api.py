@@ -129,6 +129,33 @@ def test_a_malformed_request_is_refused_with_paths(http: httpx.Client) -> None:
     assert_refused(http.get("/experiments/one"), 422, "ConfigError", "experiment_id: got 'one'")
 
 
+def test_changes_of_the_queue_are_made_together_or_not_at_all(http: httpx.Client) -> None:
+    first, second = (submit(http).json()["id"] for _ in range(2))
+
+    def change(priority: int, ahead_of: int, **options: Any) -> httpx.Response:
+        changes = [
+            {"experiment_id": second, "where": "--priority", "request": {"priority": priority}},
+            {"experiment_id": second, "where": "--ahead-of", "request": {"ahead_of": ahead_of}},
+        ]
+        return http.post("/queue", json={"changes": changes, **options})
+
+    def queued() -> list[tuple[int, int]]:
+        jobs = http.get("/jobs").json()
+        known = (first, second)
+        return [(j["experiment_id"], j["priority"]) for j in jobs if j["experiment_id"] in known]
+
+    before = queued()
+    problems = ("--priority: got 100", "--ahead-of: there is no experiment 99")
+    assert_refused(change(100, 99), 422, "ConfigError", *problems)
+    assert_refused(change(100, 99, dry_run=True), 422, "ConfigError", *problems)
+    assert change(42, first, dry_run=True).status_code == 200
+    assert queued() == before
+    assert [view["id"] for view in change(42, first).json()] == [second, second]
+    assert queued() == [(second, 42), (first, 42)]
+    for experiment_id in (first, second):
+        http.post(f"/experiments/{experiment_id}/kill")
+
+
 def test_a_session_that_is_not_registered_is_refused(http: httpx.Client) -> None:
     batch = {"session": "stale", "reports": []}
     answer = http.post(f"/agents/{AGENT}/reports", json=batch)
