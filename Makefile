@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-long soak check bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-long mutants soak check bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -28,8 +28,13 @@ lab: setup
 	$(BIN)/jupyter lab examples/quickstart.ipynb
 
 # Files side by side: much of the time goes into waiting for processes, and a file shares a master.
+# In their order (e2e, integration, unit), so that no long file is left for the end.
 test: setup
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+# How many small faults in the pure parts the unit tests notice: PARTS="searcher view" make mutants
+mutants: setup
+	CI=true $(BIN)/python -m tests.mutants $(PARTS)
 
 test-long: setup
 	DET_JUPYTER_EXAMPLES=20 $(BIN)/python -m pytest -m exactness --timeout 3600

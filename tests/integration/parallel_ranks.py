@@ -89,6 +89,8 @@ def _run_rank(
 
     from det_jupyter.core import DistributedContext
 
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    os.environ.update({name: str(value) for name, value in place.items()})  # as a launcher does
     try:
         torch.set_num_threads(1)
         dist.init_process_group(

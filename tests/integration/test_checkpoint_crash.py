@@ -2,89 +2,111 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import signal
+import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
-
-from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.restore import read_state
-from det_jupyter.pytorch.checkpoints.state import STATE_FILE
-from det_jupyter.storage import LocalStorage
-
-# Saves one checkpoint in peace, begins another, tells when it is at the moment, and waits.
-CHIEF = """
-import os, sys, time
-from pathlib import Path
-import torch
 from torch import nn
+
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
+from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
-from det_jupyter.pytorch.checkpoints import saving
-from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.pytorch.checkpoints import saver as saving
 from det_jupyter.pytorch.checkpoints.origin import Origin
+from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.checkpoints.state import STATE_FILE, Parts
-from det_jupyter.storage import LocalStorage, local
+from det_jupyter.pytorch.trial.callbacks import Callbacks
+from det_jupyter.storage import LocalStorage
+from tests.integration.parallel_ranks import RankRunner
 
-root, moment = Path(sys.argv[1]), sys.argv[2]
-armed = False
-
-def say(text):
-    os.write(1, (text + "\\n").encode())  # of two threads, whole lines
-
-def reach(name):
-    if armed and moment == name:
-        say("there")
-        time.sleep(120)
-
-class Callback(PyTorchCallback):
-    def on_checkpoint_write_end(self, path):
-        reach("callbacks")
-
-def half_written(path, state):
-    if armed and moment == "half":
-        (path / STATE_FILE).write_bytes(b"half of it")
-        reach("half")
-    write(path, state)
-    reach("before the sync")
-
-write = saving.write_state
-saving.write_state = half_written
-rename = Path.rename
-Path.rename = lambda self, target: (reach("before the rename"), rename(self, target))
-
-distributed = DistributedContext()
-context = PyTorchTrialContext(distributed=distributed, device=torch.device("cpu"))
-model = context.wrap_model(nn.Linear(4, 4))
-nn.init.constant_(model.weight, 1.0)
-parts = Parts(context=context, callbacks=Callbacks({"own": Callback()}))
-storage = CheckpointContext(LocalStorage(root), RecordList(), distributed, {})
-saver = saving.Saver(storage, parts, Origin(trial_class="m:T"))
-say(saver.begin(steps_completed=1))
-saver.finish()
-armed = True
-nn.init.constant_(model.weight, 2.0)
-say(saver.begin(steps_completed=2))
-if moment == "training":
-    nn.init.constant_(model.weight, 3.0)
-    say("there")
-    time.sleep(120)
-saver.finish()
-"""
 MOMENTS = ["half", "before the sync", "training", "callbacks", "before the rename"]
+
+
+class Chief:
+    """Saves one checkpoint in peace, begins another, tells when it is at the moment, and waits.
+
+    Args:
+        root: Where the checkpoints are.
+        moment: One of MOMENTS.
+        told: A pipe, for the names of the checkpoints and for "there".
+    """
+
+    def __init__(self, root: Path, moment: str, told: int) -> None:
+        self._root, self._moment, self._told = root, moment, told
+        self._is_armed = False
+
+    def say(self, text: str) -> None:
+        os.write(self._told, f"{text}\n".encode())  # of two threads, whole lines
+
+    def reach(self, moment: str) -> None:
+        if self._is_armed and moment == self._moment:
+            self.say("there")
+            time.sleep(120)
+
+    def save(self) -> None:
+        chief, module, rename = self, cast(Any, saving), Path.rename
+        write = module.write_state
+
+        class Callback(PyTorchCallback):
+            def on_checkpoint_write_end(self, path: Path) -> None:
+                chief.reach("callbacks")
+
+        def half_written(path: Path, state: Any) -> None:
+            if self._is_armed and self._moment == "half":
+                (path / STATE_FILE).write_bytes(b"half of it")
+                self.reach("half")
+            write(path, state)
+            self.reach("before the sync")
+
+        def renamed(path: Path, target: Path) -> Path:
+            self.reach("before the rename")
+            return rename(path, target)
+
+        module.write_state = half_written
+        Path.rename = renamed  # type: ignore[assignment, method-assign]  # in a fork of its own
+        distributed = DistributedContext()
+        context = PyTorchTrialContext(distributed=distributed, device=torch.device("cpu"))
+        model: Any = context.wrap_model(nn.Linear(4, 4))
+        nn.init.constant_(model.weight, 1.0)
+        parts = Parts(context=context, callbacks=Callbacks({"own": Callback()}))
+        storage = CheckpointContext(LocalStorage(self._root), RecordList(), distributed, {})
+        saver = saving.Saver(storage, parts, Origin(trial_class="m:T"))
+        self.say(saver.begin(steps_completed=1))
+        saver.finish()
+        self._is_armed = True
+        nn.init.constant_(model.weight, 2.0)
+        self.say(saver.begin(steps_completed=2))
+        if self._moment == "training":
+            nn.init.constant_(model.weight, 3.0)
+            self.reach("training")
+        saver.finish()
+
+
+def kill_a_chief(_: DistributedContext, root: Path, moment: str) -> list[str]:
+    """Fork a chief, kill it at the moment, and return what it has told."""
+    reads, writes = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            Chief(root, moment, writes).save()
+        finally:
+            os._exit(1)
+    os.close(writes)
+    with os.fdopen(reads) as told:
+        lines = [told.readline().strip() for _ in range(3)]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return lines
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_chief_killed_while_saving_leaves_the_older_checkpoint_whole(
-    tmp_path: Path, moment: str
+    run: RankRunner, tmp_path: Path, moment: str
 ) -> None:
-    argv = [sys.executable, "-c", CHIEF, str(tmp_path), moment]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as chief:
-        assert chief.stdout is not None
-        lines = [chief.stdout.readline().strip() for _ in range(3)]
-        chief.kill()
+    (lines,) = run(kill_a_chief, 1, tmp_path, moment)
     assert "there" in lines
     first, second = [line for line in lines if line != "there"]
     storage = LocalStorage(tmp_path)

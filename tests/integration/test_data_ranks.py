@@ -2,63 +2,124 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
+import os
 import time
+import warnings
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
 
-REPOSITORY = Path(__file__).parents[2]
+from det_jupyter.core import DistributedContext, local_chief_first
+from det_jupyter.pytorch.data import DataLoader, open_training, open_validation
+from tests.integration.parallel_ranks import RankRunner
+from tests.unit.pytorch.data_support import numbers, records_of
+
 Answers = dict[str, list[Any]]
+Task = Callable[[DistributedContext], Any]
 
 
-TASKS = [
-    "unequal_batch_sizes",
-    "different_lengths",
-    "different_kinds",
-    "different_generators",
-    "an_empty_plain_loader",
-    "uneven_plain_loaders",
-    "validations",
-    "prepared",
-    "preparation_fails",
+def _first(context: DistributedContext, loader: Any, count: int, **options: Any) -> Any:
+    stream = open_training(loader, context, seed=3, skip=0, batch_length=len, **options)
+    found = [[records_of(b), s.records, s.total] for b, s in islice(stream, count)]
+    stream.close()
+    return found
+
+
+def unequal_batch_sizes(context: DistributedContext) -> Any:
+    return _first(context, DataLoader(numbers(10), 3 - context.rank), 4)
+
+
+def different_lengths(context: DistributedContext) -> Any:
+    return _first(context, DataLoader(numbers(10 + context.rank)), 1)
+
+
+def different_kinds(context: DistributedContext) -> Any:
+    return _first(context, DataLoader(numbers(4)) if context.rank else None, 1)
+
+
+def different_generators(context: DistributedContext) -> Any:
+    generator = torch.Generator().manual_seed(context.rank)
+    loader = DataLoader(numbers(4), shuffle=context.rank == 0, generator=generator)
+    return _first(context, loader, 1)
+
+
+def uneven_plain_loaders(context: DistributedContext) -> Any:
+    loader: Any = TorchDataLoader([torch.tensor(i) for i in range(4 + 3 * context.rank)], 2)  # type: ignore[arg-type]  # a list will do
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = _first(context, loader, 3)
+    context.barrier()
+    return [found, [str(warning.message) for warning in told]]
+
+
+def an_empty_plain_loader(context: DistributedContext) -> Any:
+    return _first(context, [[1]] * context.rank, 1)
+
+
+def validations(context: DistributedContext) -> Any:
+    loader = DataLoader(numbers(5), 2, num_workers=1, persistent_workers=True)
+    found = []
+    stream = open_validation(loader, context, seed=3, batch_length=len)
+    for _ in range(2):
+        found.append([records_of(batch) for batch, _ in stream])
+    stream.close()
+    return found
+
+
+def prepared(context: DistributedContext) -> Any:
+    with local_chief_first(context):
+        marker = Path("prepared")
+        was_there = marker.exists()
+        marker.touch()
+    return was_there
+
+
+def preparation_fails(context: DistributedContext) -> Any:
+    with local_chief_first(context):
+        raise OSError(f"no network on rank {context.rank}")
+
+
+def preparation_dies(_: DistributedContext) -> None:
+    with local_chief_first(DistributedContext.from_torch_distributed()):
+        os._exit(0)
+
+
+def answers_to(_: DistributedContext, folder: Path) -> dict[str, Any]:
+    """Return what each task returns on this rank, or its error."""
+    os.chdir(folder)
+    context = DistributedContext.from_torch_distributed()
+    found: dict[str, Any] = {}
+    for task in TASKS:
+        try:
+            found[task.__name__] = {"returned": task(context)}
+        except Exception as error:
+            found[task.__name__] = {"raised": f"{type(error).__name__}: {error}"}
+    return found
+
+
+TASKS: list[Task] = [
+    unequal_batch_sizes,
+    different_lengths,
+    different_kinds,
+    different_generators,
+    an_empty_plain_loader,
+    uneven_plain_loaders,
+    validations,
+    prepared,
+    preparation_fails,
 ]
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+def answers(run: RankRunner, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """Return what both ranks answer to each task."""
-    printed = run(TASKS, tmp_path_factory.mktemp("ranks"))
-    return dict(zip(TASKS, map(list, zip(*printed, strict=True)), strict=True))
-
-
-def run(tasks: list[str], folder: Path) -> list[list[Any]]:
-    """Run the tasks on two ranks, one after another, and return what each rank printed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    argv = [sys.executable, "-m", "tests.integration.data_rank"]
-    ranks = [
-        subprocess.Popen(
-            [*argv, str(rank), str(port), *tasks],
-            cwd=folder,
-            env={"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        printed = [rank.communicate(timeout=90)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    return [[json.loads(line) for line in text.splitlines()] for text in printed]
+    first, second = run(answers_to, 2, tmp_path_factory.mktemp("ranks"))
+    return {task: [first[task], second[task]] for task in first}
 
 
 def test_the_global_batch_is_the_sum_of_the_ranks_batch_sizes(
@@ -139,9 +200,8 @@ def test_a_preparation_that_fails_is_told_to_the_others_at_once(
     ]
 
 
-def test_nobody_waits_for_a_rank_that_died_preparing(tmp_path: Path) -> None:
+def test_nobody_waits_for_a_rank_that_died_preparing(run: RankRunner) -> None:
     began = time.monotonic()
-    first, second = run(["preparation_dies"], tmp_path)
-    assert first == []
-    assert "raised" in second[0]
+    with pytest.raises(AssertionError, match="rank 0: ended without an answer\nrank 1: Traceback"):
+        run(preparation_dies, 2)
     assert time.monotonic() - began < 45

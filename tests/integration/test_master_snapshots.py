@@ -22,7 +22,7 @@ from tests.unit.master.machine_world import (
     validated,
 )
 
-TRIALS = 1500
+TRIALS = 1100  # a fifth of them is more than the 200 events that are the least
 
 
 @pytest.mark.parametrize("events_per_trial", [3, 4, 5])

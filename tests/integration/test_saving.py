@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,13 +17,20 @@ from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints.compare import compare
 from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.checkpoints.restore import read_state
+from det_jupyter.pytorch.checkpoints.restore import (
+    read_state,
+    restore_generators,
+    restore_models,
+    restore_training,
+)
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
 from det_jupyter.pytorch.ranks.failures import PeerFailed
+from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved
 from det_jupyter.storage import Draft, LocalStorage
+from tests.integration.parallel_ranks import RankRunner
 from tests.unit.pytorch.thread_ranks import ThreadRank
 from tests.unit.pytorch.thread_ranks import run_ranks as run_thread_ranks
 
@@ -335,117 +338,64 @@ def test_a_checkpoint_is_two_exchanges_to_begin_and_one_to_finish(tmp_path: Path
     assert run_thread_ranks(2, save) == [(2, 1), (2, 1)]
 
 
-RANK = """
-import json, os, sys
-from pathlib import Path
-import torch, torch.distributed as dist
-from torch import nn
-from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
-from det_jupyter.pytorch import PyTorchTrialContext
-from det_jupyter.pytorch.trial.callback import PyTorchCallback
-from det_jupyter.pytorch.trial.callbacks import Callbacks
-from det_jupyter.pytorch.checkpoints.origin import Origin
-from det_jupyter.pytorch.rng import seed_everything
-from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.restore import (
-    read_state, restore_generators, restore_models, restore_training
-)
-from det_jupyter.pytorch.checkpoints.state import Parts
-from det_jupyter.storage import LocalStorage
-
-root, source = Path(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo")
-rank, size = dist.get_rank(), dist.get_world_size()
-distributed = DistributedContext(
-    rank=rank, size=size, local_rank=rank, local_size=size,
-    group=dist.group.WORLD if size > 1 else None,
-    local_group=dist.group.WORLD if size > 1 else None,
-)
-
 class Heard(PyTorchCallback):
-    uuids = []
-    def on_checkpoint_upload_end(self, uuid):
+    """Keeps the checkpoints that it is told of."""
+
+    def __init__(self) -> None:
+        self.uuids: list[str] = []
+
+    def on_checkpoint_upload_end(self, uuid: str) -> None:
         self.uuids.append(uuid)
 
-seed_everything(1)
-context = PyTorchTrialContext(distributed=distributed, device=torch.device("cpu"))
-model = context.wrap_model(nn.Linear(3, 1))
-context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-heard = Heard()
-reducer = context.wrap_reducer(sum, "total")
-parts = Parts(context=context, callbacks=Callbacks({"heard": heard}))
-records = RecordList()
-saver = Saver(
-    CheckpointContext(LocalStorage(root), records, distributed, {}),
-    parts, Origin(trial_class="m:T"),
-)
-found = {}
-if source == "new":
-    seed_everything(100 + rank)
-    model.require_backward_grad_sync = False
-    model(torch.full((2, 3), float(rank + 1))).sum().backward()
-    reducer.update(10 + rank)
-    uuid = saver.begin(steps_completed=4, in_window=True)
-    found["next"] = torch.rand(1).item()
-    saver.finish()
-    assert heard.uuids == [uuid], heard.uuids
-    found["records"] = len(records.records)
-else:
-    state = read_state(Path(source))
-    restore_models(context, state, "here")
-    restore_training(parts, state, "here")
-    restore_generators(context, state, 5)
-    found["next"] = torch.rand(1).item()
-weight = next(model.parameters())
-found["grad"] = None if weight.grad is None else weight.grad.tolist()
-found["reducer"] = [bytes.hex(slot) for slot in context.reducers.per_slot(for_training=True)]
-(root / f"rank{rank}.json").write_text(json.dumps(found))
-dist.destroy_process_group()
-"""
 
-
-def run_ranks(folder: Path, source: str, ranks: int) -> list[dict[str, Any]]:
-    """Run the script above on so many ranks, and return what each found."""
-    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "OMP_NUM_THREADS": "1"}
-    store = folder / f"store-{ranks}-{len(list(folder.iterdir()))}"
-    script = RANK.replace(
-        'init_process_group("gloo")',
-        f'init_process_group("gloo", init_method="file://{store}", '
-        'rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))',
+def save_or_restore(distributed: DistributedContext, root: Path, source: str) -> dict[str, Any]:
+    """Save in the middle of a window if the source is "new", else go on from that checkpoint."""
+    seed_everything(1)
+    context = PyTorchTrialContext(
+        distributed=DistributedContext.from_torch_distributed(), device=torch.device("cpu")
     )
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(folder), source],
-            env={**os.environ, **environment, "RANK": str(r), "WORLD_SIZE": str(ranks)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for r in range(ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=90)[1] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in running] == [0] * ranks, "\n".join(outputs)
-    found = []
-    for rank in range(ranks):
-        file = folder / f"rank{rank}.json"
-        found.append(json.loads(file.read_text()))
-        file.unlink()
+    model: Any = context.wrap_model(nn.Linear(3, 1))
+    context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    heard = Heard()
+    reducer = context.wrap_reducer(sum, "total")
+    parts = Parts(context=context, callbacks=Callbacks({"heard": heard}))
+    records = RecordList()
+    storage = CheckpointContext(LocalStorage(root), records, context.distributed, {})
+    saver = Saver(storage, parts, Origin(trial_class="m:T"))
+    found: dict[str, Any] = {}
+    if source == "new":
+        seed_everything(100 + distributed.rank)
+        model.require_backward_grad_sync = False
+        model(torch.full((2, 3), float(distributed.rank + 1))).sum().backward()
+        reducer.update(10 + distributed.rank)
+        uuid = saver.begin(steps_completed=4, in_window=True)
+        found["next"] = torch.rand(1).item()
+        saver.finish()
+        assert heard.uuids == [uuid]
+        found["records"] = len(records.records)
+    else:
+        state = read_state(Path(source))
+        restore_models(context, state, "here")
+        restore_training(parts, state, "here")
+        restore_generators(context, state, 5)
+        found["next"] = torch.rand(1).item()
+    weight = next(model.parameters())
+    found["grad"] = None if weight.grad is None else weight.grad.tolist()
+    found["reducer"] = [bytes.hex(slot) for slot in context.reducers.per_slot(for_training=True)]
     return found
 
 
-def test_each_rank_gets_back_its_own_and_fewer_ranks_the_same_sum(tmp_path: Path) -> None:
-    saved = run_ranks(tmp_path, "new", 2)
+def test_each_rank_gets_back_its_own_and_fewer_ranks_the_same_sum(
+    run: RankRunner, tmp_path: Path
+) -> None:
+    saved = run(save_or_restore, 2, tmp_path, "new")
     assert [found["records"] for found in saved] == [1, 0]
     assert [found["grad"] for found in saved] == [[[2.0, 2.0, 2.0]], [[4.0, 4.0, 4.0]]]
     (checkpoint,) = [path for path in tmp_path.iterdir() if path.is_dir()]
-    resumed = run_ranks(tmp_path, str(checkpoint), 2)
+    resumed = run(save_or_restore, 2, tmp_path, str(checkpoint))
     for before, after in zip(saved, resumed, strict=True):
         assert (after["next"], after["grad"]) == (before["next"], before["grad"])
         assert after["reducer"] == before["reducer"]
-    (alone,) = run_ranks(tmp_path, str(checkpoint), 1)
+    (alone,) = run(save_or_restore, 1, tmp_path, str(checkpoint))
     assert alone["grad"] == [[3.0, 3.0, 3.0]]  # the mean that two ranks would step with
     assert alone["next"] not in [found["next"] for found in saved]

@@ -265,31 +265,34 @@ def test_an_optimizer_that_is_not_wrapped_cannot_be_stepped(tmp_path: Path) -> N
     assert "train_batch, batch 0, on rank 0 of 1" in " ".join(raised.value.__notes__)
 
 
+class Certain(Tiny):
+    """Without dropout, whose draws are each rank's own."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        model: Any = self.model
+        getattr(model, "module", model)[1].p = 0.0
+
+
 def test_a_script_trains_under_torchrun_as_alone(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+    script, result = tmp_path / "train.py", tmp_path / "weights.pt"
     script.write_text(
         "import sys\n"
-        "from pathlib import Path\n"
         "from tests.integration.test_trainer import *\n"
-        "if __name__ == '__main__':\n"
-        "    class Certain(Tiny):\n"
-        "        def __init__(self, context):\n"
-        "            super().__init__(context)\n"
-        "            getattr(self.model, 'module', self.model)[1].p = 0.0\n"
-        "    trial, _ = fit(Path(sys.argv[1]), Certain)\n"
-        "    if trial.context.distributed.rank == 0:\n"
-        "        torch.save(weights(trial), sys.argv[2])\n"
+        "trial, _ = fit(Path(sys.argv[1]), Certain)\n"
+        "if trial.context.distributed.rank == 0:\n"
+        "    torch.save(weights(trial), sys.argv[2])\n"
     )
-    results = []
-    for ranks in (1, 2):
-        result = tmp_path / f"{ranks}.pt"
-        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-        command += ["--standalone", str(script), str(tmp_path / "checkpoints"), str(result)]
-        environment = os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        results.append(torch.load(result, weights_only=True))
-    one, two = results
-    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(one, two, strict=True))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command += ["--standalone", str(script), str(tmp_path / "checkpoints"), str(result)]
+    environment = os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    alone, _ = fit(tmp_path / "alone", Certain)
+    two = torch.load(result, weights_only=True)
+    assert all(
+        torch.allclose(a, b, rtol=1e-5, atol=1e-6)
+        for a, b in zip(weights(alone), two, strict=True)
+    )
