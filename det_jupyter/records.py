@@ -30,6 +30,7 @@ from det_jupyter.bounds import (
     Words,
     check_values,
 )
+from det_jupyter.lengths import Length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ class TargetReached:
 
     at: Moment
     steps_completed: Count
-    target: dict[str, Count]
+    target: Length
     kind: Literal["target_reached"] = "target_reached"
 
 

@@ -3,7 +3,6 @@
 from det_jupyter.config.checks import find_missing_batch_size
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.hyperparameters import sample_hparams
-from det_jupyter.config.lengths import Length, TrainingUnits
 from det_jupyter.config.located import Sources
 from det_jupyter.config.merging import merge, merge_variables, origins, take_template
 from det_jupyter.config.notices import notices
@@ -12,6 +11,7 @@ from det_jupyter.config.reading import Reading, lines_of_paths, parse_yaml, read
 from det_jupyter.config.reference import FieldHelp, choices, describe, known_keys
 from det_jupyter.config.seeds import trial_seed
 from det_jupyter.config.writing import to_yaml
+from det_jupyter.lengths import Length, TrainingUnits
 
 __all__ = [
     "ExperimentConfig",

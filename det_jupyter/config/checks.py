@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from det_jupyter.config.lengths import UNITS, parse_length
 from det_jupyter.config.paths import join, look_up, shown
 from det_jupyter.config.retired import RETIRED
 from det_jupyter.config.rungs import divisor_of, full_amount, most_rungs, whole
 from det_jupyter.config.steps import find_bare_steps
+from det_jupyter.lengths import UNITS, parse_length
 
 MAX_GRID = 100_000
 _HALVING = ("async_halving", "adaptive_asha")

@@ -15,14 +15,12 @@ from det_jupyter.config.fields import (
     Bool,
     Count,
     Ignored,
-    LengthField,
     PositiveInt,
     Section,
     Text,
     Title,
     identifier,
 )
-from det_jupyter.config.lengths import Length
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import (
     Environment,
@@ -34,6 +32,7 @@ from det_jupyter.config.sections import (
     RetentionPolicy,
 )
 from det_jupyter.config.storages import CheckpointStorage, SharedFs
+from det_jupyter.lengths import Length
 
 
 def _each_once(labels: list[str]) -> list[str]:
@@ -72,9 +71,9 @@ class ExperimentConfig(Section):
     """Batches from one report of training metrics to the next."""
     # Determined validates only at the end unless told otherwise. Given a length in epochs we
     # validate after each: a curve of one point helps nobody. `{batches: 0}`: only at the end.
-    min_validation_period: LengthField
+    min_validation_period: Length
     """How often a trial validates at least; 0: only when the search asks."""
-    min_checkpoint_period: LengthField = Length("batches", 0)
+    min_checkpoint_period: Length = Length("batches", 0)
     """How often a trial saves its state at least; 0: only when it has to."""
     perform_initial_validation: Bool = False
     """Validate before the first batch too."""

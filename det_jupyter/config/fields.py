@@ -7,6 +7,7 @@ from functools import cache
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -14,11 +15,10 @@ from pydantic import (
     PlainSerializer,
     StrictBool,
     StrictStr,
-    WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
-from det_jupyter.config.lengths import MAX_AMOUNT, Length, parse_length
+from det_jupyter.lengths import MAX_AMOUNT, Length
 
 MAX_TITLE = 200
 
@@ -30,15 +30,7 @@ def _refuse_lookalikes(value: Any) -> Any:
     return value
 
 
-def _length(value: Any) -> Length:
-    try:
-        return parse_length(value)
-    except ValueError as error:
-        raise PydanticCustomError("length", "{reason}", {"reason": str(error)}) from None
-
-
-def _positive_length(value: Any) -> Length:
-    length = _length(value)
+def _positive(length: Length) -> Length:
     if length.amount == 0:
         raise PydanticCustomError("length", "expected more than 0")
     return length
@@ -82,20 +74,6 @@ def _plain_number(value: float) -> Any:
 
 
 _TOO_LONG = f"expected at most {MAX_TITLE} characters"
-_LENGTH_SCHEMA = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0},
-        *(
-            {
-                "type": "object",
-                "properties": {unit: {"type": "integer", "minimum": 0}},
-                "required": [unit],
-                "additionalProperties": False,
-            }
-            for unit in ("batches", "records", "epochs")
-        ),
-    ]
-}
 Ignored = Any  # accepted as it is: it has no effect here, and `notices` say so
 Text = StrictStr
 Bool = StrictBool
@@ -105,18 +83,7 @@ Count = Annotated[Int, Field(ge=0, le=MAX_AMOUNT)]
 PositiveInt = Annotated[Int, Field(ge=1, le=MAX_AMOUNT)]
 Number = Annotated[float, BeforeValidator(_refuse_lookalikes), PlainSerializer(_plain_number)]
 AbsolutePath = Annotated[StrictStr, Field(pattern=r"^/[^\x00]*$")]
-LengthField = Annotated[
-    Length,
-    BeforeValidator(_length),
-    PlainSerializer(lambda length: length.to_document()),
-    WithJsonSchema(_LENGTH_SCHEMA),
-]
-PositiveLength = Annotated[
-    Length,
-    BeforeValidator(_positive_length),
-    PlainSerializer(lambda length: length.to_document()),
-    WithJsonSchema(_LENGTH_SCHEMA),
-]
+PositiveLength = Annotated[Length, AfterValidator(_positive)]
 
 
 class Section(BaseModel):

@@ -7,8 +7,8 @@ from typing import Any
 
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
-from det_jupyter.config.lengths import UNITS
 from det_jupyter.config.paths import join, look_up
+from det_jupyter.lengths import UNITS
 
 
 def notices(document: Mapping[str, Any]) -> list[str]:

@@ -19,9 +19,9 @@ from pydantic.fields import FieldInfo
 
 from det_jupyter.config.fields import Ignored, Section
 from det_jupyter.config.keys import NO_EFFECT, TAGS
-from det_jupyter.config.lengths import UNITS, Length
 from det_jupyter.config.paths import either
 from det_jupyter.config.tree import all_sections, fields_of, sections_at
+from det_jupyter.lengths import UNITS, Length
 
 _COMPUTED = {
     "name": "the entrypoint",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from det_jupyter.config.lengths import Length, TrainingUnits, parse_length
 from det_jupyter.config.paths import look_up, shown
 from det_jupyter.config.rungs import divisor_of, most_rungs, whole
 from det_jupyter.config.steps import searcher_in_batches
+from det_jupyter.lengths import Length, TrainingUnits, parse_length
 
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _SOME_TRIALS = 16

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.lengths import UNITS, Length, parse_length
 from det_jupyter.config.searchers import MAX_RUNGS
+from det_jupyter.lengths import UNITS, Length, parse_length
 
 _DEFAULT_RUNGS = 3
 _DEFAULT_DIVISOR = 4

@@ -21,14 +21,13 @@ from det_jupyter.config.fields import (
     Count,
     Ignored,
     Int,
-    LengthField,
     Number,
     PositiveInt,
     Section,
     Text,
 )
-from det_jupyter.config.lengths import Length
 from det_jupyter.config.seeds import MAX_SEED
+from det_jupyter.lengths import Length
 
 MAX_SLOTS = 1_000_000  # more than any pool has; sums of them stay exact
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # shares beyond could not be told from all, or from none
@@ -86,7 +85,7 @@ class LargeBatch(Section):
 
     base_batch_size: PositiveInt
     """The global batch size that the trial's learning rates are meant for."""
-    warmup: LengthField = Length("epochs", 5)
+    warmup: Length = Length("epochs", 5)
     """How long learning rates take to grow from the trial's own to the scaled ones; 0: no time."""
 
 

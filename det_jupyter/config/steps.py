@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from det_jupyter.config.lengths import Length
 from det_jupyter.config.paths import look_up, shown
 from det_jupyter.config.rungs import whole
+from det_jupyter.lengths import Length
 
 _DEFAULT = 100
 _PERIODS = ("min_validation_period", "min_checkpoint_period")

@@ -51,7 +51,7 @@ class SearcherContext:
                 TargetReached(
                     at=time.time(),
                     steps_completed=checked_steps(steps_completed),
-                    target=self.target.to_document(),
+                    target=self.target,
                 )
             )
 

@@ -37,7 +37,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
-from det_jupyter.config.lengths import parse_length
+from det_jupyter.lengths import parse_length
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
 from det_jupyter.searcher.rungs import Rung, rung_lengths

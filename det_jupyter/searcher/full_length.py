@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from det_jupyter.config.lengths import parse_length
 from det_jupyter.config.searchers import GridSearcher, RandomSearcher, SingleSearcher
+from det_jupyter.lengths import parse_length
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.grid import Grid

@@ -22,8 +22,8 @@ from enum import StrEnum
 from math import log
 
 from det_jupyter.config import Length
-from det_jupyter.config.lengths import UNITS
 from det_jupyter.config.searchers import AdaptiveAshaSearcher, AsyncHalvingSearcher
+from det_jupyter.lengths import UNITS
 
 HalvingSearcher = AsyncHalvingSearcher | AdaptiveAshaSearcher
 

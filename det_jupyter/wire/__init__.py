@@ -99,6 +99,7 @@ from det_jupyter.wire.views import (
     RungView,
     SearchView,
     SlotView,
+    Target,
     TimingsView,
     TrialView,
 )

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from det_jupyter.bounds import MAX_COUNT, Count, ExitCode, Moment, ProcessId, Rank, Words
+from det_jupyter.lengths import Length
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.cluster import DeviceProcess
 from det_jupyter.wire.states import Wire
@@ -46,7 +47,7 @@ class GangPlan(Wire):
     checkpoint: CheckpointRef | None = None
     warm_start: CheckpointRef | None = None  # another trial's: take its weights, begin at step 0
     best_metric: float | None = None  # best validation of the experiment so far
-    target: dict[str, int]  # train until then, counted from the trial's beginning
+    target: Length  # train until then, counted from the trial's beginning
     target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
 
 
@@ -71,7 +72,7 @@ class ExtendGang(Wire):
 
     kind: Literal["extend_gang"] = "extend_gang"
     allocation_id: str
-    target: dict[str, int]  # in the unit of the plan's
+    target: Length  # in the unit of the plan's
     target_is_last: bool
 
 

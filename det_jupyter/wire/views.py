@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 
 from det_jupyter.direction import Direction
+from det_jupyter.lengths import Length
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import AllocationState, State, Wire
+
+# None: there is none yet; what an earlier version stored has {} for it.
+Target = Annotated[Length | None, BeforeValidator(lambda value: value or None)]
 
 
 class SlotView(Wire):
@@ -94,7 +98,7 @@ class TrialView(Wire):
     index: int = 0  # its place within the experiment, from 0
     bracket: int | None = None  # of the search's brackets
     rung_metrics: list[float | None] = []  # at each rung it has reached, lowest first
-    target: dict[str, int] = {}  # it trains until then, as a length: {"epochs": 4}
+    target: Target = None  # it trains until then, counted from its beginning
     is_resting: bool = False  # reached its target and gave its slots back until it is promoted
     was_stopped: bool = False  # the search ended it before its full length
     failure: FailureView | None = None  # of the last run that failed

@@ -32,7 +32,6 @@ from det_jupyter import core, pytorch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels, code_key, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
-from det_jupyter.config.lengths import parse_length
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
 from det_jupyter.pytorch.messages import TrialMistake
@@ -240,7 +239,7 @@ class Rank:
             checkpoint=core.CheckpointContext(LocalStorage(root), self.journal, distributed, ids),
             preempt=core.PreemptContext(page, distributed),
             searcher=core.SearcherContext(
-                parse_length(plan.target),
+                plan.target,
                 is_last=plan.target_is_last,
                 page=page,
                 distributed=distributed,

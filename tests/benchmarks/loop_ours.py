@@ -123,7 +123,7 @@ def _run(
         hparams=config.hyperparameters,
         seed=1,
         capsule=Capsule(entrypoint="Trial", payload="", sources=""),
-        target=length.to_document(),
+        target=length,
     )
     context = core.init(
         distributed=distributed,

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any
 
 from det_jupyter.config import parse_config
+from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.commands import ToAgent
 from det_jupyter.master.machine.core.events import Event
 from det_jupyter.master.machine.machine import Machine
@@ -120,7 +121,7 @@ class FakeAgent:
         self.seconds = 0.0
         self.longest_s = 0.0
         self.runs: dict[str, GangPlan] = {}
-        self.moves: deque[tuple[str, dict[str, int] | None]] = deque()  # None: leave
+        self.moves: deque[tuple[str, Length | None]] = deque()  # None: leave
         self.tell([registered(slots=CONCURRENT)])
         search = submitted("search", 1, searcher=make_section(name, trials), hyperparameters=SPACE)
         self.tell([search])
@@ -163,7 +164,7 @@ class FakeAgent:
             return True
         if target == plan.target:
             self.tell(running(id, ranks=1))
-        steps = target["batches"]
+        steps = target.amount
         metric = metric_of(plan.hparams["dropout"], steps)
         self.tell([validated(steps, metric, id), saved(steps, f"{id}-{steps}", id)])
         self.tell([reached(steps, id, target)])

@@ -23,6 +23,7 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
+from det_jupyter.lengths import Length
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir, run_dir
 from det_jupyter.wire import (
@@ -69,7 +70,7 @@ def make_plan(
         hparams={"acts": acts},
         seed=0,
         capsule=Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64),
-        target={"batches": 100},
+        target=Length("batches", 100),
     )
     return plan.model_copy(update=changes)
 

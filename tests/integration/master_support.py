@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from det_jupyter.agent.link.service import BEAT_S
+from det_jupyter.lengths import Length
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.records import (
@@ -145,7 +146,7 @@ def progress(steps: int) -> Progress:
 def last_words(steps: int = 100) -> list[Record]:
     """Return the chief's last words on a whole training of 100 batches."""
     return [
-        TargetReached(at=2.0, steps_completed=steps, target={"batches": 100}),
+        TargetReached(at=2.0, steps_completed=steps, target=Length("batches", 100)),
         RunEnded(at=2.0, reason="completed", steps_completed=steps),
     ]
 

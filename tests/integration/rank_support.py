@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from det_jupyter.blobs import BlobStore
 from det_jupyter.config import parse_config
 from det_jupyter.control import ControlPage, create_page
+from det_jupyter.lengths import Length, parse_length
 from det_jupyter.records import (
     BatchMetrics,
     CheckpointSaved,
@@ -267,7 +268,7 @@ class Lab:
         checkpoint: CheckpointRef | None = None,
         best_metric: float | None = None,
         seed: int = 7,
-        target: dict[str, int] | None = None,
+        target: Length | None = None,
         places: list[dict[str, int]] | None = None,
     ) -> Gang:
         """Start a gang; `config` is what the user would write.
@@ -309,7 +310,7 @@ class Lab:
         checkpoint: CheckpointRef | None = None,
         best_metric: float | None = None,
         seed: int = 7,
-        target: dict[str, int] | None = None,
+        target: Length | None = None,
     ) -> tuple[GangPlan, RunDir]:
         """Return the plan of a gang and its folder, made; a `target` is not the last."""
         document = {"resources": {"slots_per_trial": ranks}} | config
@@ -329,7 +330,7 @@ class Lab:
             capsule=self.capture(source, effective["entrypoint"]),
             checkpoint=checkpoint,
             best_metric=best_metric,
-            target=target or effective["searcher"]["max_length"],
+            target=target or parse_length(effective["searcher"]["max_length"]),
             target_is_last=target is None,
         )
         folder = run_dir(self.data_dir, plan.allocation_id)

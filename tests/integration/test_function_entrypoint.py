@@ -6,6 +6,7 @@ import ast
 import time
 from typing import Any
 
+from det_jupyter.lengths import Length
 from det_jupyter.records import (
     FirstStep,
     MetricsReported,
@@ -146,7 +147,7 @@ def test_a_function_that_returns_has_reached_its_target_though_it_reported_no_me
     gang = start(lab, "silent")
     assert gang.ended().reason == "completed"
     (reached,) = gang.of(TargetReached)
-    assert reached.target == {"batches": 9}
+    assert reached.target == Length("batches", 9)
     assert gang.of(FirstStep) == []
 
 

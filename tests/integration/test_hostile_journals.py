@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from det_jupyter.lengths import Length
 from det_jupyter.master.service.ingest import NEEDED
 from det_jupyter.records import (
     BatchTimings,
@@ -50,7 +51,7 @@ GOOD: list[Record] = [
     validation(2, 0.5),
     progress(2),
     CheckpointSaved(at=1.0, uuid="u", steps_completed=2, path="/u", size_bytes=1, metadata={}),
-    TargetReached(at=1.0, steps_completed=2, target={"batches": 2}),
+    TargetReached(at=1.0, steps_completed=2, target=Length("batches", 2)),
     last_words()[1],
     failed().record,
     Notice(at=1.0, rank=0, text="mind"),

@@ -18,6 +18,7 @@ from typing import Any, get_args
 import pytest
 
 from det_jupyter.errors import Conflict, DetError
+from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine import machine
 from det_jupyter.master.machine.core import events
 from det_jupyter.master.machine.core.events import Event, NewsSetAside
@@ -154,7 +155,7 @@ REQUESTS: list[Event] = [
     events.ActivateRequested(experiment_id=A),
     events.CancelRequested(experiment_id=A),
     events.KillTrialRequested(trial_id=A),
-    events.SearchChangeRequested(experiment_id=A, max_length=LENGTH),
+    events.SearchChangeRequested(experiment_id=A, max_length=parse_length(LENGTH)),
     events.ResourcesChangeRequested(experiment_id=A, change=ChangeResources(priority=3)),
     events.MoveRequested(experiment_id=A, move=MoveInQueue(ahead_of=B)),
     events.QueueChangesRequested(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.lengths import Length
 from det_jupyter.records import CheckpointSaved, MetricsReported, TargetReached
 from tests.integration.rank_support import Gang, Lab
 from tests.integration.test_training_resume import RESTLESS, assert_same_weights, config
@@ -35,20 +36,20 @@ def straight(lab: Lab) -> Gang:
 
 
 def test_a_promoted_run_goes_on_in_its_slots(lab: Lab, straight: Gang) -> None:
-    gang = lab.start(RESTLESS, config(**EVERY_10), target={"batches": 10})
+    gang = lab.start(RESTLESS, config(**EVERY_10), target=Length("batches", 10))
     assert reached(gang).steps_completed == 10
     gang.page.extend(30, is_last=False)
     gang.wait_until(lambda: len(gang.of(TargetReached)) == 2, "the next target is reached")
     gang.page.extend(50, is_last=True)
     assert gang.ended().reason == "completed"
-    assert [r.target for r in gang.of(TargetReached)] == [{"batches": n} for n in (10, 30, 50)]
+    assert [r.target.amount for r in gang.of(TargetReached)] == [10, 30, 50]
     assert validations(gang) == validations(straight)
     assert_same_weights(straight, gang)
 
 
 def test_a_run_that_rests_goes_on_later_from_its_checkpoint(lab: Lab, straight: Gang) -> None:
-    first = lab.start(RESTLESS, config(**EVERY_10), target={"batches": 20})
-    assert reached(first).target == {"batches": 20}
+    first = lab.start(RESTLESS, config(**EVERY_10), target=Length("batches", 20))
+    assert reached(first).target == Length("batches", 20)
     first.page.raise_signal("preempt")
     assert first.ended().reason == "preempted"
     assert first.last_checkpoint().steps_completed == 20
@@ -59,7 +60,7 @@ def test_a_run_that_rests_goes_on_later_from_its_checkpoint(lab: Lab, straight: 
 
 
 def test_what_the_target_stands_on_is_saved_before_it_is_told(lab: Lab) -> None:
-    gang = lab.start(RESTLESS, config(checkpoint_policy="none"), target={"batches": 20})
+    gang = lab.start(RESTLESS, config(checkpoint_policy="none"), target=Length("batches", 20))
     reached(gang)
     kinds = [type(record) for record in gang.records()]
     assert MetricsReported in kinds[: kinds.index(TargetReached)]
@@ -69,12 +70,12 @@ def test_what_the_target_stands_on_is_saved_before_it_is_told(lab: Lab) -> None:
 
 
 def test_a_run_that_was_killed_at_its_target_tells_it_again(lab: Lab) -> None:
-    first = lab.start(RESTLESS, config(), target={"batches": 20})
+    first = lab.start(RESTLESS, config(), target=Length("batches", 20))
     reached(first)
     first.kill()
     first.wait_for_all()
     second = lab.start(
-        RESTLESS, config(), checkpoint=first.last_checkpoint(), target={"batches": 20}
+        RESTLESS, config(), checkpoint=first.last_checkpoint(), target=Length("batches", 20)
     )
     assert reached(second).steps_completed == 20
     assert [step for step, _ in validations(second)] == [20]
@@ -86,7 +87,7 @@ def test_an_aggregation_window_is_not_cut_short_by_a_target(lab: Lab) -> None:
     aggregating = config(optimizations={"aggregation_frequency": 7}, **EVERY_10)
     straight = lab.start(RESTLESS, aggregating)
     straight.ended()
-    gang = lab.start(RESTLESS, aggregating, target={"batches": 10})
+    gang = lab.start(RESTLESS, aggregating, target=Length("batches", 10))
     reached(gang)
     gang.page.extend(50, is_last=True)
     gang.ended()
@@ -133,7 +134,7 @@ def in_records(*, pause_s: float = 0.0) -> dict[str, Any]:
 
 
 def test_rungs_of_different_lengths_may_be_the_same_batch(lab: Lab) -> None:
-    gang = lab.start(RESTLESS, in_records(), target={"records": 4})
+    gang = lab.start(RESTLESS, in_records(), target=Length("records", 4))
     assert reached(gang).steps_completed == 1
     gang.page.extend(20, is_last=False)
     gang.wait_until(lambda: len(gang.of(TargetReached)) == 2, "it is there already")
@@ -149,4 +150,4 @@ def test_a_run_whose_last_target_is_moved_in_time_goes_on_in_its_slots(lab: Lab)
     gang.wait_until(lambda: gang.steps_completed() > 0, "it trains")
     gang.page.extend(60, is_last=True)
     assert gang.ended().steps_completed == 60
-    assert [record.target for record in gang.of(TargetReached)] == [{"batches": 60}]
+    assert [record.target for record in gang.of(TargetReached)] == [Length("batches", 60)]

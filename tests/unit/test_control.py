@@ -57,7 +57,7 @@ def test_a_run_goes_on_to_a_farther_target(page: ControlPage) -> None:
     context.report_reached(40)
     (record,) = sink.records
     assert isinstance(record, TargetReached)
-    assert (record.steps_completed, record.target) == (40, {"epochs": 4})
+    assert (record.steps_completed, record.target) == (40, Length("epochs", 4))
     page.extend(4, is_last=False)  # repeated: the one it has
     page.extend(16, is_last=True)
     assert context.await_next()

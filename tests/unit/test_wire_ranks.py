@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from det_jupyter.lengths import Length
 from det_jupyter.wire import Capsule, ForkGang, GangPlan, RankPlace, RankSpec, SlotView
 
 NUM_RANKS = 8
@@ -12,7 +13,7 @@ def specs() -> list[RankSpec]:
     plan = GangPlan(
         allocation_id="1.1.1", experiment_id=1, trial_id=1, run=1, python="python", cwd="/",
         slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(NUM_RANKS)],
-        config={}, hparams={}, seed=0, capsule=CAPSULE, target={"batches": 1},
+        config={}, hparams={}, seed=0, capsule=CAPSULE, target=Length("batches", 1),
     )  # fmt: skip
     return [
         RankSpec(

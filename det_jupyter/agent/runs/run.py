@@ -22,6 +22,7 @@ from det_jupyter.agent.runs.streams import Stream, streams_of
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels
 from det_jupyter.errors import NotFound
+from det_jupyter.lengths import Length
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir, run_dir, runs_root
 from det_jupyter.wire import GangExited, GangPlan, GangStarted, RankProcess
@@ -140,10 +141,10 @@ class Run:
         page.raise_signal(signal)
         page.close()
 
-    def extend(self, target: dict[str, int], *, is_last: bool) -> None:
+    def extend(self, target: Length, *, is_last: bool) -> None:
         """Set a farther target in the control page."""
         page = control.ControlPage(self.dir.control)
-        page.extend(*target.values(), is_last=is_last)
+        page.extend(target.amount, is_last=is_last)
         page.close()
 
     def close(self) -> None:

@@ -4,7 +4,7 @@
     a configuration {batches: 100}
     the run         Length("batches", 100)    Counts("batches", [5, 30, 45])
 
-A `Length` (config/lengths.py) is an amount, or a period: "after every 100 batches". `Counts` are
+A `Length` (lengths.py) is an amount, or a period: "after every 100 batches". `Counts` are
 counts from the trial's beginning: "after batches 5, 30 and 45". Only scripts have them.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from det_jupyter.config import Length
-from det_jupyter.config.lengths import Unit
+from det_jupyter.lengths import Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 
-from det_jupyter.config.lengths import TrainingUnits
 from det_jupyter.config.sections import LargeBatch as Rules
+from det_jupyter.lengths import TrainingUnits
 from det_jupyter.pytorch.steps.position import Position
 
 

@@ -170,7 +170,8 @@ def _aim(trial: TrialView, rungs: Sequence[RungView], status: Status) -> int:
     """Return the rung that a trial's target is at; without a target, the next one, or its last."""
     for place, rung in enumerate(rungs):
         for unit, amount in rung.length.items():
-            if unit in trial.target and trial.target[unit] <= amount:
+            target = trial.target
+            if target is not None and target.unit == unit and target.amount <= amount:
                 return place
     reached = len(trial.rung_metrics)
     is_going = status not in ENDED and status != "resting"

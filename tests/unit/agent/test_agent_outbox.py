@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.agent.link.outbox import BATCH_BYTES, UNREADABLE_S, Outbox
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.streams import CHUNK_BYTES
+from det_jupyter.lengths import Length
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import (
     AgentReport,
@@ -34,7 +35,7 @@ def make_run(folder: Path, allocation_id: str = "1.1.1") -> Run:
         hparams={},
         seed=0,
         capsule=Capsule(entrypoint="Trial", payload="0", sources="0"),
-        target={"batches": 100},
+        target=Length("batches", 100),
     )
     path = folder / allocation_id
     path.mkdir()

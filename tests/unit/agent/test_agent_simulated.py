@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from det_jupyter.agent.devices.slots import offered_agents
 from det_jupyter.agent.runs.specs import check_agents, rank_places
 from det_jupyter.errors import LaunchError
+from det_jupyter.lengths import Length
 from det_jupyter.wire import Capsule, GangPlan, SlotView
 from det_jupyter.worker.process import environment
 from det_jupyter.worker.rendezvous import choose_backend, choose_device
@@ -77,7 +78,7 @@ def plan_on(agent_ids: list[str], slots: list[SlotView]) -> GangPlan:
         hparams={},
         seed=0,
         capsule=Capsule(entrypoint="T", payload="", sources=""),
-        target={"batches": 100},
+        target=Length("batches", 100),
     )
 
 

@@ -7,6 +7,7 @@ from datetime import UTC
 from typing import Any
 
 from det_jupyter.config import parse_config
+from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import (
     AgentRegistered,
     Event,
@@ -223,9 +224,11 @@ def ended(
 
 
 def reached(
-    steps: int = 100, allocation_id: str = "1.1.1", target: dict[str, int] | None = None
+    steps: int = 100, allocation_id: str = "1.1.1", target: Length | None = None
 ) -> RecordArrived:
-    record = TargetReached(at=69.0, steps_completed=steps, target=target or {"batches": steps})
+    record = TargetReached(
+        at=69.0, steps_completed=steps, target=target or Length("batches", steps)
+    )
     return RecordArrived(allocation_id=allocation_id, rank=0, record=record)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from det_jupyter.config import parse_config
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.rules.configurations import (
     check_template,
@@ -130,7 +131,7 @@ def test_a_trial_that_trains_or_a_length_that_is_none_is_refused() -> None:
 
 def test_a_trial_is_not_trained_to_where_it_is() -> None:
     trained = CheckpointRef(uuid="c", path="/c", steps_completed=64)
-    done = trial(latest_checkpoint=trained, target={"epochs": 8}, is_resting=True)
+    done = trial(latest_checkpoint=trained, target=Length("epochs", 8), is_resting=True)
     for length in (4, {"batches": 64}, {"epochs": 8}):
         with pytest.raises(Conflict, match=r"trial 5 has trained (64 batches|8 epochs) already"):
             continuation(experiment(), done, length)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import (
     ArchiveRequested,
     CancelRequested,
@@ -130,7 +131,7 @@ def test_a_completed_trial_trains_on_to_a_farther_end() -> None:
     world = single()
     world.tell(saved(100), *completed(), exited())
     world.tell(again(world, searcher={"max_length": {"batches": 150}}))
-    assert world.trial().target == {"batches": 150}
+    assert world.trial().target == Length("batches", 150)
     assert world.allocation().starts_from is not None
     assert world.experiment().config["searcher"]["max_length"] == {"batches": 150}
     assert world.experiment().origins["searcher.max_length.batches"] == "you"

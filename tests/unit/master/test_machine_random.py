@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
     AgentAway,
@@ -430,14 +431,15 @@ class RandomLife(RuleBasedStateMachine):
     def reach(self, data: st.DataObject, is_current: bool) -> None:
         run_id = self.some_run(data)
         found = self.machine.state.find_allocation(run_id)
-        target = found[0].target if found and is_current else {"batches": 4}
-        self.tell(reached(target.get("batches", 1), run_id, target))
+        target = found[0].target if found and is_current else Length("batches", 4)
+        self.tell(reached(target.amount if target else 1, run_id, target))
 
     @rule(data=st.data())
     def reach_and_complete(self, data: st.DataObject) -> None:
         run_id = self.some_run(data)
-        if found := self.machine.state.find_allocation(run_id):
-            steps = found[0].target["batches"]
+        found = self.machine.state.find_allocation(run_id)
+        if found and found[0].target:
+            steps = found[0].target.amount
             self.tell(validated(steps, data.draw(METRICS), run_id))
             self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
             self.tell(reached(steps, run_id))
@@ -464,7 +466,7 @@ class RandomLife(RuleBasedStateMachine):
             SearchChangeRequested(
                 experiment_id=experiment_id,
                 max_trials=max_trials,
-                max_length=None if max_length is None else {"batches": max_length},
+                max_length=None if max_length is None else Length("batches", max_length),
                 max_concurrent_trials=max_concurrent,
             )
         )

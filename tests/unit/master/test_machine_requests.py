@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
     CancelRequested,
@@ -67,7 +68,7 @@ def make_plan(run: int = 1, checkpoint: CheckpointRef | None = None) -> GangPlan
         seed=887852006,
         capsule=CAPSULE,
         checkpoint=checkpoint,
-        target={"batches": 100},
+        target=Length("batches", 100),
     )
 
 

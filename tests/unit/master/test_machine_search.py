@@ -160,7 +160,7 @@ def preempt(allocation_id: str = "1.1.1") -> SignalGang:
 
 def targets(commands: list[Command]) -> list[dict[str, int]]:
     started = [getattr(command, "command", None) for command in commands]
-    return [c.plan.target for c in started if isinstance(c, StartGang)]
+    return [c.plan.target.to_document() for c in started if isinstance(c, StartGang)]
 
 
 # Trials made, and trained to a target
@@ -183,7 +183,7 @@ def test_a_promoted_trial_goes_on_in_its_slots(
 ) -> None:
     answers["0 reached 0.5"] = [to(0, 30)]
     world.tell(validated(10, 0.5), saved(10))
-    extend = ExtendGang(allocation_id="1.1.1", target={"batches": 30}, target_is_last=False)
+    extend = ExtendGang(allocation_id="1.1.1", target=Length("batches", 30), target_is_last=False)
     assert world.tell(reached(10)) == [world.order(extend)]
     assert world.allocation_state() is AllocationState.RUNNING
     assert world.trial().rung_metrics == [0.5]
@@ -265,7 +265,7 @@ def test_an_agent_that_comes_back_is_told_the_farthest_target(
 ) -> None:
     answers["0 reached None"] = [to(0, 30)]
     world.tell(reached(10))
-    extend = ExtendGang(allocation_id="1.1.1", target={"batches": 30}, target_is_last=False)
+    extend = ExtendGang(allocation_id="1.1.1", target=Length("batches", 30), target_is_last=False)
     back = registered(slots=2, runs={"1.1.1": True, "1.2.1": True})
     assert world.tell(back) == [world.order(extend)]
 

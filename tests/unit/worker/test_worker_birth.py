@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from det_jupyter.lengths import Length
 from det_jupyter.wire import Capsule, GangPlan, RankPlace, SlotView
 from det_jupyter.worker.process import environment
 from det_jupyter.worker.rendezvous import choose_backend, choose_device
@@ -22,7 +23,7 @@ def plan(slots: list[SlotView], **config: Any) -> GangPlan:
         hparams={},
         seed=0,
         capsule=Capsule(entrypoint="T", payload="", sources=""),
-        target={"batches": 100},
+        target=Length("batches", 100),
     )
 
 

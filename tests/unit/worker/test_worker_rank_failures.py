@@ -10,6 +10,7 @@ import pytest
 
 from det_jupyter.config import parse_config
 from det_jupyter.errors import ConfigError, PeerRefused
+from det_jupyter.lengths import Length
 from det_jupyter.records import RankFailure, parse_line
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import Capsule, CheckpointRef, GangPlan, RankPlace, RankSpec, SlotView
@@ -40,7 +41,7 @@ def fail(
         seed=1,
         capsule=Capsule(entrypoint="T", payload="a" * 64, sources="b" * 64),
         checkpoint=checkpoint,
-        target={"batches": 9},
+        target=Length("batches", 9),
     )
     place: dict[str, Any] = {"master_addr": "127.0.0.1", "master_port": 0}
     rank = Rank(

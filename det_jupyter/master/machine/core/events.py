@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from det_jupyter.lengths import Length
 from det_jupyter.records import (
     CheckpointSaved,
     FirstStep,
@@ -101,7 +102,7 @@ class SearchChangeRequested(Wire):
     kind: Literal["search_change_requested"] = "search_change_requested"
     experiment_id: int
     max_trials: int | None = None
-    max_length: dict[str, int] | None = None
+    max_length: Length | None = None
     max_concurrent_trials: int | None = None
     hyperparameters: dict[str, Any] | None = None
 

@@ -23,6 +23,7 @@ from det_jupyter.wire import (
     SearchView,
     SlotView,
     State,
+    Target,
 )
 
 _DIGITS = 20  # of numbers: no trial has one of as many
@@ -50,7 +51,7 @@ class Allocation(StateModel):
     excludes: list[str] = []  # agents that its trial shall avoid from its next run on
     is_hopeless: bool = False  # it printed what a policy says is not worth another try
     starts_from: CheckpointRef | None = None
-    planned_target: dict[str, int] = {}  # the trial's may have moved since
+    planned_target: Target = None  # the trial's may have moved since
     ranks: list[RankView] = []  # once the agent said that they exist
     ranks_up: dict[int, RankStarted] = {}  # which of them have journaled that they are up
     asked_at: float | None = None  # to save its state and leave
@@ -82,7 +83,7 @@ class Trial(StateModel):
     hparams: dict[str, Any]
     seed: int
     index: int = 0  # its place within the experiment, from 0
-    target: dict[str, int] = {}  # it trains until then; none yet: {}
+    target: Target = None  # it trains until then
     target_is_last: bool = False
     is_resting: bool = True  # has reached its target (or has none yet) and waits for another
     bracket: int | None = None

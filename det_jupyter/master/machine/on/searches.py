@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from det_jupyter.config import Length, merge
-from det_jupyter.config.lengths import parse_length
+from det_jupyter.config import merge
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.core.events import (
     HparamsSampled,
@@ -34,7 +33,7 @@ def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None
         event = event.model_copy(update={"hyperparameters": _laid_over(experiment, event)})
     change = SearchChange(
         max_trials=event.max_trials,
-        max_length=_length(event.max_length),
+        max_length=event.max_length,
         max_concurrent_trials=event.max_concurrent_trials,
         hyperparameters=event.hyperparameters,
     )
@@ -50,10 +49,6 @@ def _laid_over(experiment: Experiment, event: SearchChangeRequested) -> Any:
     return merge({"hyperparameters": before}, {"hyperparameters": new})["hyperparameters"]
 
 
-def _length(document: dict[str, int] | None) -> Length | None:
-    return None if document is None else parse_length(document)
-
-
 def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> None:
     """Keep the effective configuration true: people read it, and the search restarts from it."""
     changed = {
@@ -61,6 +56,8 @@ def _note_in_config(experiment: Experiment, event: SearchChangeRequested) -> Non
         for key in ("max_trials", "max_length", "max_concurrent_trials")
         if (value := getattr(event, key)) is not None
     }
+    if event.max_length is not None:
+        changed["max_length"] = event.max_length.to_document()
     config = experiment.config | {"searcher": experiment.config["searcher"] | changed}
     if event.hyperparameters is not None:
         config["hyperparameters"] = event.hyperparameters

@@ -19,8 +19,8 @@ from det_jupyter.config import (
     parse_config,
     to_yaml,
 )
-from det_jupyter.config.lengths import UNITS, parse_length
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.lengths import UNITS, Length, parse_length
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.wire import EffectiveConfig
 
@@ -111,15 +111,14 @@ def continuation(
             "experiment.change_search(max_length=...)"
         )
     before = experiment.config["searcher"]
+    full = checked_length(_full_length(experiment) if length is None else length, "length")
+    _must_be_farther(trial, full)
     searcher = {
         "name": "single",
         "metric": before["metric"],
         "smaller_is_better": before["smaller_is_better"],
-        "max_length": checked_length(
-            _full_length(experiment) if length is None else length, "length"
-        ),
+        "max_length": full.to_document(),
     }
-    _must_be_farther(trial, searcher["max_length"])
     document = experiment.config | {
         "name": f"{experiment.name[:_MAX_TITLE]}, trial {trial.id} trained on",
         "searcher": searcher,
@@ -136,12 +135,12 @@ def continuation(
     return effective, given | mine
 
 
-def _must_be_farther(trial: Trial, length: Mapping[str, int]) -> None:
+def _must_be_farther(trial: Trial, length: Length) -> None:
     """Refuse to train a trial to where it is, as far as the unit of the length tells."""
-    (unit, amount), *_ = length.items()
+    unit, amount = length.unit, length.amount
     steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
-    reached = trial.target if trial.is_resting else {}
-    trained = steps if unit == "batches" else reached.get(unit, 0)
+    reached = trial.target if trial.is_resting else None
+    trained = steps if unit == "batches" else length.same_unit(reached)
     if 0 < trained >= amount:
         raise Conflict(
             f"trial {trial.id} has trained {trained} {unit} already; got {amount}, expected more, "
@@ -161,14 +160,14 @@ def _full_length(experiment: Experiment) -> Any:
     )
 
 
-def checked_length(length: Any, where: str) -> dict[str, int]:
-    """Return a length, given in any form, as a document has it.
+def checked_length(length: Any, where: str) -> Length:
+    """Return a length, given in any form.
 
     Raises:
         ConfigError: It is none.
     """
     try:
-        return parse_length(length).to_document()
+        return parse_length(length)
     except ValueError as error:
         raise ConfigError([f"{where}: got {length!r}, {error}"]) from None
 

@@ -19,6 +19,7 @@ from typing import Any
 from det_jupyter.config import origins, parse_config
 from det_jupyter.config.paths import look_up
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine.core.lifecycle import move
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
@@ -151,8 +152,8 @@ def _is_incomplete(experiment: Experiment, trial: Trial, config: Mapping[str, An
         return trial.state is not State.COMPLETED
     if trial.exit_reason is not ExitReason.COMPLETED:
         return True  # it failed, was canceled, stopped by itself, or had invalid hyperparameters
-    (unit, amount), *_ = config["searcher"]["max_length"].items()
-    return bool(amount > trial.target.get(unit, 0))
+    length = parse_length(config["searcher"]["max_length"])
+    return length.amount > length.same_unit(trial.target)
 
 
 def _must_have_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
@@ -210,7 +211,7 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 def _reopen_trial(turn: Turn, trial: Trial) -> None:
     move(trial, State.ACTIVE)
     trial.is_resting = True
-    trial.target, trial.target_is_last = {}, False
+    trial.target, trial.target_is_last = None, False
     trial.ended_at = trial.exit_reason = trial.failure = None
     trial.restarts = trial.losses = 0
     trial.was_stopped = False

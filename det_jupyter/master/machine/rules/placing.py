@@ -120,6 +120,7 @@ def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 
 def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
     """Return what a gang is started with; made again later, it may have a farther target."""
+    assert trial.target is not None, "a trial that is to run has a target"
     return GangPlan(
         allocation_id=allocation.id,
         experiment_id=experiment.id,
@@ -175,6 +176,7 @@ def make_leave(turn: Turn, trial: Trial, *, at_once: bool) -> None:
 def order_extend(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Send the gang its trial's present target; safe to repeat."""
     assert allocation.agent_id is not None
+    assert trial.target is not None
     command = ExtendGang(
         allocation_id=allocation.id, target=trial.target, target_is_last=trial.target_is_last
     )

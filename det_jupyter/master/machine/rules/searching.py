@@ -66,7 +66,7 @@ def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
     metric = trial.metrics_by_step.get(record.steps_completed)
     actions = turn.searches.of(experiment).on_target_reached(trial.index, metric)
     _note_place(turn, experiment, trial)
-    turn.touch(trial, f"reached {_in_words(trial)}")
+    turn.touch(trial, f"reached {trial.target}")
     carry_out(turn, experiment, actions)
     if trial.is_resting and not trial.target_is_last and not is_stopping(trial.state):
         trial.waiting_for = _why_it_rests(experiment, trial)
@@ -80,11 +80,7 @@ def _why_it_rests(experiment: Experiment, trial: Trial) -> str:
     """Return what a resting trial waits for, in a sentence."""
     divisor = experiment.search_view.divisor if experiment.search_view else None
     share = f"the best 1 of {divisor:g}" if divisor else "the best"
-    return f"rests at {_in_words(trial)} and holds no slots; goes on if it is among {share} there"
-
-
-def _in_words(trial: Trial) -> str:
-    return " ".join(f"{amount} {unit}" for unit, amount in trial.target.items())
+    return f"rests at {trial.target} and holds no slots; goes on if it is among {share} there"
 
 
 def _note_place(turn: Turn, experiment: Experiment, trial: Trial) -> None:
@@ -240,7 +236,7 @@ def _continue_from(trial: Trial, source: Trial) -> None:
 
 
 def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> None:
-    trial.target, trial.target_is_last = length.to_document(), is_last
+    trial.target, trial.target_is_last = length, is_last
     if trial.is_resting:
         trial.is_resting, trial.waiting_for = False, None
     allocation = trial.allocation
@@ -249,7 +245,7 @@ def _train_to(turn: Turn, trial: Trial, length: Length, *, is_last: bool) -> Non
             queue(turn, trial)
     elif allocation.state in (AllocationState.STARTING, AllocationState.RUNNING):
         order_extend(turn, trial, allocation)
-    turn.touch(trial, f"to train to {_in_words(trial)}")
+    turn.touch(trial, f"to train to {trial.target}")
 
 
 def _close(turn: Turn, trial: Trial) -> None:

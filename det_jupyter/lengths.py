@@ -1,5 +1,8 @@
 """Amounts of training: batches, records, epochs, and what they come to in batches.
 
+A Length is written as `{epochs: 6}` wherever it is read or written: in configurations, records,
+plans and commands.
+
     records r     r // global_batch_size, at least 1
     epochs  e     e * records_per_epoch // global_batch_size   when records_per_epoch is known,
                   e * batches_per_epoch                        otherwise; at least 1
@@ -14,6 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 Unit = Literal["batches", "records", "epochs"]
 MAX_AMOUNT = 2**53  # the last whole number that a float, JavaScript's numbers too, can count to
@@ -35,8 +41,44 @@ class Length:
         """
         return {self.unit: self.amount}
 
+    def same_unit(self, other: Length | None) -> int:
+        """Return the other's amount if it is in the same unit, else 0."""
+        return other.amount if other is not None and other.unit == self.unit else 0
+
     def __str__(self) -> str:
         return f"{self.amount} {self.unit}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _type: Any, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Have pydantic read and write a length as a document has it."""
+        write = core_schema.plain_serializer_function_ser_schema(cls.to_document)
+        return core_schema.no_info_plain_validator_function(_validated, serialization=write)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of what is read."""
+        amount = {"type": "integer", "minimum": 0}
+        forms = [
+            {
+                "type": "object",
+                "properties": {unit: amount},
+                "required": [unit],
+                "additionalProperties": False,
+            }
+            for unit in UNITS
+        ]
+        return {"anyOf": [amount, *forms]}
+
+
+def _validated(value: Any) -> Length:
+    try:
+        return parse_length(value)
+    except ValueError as error:
+        raise PydanticCustomError("length", "{reason}", {"reason": str(error)}) from None
 
 
 def parse_length(value: Any) -> Length:
