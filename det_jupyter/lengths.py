@@ -105,7 +105,7 @@ def parse_length(value: Any) -> Length:
 def _is_whole(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return value >= 0 and float(value).is_integer()
+    return value >= 0 and (isinstance(value, int) or value.is_integer())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

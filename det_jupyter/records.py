@@ -206,7 +206,7 @@ def json_ready(value: Any) -> Any:
         return {json_ready(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [json_ready(item) for item in value]
-    return value
+    return value.to_document() if isinstance(value, Length) else value
 
 
 def to_number(value: Any) -> float | None:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.lengths import Length
 from det_jupyter.records import (
     BatchMetrics,
     MetricsReported,
     RankFailure,
+    TargetReached,
     json_ready,
     parse_line,
     to_line,
@@ -92,3 +94,9 @@ def test_what_ranks_say_moves_no_terminal() -> None:
     read = parse_line(to_line(failure))
     assert isinstance(read, RankFailure)
     assert (read.error, read.traceback) == ("gone \ufffd", "a\nb\ufffd")
+
+
+def test_a_target_is_written_as_a_configuration_has_it() -> None:
+    record = TargetReached(at=1.0, steps_completed=2, target=Length("epochs", 6))
+    assert '"target":{"epochs":6}' in to_line(record)
+    assert parse_line(to_line(record)) == record
