@@ -20,14 +20,14 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter.core import get_cluster_info
     from det_jupyter.errors import InvalidHP
     from det_jupyter.notebook.handles.cluster import jobs, queue, slots
-    from det_jupyter.notebook.handles.handles import experiment, experiments
+    from det_jupyter.notebook.handles.experiments import experiment, experiments
     from det_jupyter.notebook.handles.templates import templates
     from det_jupyter.notebook.submit.preview import preview
 
 _HOMES = {
     "InvalidHP": "det_jupyter.errors",
-    "experiment": "det_jupyter.notebook.handles.handles",
-    "experiments": "det_jupyter.notebook.handles.handles",
+    "experiment": "det_jupyter.notebook.handles.experiments",
+    "experiments": "det_jupyter.notebook.handles.experiments",
     "get_cluster_info": "det_jupyter.core",
     "jobs": "det_jupyter.notebook.handles.cluster",
     "preview": "det_jupyter.notebook.submit.preview",

@@ -92,7 +92,7 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
         UsageError: The line is wrong.
         DetError: It is refused.
     """
-    from det_jupyter.notebook.handles import handles
+    from det_jupyter.notebook.handles import connection, experiments
     from det_jupyter.verbs.drafts import below_magic
     from det_jupyter.verbs.experiments import with_existing
     from det_jupyter.verbs.grammar import Call, HelpShown, parse
@@ -103,9 +103,9 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
         return None
     if cell is not None and not options.verb.takes_text:
         raise UsageError(f"%{options.words}: takes no cell; write {parser.prog}")
-    client = handles.client()
+    client = connection.client()
     text = None if cell is None else below_magic(cell)
-    call = Call(options=options, client=client, experiment=handles.experiment, text=text)
+    call = Call(options=options, client=client, experiment=experiments.experiment, text=text)
     try:
         answer = options.verb.run(call)
     except NotFound as error:

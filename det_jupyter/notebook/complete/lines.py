@@ -14,7 +14,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.notebook.complete import lookups
 from det_jupyter.notebook.complete.yaml_cursor import find_cursor
 from det_jupyter.notebook.complete.yaml_words import words_at
-from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.handles import connection
 from det_jupyter.verbs.grammar import verb_parsers
 from det_jupyter.verbs.table import CELL_VERBS, cell_parser, det_parser, line_parser
 
@@ -101,7 +101,7 @@ def _lookups() -> lookups.Lookups:
 def _running_master() -> Client | None:
     """Return a client of the master that runs; None when none does: Tab starts nothing."""
     try:
-        return handles.client() if find_master() else None
+        return connection.client() if find_master() else None
     except DetError:
         return None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.handles import connection
 from det_jupyter.verbs.cluster import FRONT, WHOLE, notes, user_name
 from det_jupyter.verbs.cluster_page import ledger_page, queue_page, tables_page
 from det_jupyter.verbs.cluster_tables import MOST_ROWS, jobs_listings
@@ -41,7 +41,7 @@ def slots(*, all: bool = False) -> Shown[ClusterView]:
     Args:
         all: Print every slot, however many there are.
     """
-    client = handles.client()
+    client = connection.client()
     noted = notes(client)
     return Shown(
         client.cluster(limit=0),
@@ -56,13 +56,13 @@ def queue(*, limit: int = FRONT) -> Shown[ClusterView]:
     Args:
         limit: Length of the front of each pool's queue; 1000 at most.
     """
-    view = handles.client().cluster(limit=max(0, min(limit, WHOLE)))
+    view = connection.client().cluster(limit=max(0, min(limit, WHOLE)))
     return Shown(view, queue_text, queue_page)
 
 
 def jobs() -> Shown[list[JobEntry]]:
     """Return the experiments that are not over; it prints itself, and `.view` has it as data."""
-    client = handles.client()
+    client = connection.client()
     view = client.jobs()
     listings = jobs_listings(view, client.pools(), user_name())
     return Shown(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.config import parse_part
-from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.handles import connection
 from det_jupyter.verbs.drafts import read_file
 from det_jupyter.wire import TemplateView
 
@@ -32,7 +32,7 @@ class Templates:
                 document = parse_part(config)
             case _:
                 document = dict(config)
-        handles.client().set_template(name, document)
+        connection.client().set_template(name, document)
 
     def get(self, name: str) -> dict[str, Any]:
         """Return what is in a template.
@@ -40,11 +40,11 @@ class Templates:
         Raises:
             NotFound: There is none of that name.
         """
-        return handles.client().template(name).config
+        return connection.client().template(name).config
 
     def list(self) -> list[TemplateView]:
         """Return all templates, sorted by name."""
-        return handles.client().templates()
+        return connection.client().templates()
 
     def delete(self, name: str) -> None:
         """Forget a template; experiments that were made with it do not change.
@@ -52,7 +52,7 @@ class Templates:
         Raises:
             NotFound: There is none of that name.
         """
-        handles.client().delete_template(name)
+        connection.client().delete_template(name)
 
     def __repr__(self) -> str:
         names = [template.name for template in self.list()]

@@ -10,7 +10,7 @@ from typing import Any
 from det_jupyter.client.asking import ask_for
 from det_jupyter.config import parse_part
 from det_jupyter.errors import ConfigError
-from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.submit.submitting import read_draft
 from det_jupyter.verbs.preview import render_page, render_text
 from det_jupyter.wire import PreviewRequest, PreviewView
@@ -55,7 +55,7 @@ def _ask(document: dict[str, Any], template: str | None, seconds: float | None) 
     request = ask_for(
         PreviewRequest, config=document, template=template, seconds_per_batch=seconds
     )
-    return Preview(handles.client().preview(request), time.time())
+    return Preview(connection.client().preview(request), time.time())
 
 
 def preview_cell(cell: str, options: argparse.Namespace) -> Preview:

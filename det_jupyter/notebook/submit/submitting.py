@@ -20,8 +20,8 @@ from det_jupyter.config import (
 )
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
 from det_jupyter.notebook.capture.packing import capture
-from det_jupyter.notebook.handles import handles
-from det_jupyter.notebook.handles.handles import NotebookExperiment
+from det_jupyter.notebook.handles import connection, experiments
+from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.submit.checks import (
     find_batch_size_problems,
     find_class_problems,
@@ -54,17 +54,17 @@ def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperi
         queue_anyway=options.queue_anyway,
     )
     try:
-        view = handles.client().create(request)
+        view = connection.client().create(request)
     except ConfigError as error:
         raise draft.located(error.problems) from None
     print_notices(draft)
-    return handles.experiment_of(view)
+    return experiments.experiment_of(view)
 
 
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     """Check everything as `submit` does and print what would travel; submit nothing."""
     draft, config, capsule = _prepare(cell, options, shell)
-    print(f"“{config.name}” is ready {_to_run(config, handles.client())}.")
+    print(f"“{config.name}” is ready {_to_run(config, connection.client())}.")
     print("It takes with it:")
     for item in capsule.captured:
         where = f"from {item.cell}" if item.cell else ""
@@ -98,7 +98,7 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
     template: dict[str, Any] | None = {}
     try:
         if name is not None:
-            template = handles.client().template(name).config
+            template = connection.client().template(name).config
     except NotFound as error:
         template = None
         where = "template" if options.template is None else "--template"
@@ -137,11 +137,11 @@ def _prepare(
     if problems or options.dry_run:
         with suppress(MasterUnreachable):
             problems += find_slot_problems(
-                merged, handles.client(), queue_anyway=options.queue_anyway
+                merged, connection.client(), queue_anyway=options.queue_anyway
             )
     if problems or config is None:
         raise draft.located(problems)
-    blobs = BlobStore(Path(handles.client().session.info.data_dir) / "blobs")
+    blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
     capsule = capture(
         config.entrypoint,
         shell.user_ns,

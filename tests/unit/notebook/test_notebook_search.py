@@ -12,11 +12,11 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.client.ranking import ranked
 from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.notebook.handles import handles, progress
+from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
 from det_jupyter.notebook.submit.preview import Preview
-from det_jupyter.verbs import experiments
 from det_jupyter.verbs.drafts import located
+from det_jupyter.verbs.experiments import _row, trials_table
 from det_jupyter.verbs.grammar import parse
 from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
@@ -116,7 +116,7 @@ def test_the_table_of_trials_has_the_hyperparameters_that_differ() -> None:
         sample(4, state=State.ACTIVE, is_resting=True),
         sample(5, state=State.ACTIVE, allocation=allocation(AllocationState.QUEUED)),
     ]
-    assert experiments.trials_table(searched(*trials)).splitlines() == [
+    assert trials_table(searched(*trials)).splitlines() == [
         "Experiment 7 “digits”: ACTIVE",
         "trial  state          error  latest  batches  lr    optimizer.depth",
         "2      stopped early  0.25   -       58       0.02  2",
@@ -130,7 +130,7 @@ def test_the_table_of_trials_has_the_hyperparameters_that_differ() -> None:
 def test_the_list_has_the_best_value_of_a_search() -> None:
     view = searched(sample(1, 0.5), sample(2, 0.25))
     view.config["resources"] = {"slots_per_trial": 1}
-    assert experiments._row(view)[4] == "error 0.25"
+    assert _row(view)[4] == "error 0.25"
 
 
 def test_the_bar_of_a_search_counts_trials_and_names_the_best() -> None:
@@ -168,8 +168,8 @@ def test_the_line_changes_a_search(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, master = handle_on(searched(sample(1)))
-    monkeypatch.setattr(handles, "client", lambda: master)
-    monkeypatch.setattr(handles, "experiment", lambda experiment_id: found)
+    monkeypatch.setattr(connection, "client", lambda: master)
+    monkeypatch.setattr(experiments, "experiment", lambda experiment_id: found)
     line = 'change 7 --max-trials 50 --max-length "{epochs: 12}" --max-concurrent 4'
     run_line(line_parser(), line)
     change = ChangeSearch(max_trials=50, max_length={"epochs": 12}, max_concurrent_trials=4)

@@ -11,8 +11,8 @@ from det_jupyter.client import Client, Trial
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.errors import Conflict, DetError, WaitTimeout
 from det_jupyter.notebook import extension
-from det_jupyter.notebook.handles import handles, progress
-from det_jupyter.notebook.handles.handles import NotebookExperiment
+from det_jupyter.notebook.handles import connection, experiments, progress
+from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.magics import DetMagics, run_line
 from det_jupyter.notebook.submit.checks import find_class_problems, find_slot_problems
 from det_jupyter.verbs.table import cell_parser, line_parser
@@ -226,15 +226,15 @@ def test_what_is_imported_in_the_background_exists(module: str) -> None:
 
 def test_an_experiment_is_asked_for_by_its_number() -> None:
     with pytest.raises(DetError, match="got 'x', expected the number of an experiment"):
-        handles.experiment("x")  # type: ignore[arg-type]
+        experiments.experiment("x")  # type: ignore[arg-type]
 
 
 def test_silence_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handle = NotebookExperiment(Master(whole=experiment(trial())).as_client(), 7)
-    monkeypatch.setattr(handles, "experiment", lambda experiment_id: handle)
-    monkeypatch.setattr(handles, "client", lambda: None)
+    monkeypatch.setattr(experiments, "experiment", lambda experiment_id: handle)
+    monkeypatch.setattr(connection, "client", lambda: None)
     run_line(line_parser(), "logs 7")
     assert capsys.readouterr().out == "Experiment 7: its ranks have printed nothing yet.\n"
     run_line(line_parser(), "logs 7 --rank 1")

@@ -15,7 +15,7 @@ from IPython.core.error import UsageError as LineError
 import det_jupyter
 from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError, NotFound, UsageError
-from det_jupyter.notebook.handles import handles
+from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import DetMagics, run_line
 from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.wire import (
@@ -140,7 +140,7 @@ class Master:
 @pytest.fixture
 def master(monkeypatch: pytest.MonkeyPatch) -> Master:
     found = Master()
-    monkeypatch.setattr(handles, "client", lambda: cast("Client", found))
+    monkeypatch.setattr(connection, "client", lambda: cast("Client", found))
     return found
 
 

@@ -1,27 +1,17 @@
-"""Handles as the notebook has them: the client's, with a live view and a progress bar.
-
-handles.client()          this kernel's client of the master
-det_jupyter.experiment(7)     a handle, from any kernel, at any time
-"""
+"""Handles on experiments as the notebook has them: the client's, with a live view and a bar."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 
-from det_jupyter.autostart import connect, connect_to_watch
-from det_jupyter.client import Client, Experiment
+from det_jupyter.client import Experiment
 from det_jupyter.errors import DetError, NotFound
+from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ExperimentView, State
-
-
-@functools.cache
-def client() -> Client:
-    """Return this kernel's client; starts the master if there is none."""
-    return Client(connect())
 
 
 def experiment(experiment_id: int) -> NotebookExperiment:
@@ -32,28 +22,23 @@ def experiment(experiment_id: int) -> NotebookExperiment:
     """
     if not isinstance(experiment_id, int):
         raise NotFound(f"experiment: got {experiment_id!r}, expected the number of an experiment")
-    return experiment_of(client().experiment(experiment_id))
+    return experiment_of(connection.client().experiment(experiment_id))
 
 
 def experiments() -> list[NotebookExperiment]:
     """Return handles on all experiments, oldest first."""
-    return [experiment_of(view) for view in client().experiments()]
-
-
-@functools.cache
-def _watching_client() -> Client:
-    return Client(connect_to_watch())
+    return [experiment_of(view) for view in connection.client().experiments()]
 
 
 @functools.cache
 def _live_view(experiment_id: int) -> LiveView:
     # One per experiment and kernel, however often it is shown: they share a widget and a thread.
-    return LiveView(_watching_client(), experiment_id)
+    return LiveView(connection.watching_client(), experiment_id)
 
 
 def experiment_of(view: ExperimentView) -> NotebookExperiment:
     """Return the handle on an experiment whose view is at hand."""
-    return NotebookExperiment(client(), view.id)
+    return NotebookExperiment(connection.client(), view.id)
 
 
 class NotebookExperiment(Experiment):
