@@ -13,7 +13,10 @@ together, for each of them: what an event costs a master that decides once for m
 
 The second table is the same in the whole machine, see `scheduler_machine`.
 
-The third table replays a synthetic trace under every policy, at two loads, see `scheduler_trace`.
+The third is what it costs to say why the first 256 wait, see `scheduler_reasons`: the first one,
+which gathers the pool's facts, each, and all of them.
+
+The fourth table replays a synthetic trace under every policy, at two loads, see `scheduler_trace`.
 Prints last one JSON line. In full it takes about eight minutes on one core.
 """
 
@@ -31,6 +34,7 @@ from statistics import median
 from typing import Any
 
 from tests.benchmarks.scheduler_machine import run_machine
+from tests.benchmarks.scheduler_reasons import run_reasons
 from tests.benchmarks.scheduler_trace import replay
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
 
@@ -39,6 +43,8 @@ FULL_MACHINE = [(10, 1_000), (10, 30_000), (1000, 1_000), (1000, 30_000)]
 LOADS = (0.7, 0.9)
 QUICK = [(10, 100), (10, 1_000), (100, 1_000)]
 QUICK_MACHINE = [(10, 100), (10, 1_000), (100, 1_000)]
+FULL_REASONS = [(1, 300), (10, 300), (100, 10_000), (1000, 10_000)]
+QUICK_REASONS = [(1, 300), (10, 300), (100, 1_000)]
 
 
 def run_busy(name: str, num_agents: int, num_waiting: int, num_events: int) -> dict[str, Any]:
@@ -139,6 +145,14 @@ MACHINE_COLUMNS = {
     "exit_p99_us": ("p99", ",.0f"),
     "memory_mib": ("MiB", ".0f"),
 }
+REASONS_COLUMNS = {
+    "agents": ("agents", ","),
+    "waiting": ("waiting", ","),
+    "first_ms": ("ms first", ",.1f"),
+    "median_ms": ("ms median", ",.1f"),
+    "longest_ms": ("ms longest", ",.1f"),
+    "all_ms": ("ms all", ",.0f"),
+}
 TRACE_COLUMNS = {
     "load": ("load", ".0%"),
     "utilisation": ("used", ".1%"),
@@ -162,9 +176,12 @@ def main() -> None:
     print_table(busy, BUSY_COLUMNS)
     machines = [apart(run_machine, *size) for size in machine_sizes]
     print_table(machines, MACHINE_COLUMNS)
+    reasons_sizes = QUICK_REASONS if given.quick else FULL_REASONS
+    reasons = [apart(run_reasons, name, *size) for name in POLICIES for size in reasons_sizes]
+    print_table(reasons, REASONS_COLUMNS)
     traces = [apart(run_trace, name, load, trials) for load in LOADS for name in POLICIES]
     print_table(traces, TRACE_COLUMNS)
-    print(json.dumps({"busy": busy, "machine": machines, "trace": traces}))
+    print(json.dumps({"busy": busy, "machine": machines, "reasons": reasons, "trace": traces}))
 
 
 if __name__ == "__main__":

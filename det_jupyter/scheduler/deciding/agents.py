@@ -18,7 +18,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from det_jupyter.scheduler.deciding.journal import Journal
 from det_jupyter.scheduler.deciding.shelves import Place, Section, Shelf
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules, Running
 
@@ -67,13 +69,14 @@ class Seats:
 class Ledger:
     """All agents, all who hold slots, and what each group holds."""
 
-    def __init__(self, rules: PoolRules, groups: Mapping[int, Group]) -> None:
+    def __init__(self, rules: PoolRules, groups: Mapping[int, Group], journal: Journal) -> None:
         self.agents: dict[str, AgentSlots] = {}
         self.running: dict[str, Running] = {}
         self.newest: dict[Hashable, list[tuple[float, str]]] = {}  # who stays, by class; -since
         self.ranking: list[tuple[float, float, int]] = []  # groups that hold, most first
         self._rules = rules
         self._groups = groups
+        self._journal = journal
         self._seats: dict[str, Seats] = {}
         self._held: dict[int, int] = {}
         self.staying_by_group: dict[int, int] = {}  # without what leaves
@@ -185,6 +188,7 @@ class Ledger:
             seats = self._seats.setdefault(part.agent_id, Seats(AgentSlots(id=part.agent_id)))
             seats.gangs[request.id] = part.slot_ids
             self._recount(part.agent_id)
+        self._journal.note(partial(self.drop, request.id))
 
     def leave(self, request_id: str) -> dict[str, int]:
         """Note that a gang was asked to leave; return the slots that it will give back."""
@@ -196,7 +200,14 @@ class Ledger:
         self._account(running, 1)
         for part in running.parts:
             self._recount(part.agent_id)
+        self._journal.note(partial(self._stay, request_id))
         return {agent_id: self._seats[agent_id].coming - num for agent_id, num in before.items()}
+
+    def _stay(self, request_id: str) -> None:
+        """Take back that a gang was asked to leave."""
+        running = replace(self.running[request_id], is_leaving=False)
+        self.drop(request_id)
+        self.hold(running)
 
     def drop(self, request_id: str) -> None:
         """Take a gang's slots back."""
@@ -209,6 +220,7 @@ class Ledger:
         for part in running.parts:
             del self._seats[part.agent_id].gangs[request_id]
             self._recount(part.agent_id)
+        self._journal.note(partial(self.hold, running))
 
     def stayers(self, agent_id: str, priority: int) -> list[tuple[Running, tuple[int, ...]]]:
         """Return who stays on an agent and has a greater priority number, by id.

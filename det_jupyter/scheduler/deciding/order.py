@@ -22,9 +22,11 @@ import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from det_jupyter.scheduler.deciding.journal import Journal
 from det_jupyter.scheduler.model import Group, Policy, Request
 
 Key = tuple[float | str, ...]
@@ -47,12 +49,13 @@ def shape_of(request: Request) -> Shape:
 class Queue:
     """The requests that wait."""
 
-    def __init__(self, policy: Policy, groups: dict[int, Group]) -> None:
+    def __init__(self, policy: Policy, groups: dict[int, Group], journal: Journal) -> None:
         self.requests: dict[str, Request] = {}
         self.promised: dict[str, Request] = {}  # those who have promises
         self.heads: dict[Shape, list[Key]] = {}
         self._policy = policy
         self._groups = groups
+        self._journal = journal
         self._held: dict[int, int] = {}
         self._lines: dict[int, dict[Shape, list[Entry]]] = {}
         self._head_of: dict[tuple[int, Shape], Key] = {}
@@ -73,6 +76,7 @@ class Queue:
         if self._policy is Policy.PRIORITY:
             insort(self._sorted, self._key(request))
         self._refresh(request.group)
+        self._journal.note(partial(self.remove, request.id))
 
     def remove(self, request_id: str) -> None:
         """Let a request wait no more."""
@@ -89,14 +93,21 @@ class Queue:
         self._refresh(request.group)
         if not line:
             del self._lines[request.group]
+        self._journal.note(partial(self.add, request))
 
     def promise(self, request_id: str, agents: tuple[str, ...]) -> None:
         """Note which agents are promised to a request; none: no longer any."""
         self.promised.pop(request_id, None)
-        request = replace(self.requests[request_id], promised=agents)
+        before = self.requests[request_id]
+        self._journal.note(partial(self.promise, request_id, before.promised))
+        request = replace(before, promised=agents)
         self.requests[request_id] = request
         if agents:
             self.promised[request_id] = request
+
+    def of_group(self, group: int) -> list[str]:
+        """Return the ids of a group's requests."""
+        return [name for line in self._lines.get(group, {}).values() for _, name in line]
 
     def key(self, request: Request) -> Key:
         """Return the place of a request in the order."""
@@ -104,6 +115,7 @@ class Queue:
 
     def set_held(self, group: int, slots: int) -> None:
         """Note how many slots a group holds now."""
+        self._journal.note(partial(self.set_held, group, self._held.get(group, 0)))
         if slots:
             self._held[group] = slots
         else:

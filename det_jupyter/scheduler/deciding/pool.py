@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 
 from det_jupyter.scheduler.deciding.agents import Ledger
+from det_jupyter.scheduler.deciding.journal import Journal
 from det_jupyter.scheduler.deciding.order import Queue
 from det_jupyter.scheduler.deciding.passes import Pass
 from det_jupyter.scheduler.model import (
@@ -30,8 +33,9 @@ class Pool:
         self.rules = rules
         self.version = 0
         self._groups: dict[int, Group] = {}
-        self._ledger = Ledger(rules, self._groups)
-        self._queue = Queue(rules.policy, self._groups)
+        self._journal = Journal()
+        self._ledger = Ledger(rules, self._groups, self._journal)
+        self._queue = Queue(rules.policy, self._groups, self._journal)
         self._reservations: dict[str, tuple[str, ...]] = {}
         self._last_pass: Pass | None = None
         self.agents: Mapping[str, AgentSlots] = MappingProxyType(self._ledger.agents)
@@ -40,27 +44,39 @@ class Pool:
 
     def set_agent(self, agent: AgentSlots) -> None:
         """Take in an agent that is new, or that offers other slots than before."""
-        if self.agents.get(agent.id) != agent:
-            self._ledger.set_agent(agent)
-            self.version += 1
+        old = self.agents.get(agent.id)
+        if old == agent:
+            return
+        self._ledger.set_agent(agent)
+        self._journal.note(
+            partial(self.set_agent, old) if old else partial(self.remove_agent, agent.id)
+        )
+        self.version += 1
 
     def remove_agent(self, agent_id: str) -> None:
         """Let an agent go; gangs that are there hold on until they are removed."""
+        agent = self.agents[agent_id]
         self._ledger.remove_agent(agent_id)
+        self._journal.note(partial(self.set_agent, agent))
         self.version += 1
 
     def set_group(self, group: Group) -> None:
         """Take in a group that is new, or whose priority, weight, cap or position is."""
-        if self._groups.get(group.id) == group:
+        old = self._groups.get(group.id)
+        if old == group:
             return
         listed = self._ledger.forget_classes(group.id)
         self._queue.set_group(group)
         self._ledger.list_again(group.id, listed)
+        self._journal.note(
+            partial(self.set_group, old) if old else partial(self.remove_group, group.id)
+        )
         self.version += 1
 
     def remove_group(self, group_id: int) -> None:
         """Forget a group, which has no requests any more."""
-        del self._groups[group_id]
+        group = self._groups.pop(group_id)
+        self._journal.note(partial(self.set_group, group))
         self.version += 1
 
     def add(self, request: Request) -> None:
@@ -90,6 +106,22 @@ class Pool:
             self._count(group)
         self._reservations.pop(request_id, None)
         self.version += 1
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Take back at the end all that is changed within; what is asked within is not kept.
+
+        So the answer to "what if" is what the pool itself decides then. It costs by what changes,
+        not by the size of the pool, as a copy of it would.
+        """
+        version, reservations = self.version, dict(self._reservations)
+        last_pass = self._last_pass
+        try:
+            with self._journal.trying():
+                yield
+        finally:
+            self.version, self._reservations = version, reservations
+            self._last_pass = last_pass
 
     def _count(self, group: int) -> None:
         self._queue.set_held(group, self._ledger.held(group))
@@ -143,6 +175,11 @@ class Pool:
     def looked_at(self) -> str:
         """Whose request the last pass looked at last: where it raised, if it did."""
         return self._last_pass.looking_at if self._last_pass is not None else ""
+
+    def of_group(self, group_id: int) -> list[str]:
+        """Return the ids of all requests of a group, those that hold slots first."""
+        held = [running.request.id for running in self._ledger.of_group(group_id)]
+        return held + self._queue.of_group(group_id)
 
     @property
     def num_waiting(self) -> int:

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from det_jupyter.scheduler.deciding.order import shape_of
-from det_jupyter.scheduler.model import AgentSlots, Request
+from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.devices import disabled_only, occupied_only
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import Room
-from det_jupyter.scheduler.reasons.whatif import with_agents
 
 Cause = Literal[
     "slots", "turn", "max_slots", "occupied", "disabled", "no_agent", "agent_gone", "impossible"
 ]
 
 
-def cause_of(situation: Situation, in_the_way: Sequence[Request]) -> Cause:
-    """Return why a request waits.
-
-    Args:
-        situation: As it is.
-        in_the_way: Those ahead of it that could use the same agents.
-    """
+def cause_of(situation: Situation) -> Cause:
+    """Return why a request waits."""
     if not situation.is_possible():
         return _why_impossible(situation)
     allowance, need = situation.allowance, situation.request.slots
     if need and allowance is not None and allowance < need:
         return "max_slots"
-    return "turn" if in_the_way or not situation.is_complete else "slots"
+    return "turn" if situation.in_the_way or not situation.is_complete else "slots"
 
 
 def _why_impossible(situation: Situation) -> Cause:
     survey = situation.survey
-    if not situation.rooms and not survey.gone:
+    if not situation.survey.rooms and not survey.gone:
         return "no_agent"
     enabled, freed = _agents(situation, enable=True), _agents(situation, free=True)
-    if with_agents(situation, enabled).is_possible():
+    if situation.is_possible_with(enabled):
         return "disabled"
-    if with_agents(situation, freed).is_possible():
+    if situation.is_possible_with(freed):
         return "occupied"
-    if with_agents(situation, survey.gone).is_possible():
+    if situation.is_possible_with(survey.gone):
         return "agent_gone"
     everything = [*_agents(situation, enable=True, free=True), *survey.gone]
-    if with_agents(situation, everything).is_possible():
+    if situation.is_possible_with(everything):
         # Several of these at once; named is the one that takes longest to put right.
         return "agent_gone" if survey.gone else "occupied"
     return "impossible"
@@ -55,9 +46,9 @@ def _agents(situation: Situation, *, enable: bool = False, free: bool = False) -
     """Return the connected agents with more of their slots given out."""
     agents = []
     for agent_id, withheld in situation.survey.withheld.items():
-        if agent_id not in situation.rooms:
+        if agent_id not in situation.survey.rooms:
             continue
-        agent = situation.rooms[agent_id].agent
+        agent = situation.survey.rooms[agent_id].agent
         more = {*agent.slots}
         if enable and free:
             more |= {*withheld.disabled, *withheld.occupied}
@@ -73,12 +64,5 @@ def _agents(situation: Situation, *, enable: bool = False, free: bool = False) -
 def all_agents(situation: Situation) -> list[AgentSlots]:
     """Return every agent of the pool as it could be, those gone included."""
     whole = {agent.id: agent for agent in _agents(situation, enable=True, free=True)}
-    here = [whole.get(room.agent.id, room.agent) for room in situation.rooms.values()]
-    return [*here, *(a for a in situation.survey.gone if a.id not in situation.rooms)]
-
-
-def who_is_in_the_way(situation: Situation, rooms: Sequence[Room]) -> list[Request]:
-    """Return those ahead that could use the agents where the request is nearest to fitting."""
-    line = situation.ahead
-    shapes = {shape for shape in line.shapes if situation.is_in_the_way(shape, rooms)}
-    return [other for other in line.requests if shape_of(other) in shapes] if shapes else []
+    here = [whole.get(room.agent.id, room.agent) for room in situation.survey.rooms.values()]
+    return [*here, *(a for a in situation.survey.gone if a.id not in situation.survey.rooms)]

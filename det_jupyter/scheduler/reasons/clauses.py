@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from det_jupyter.scheduler.model import Policy, Request
+from det_jupyter.scheduler.model import Policy
 from det_jupyter.scheduler.reasons.causes import Cause
 from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.remedies import have_left, latest_leaving, some_back
@@ -25,22 +25,16 @@ class Story:
     Args:
         situation: The pool as the request meets it.
         cause: Why it waits.
-        rooms: The agents where it is nearest to fitting.
-        in_the_way: Those ahead that could use the same.
         reliefs: Whose end alone would start it.
         holders: Who holds slots there.
-        asked: Gangs that the pool itself asks to leave as soon as the rest makes room.
         expected: When it starts, if anybody can tell.
     """
 
     situation: Situation
     cause: Cause
-    rooms: tuple[Room, ...]
-    in_the_way: tuple[Request, ...]
     reliefs: tuple[Relief, ...]
     holders: tuple[HolderView, ...]
     expected: Estimate | None
-    asked: tuple[str, ...] = ()
 
 
 def what_is_free(story: Story) -> str:
@@ -50,10 +44,10 @@ def what_is_free(story: Story) -> str:
         most = situation.survey.pool.rules.max_aux_per_agent
         return f"agents carry at most {most} each, and all are full"
     if situation.spans_agents:
-        idle = sum(1 for room in story.rooms if not room.used)
+        idle = sum(1 for room in story.situation.nearest if not room.used)
         return f"{idle or 'none'} of these {be(idle)} idle"
-    allowed = situation.allowed()
-    total, nearest = sum(room.free for room in allowed), story.rooms[0]
+    allowed = situation.allowed
+    total, nearest = sum(room.free for room in allowed), story.situation.nearest[0]
     if len(allowed) == 1 or total == 0 or situation.request.slots == 1:
         return free_of(allowed)
     agent = shown(nearest.agent.id)
@@ -126,7 +120,7 @@ def what_starts_it(story: Story, *, is_told: bool = True) -> str:
     at = when(story)
     if story.reliefs:
         return f"starts when {_relief(story, is_told=is_told)}{at}{_who_is_asked(story)}"
-    if story.situation.fits_alone() and not story.in_the_way:
+    if story.situation.fits() and not story.situation.in_the_way:
         return "starts in a moment"
     return f"starts when {_combination(story)}{at}"
 
@@ -141,10 +135,11 @@ def when(story: Story) -> str:
 
 def _who_is_asked(story: Story) -> str:
     """Say that less urgent ones leave by themselves, if they count as gone."""
-    if not story.asked:
+    asked = story.reliefs[0].asked
+    if not asked:
         return ""
     running = story.situation.survey.pool.running
-    groups = sorted({running[request_id].request.group for request_id in story.asked})
+    groups = sorted({running[request_id].request.group for request_id in asked})
     verb = "is" if len(groups) == 1 else "are"
     return f"; {experiments(groups)}, less urgent, {verb} asked to leave then"
 
@@ -223,7 +218,7 @@ def _sole(story: Story, relief: Relief, *, is_told: bool) -> str:
 
 def _some_of(story: Story, relief: Relief, its: str, num_held: int) -> str:
     where = ""
-    if relief.agent_id is not None and len(story.situation.rooms) > 1:
+    if relief.agent_id is not None and len(story.situation.survey.rooms) > 1:
         where = f" on agent {shown(relief.agent_id)}"
     if relief.num == num_held:
         return f"{its} {relief.num} trials"
@@ -235,6 +230,6 @@ def _combination(story: Story) -> str:
     if situation.request.slots == 0:
         return "one of these ends"
     if situation.spans_agents:
-        busy = sum(1 for room in story.rooms if room.used)
+        busy = sum(1 for room in story.situation.nearest if room.used)
         return f"{count(busy, 'more agent')} {be(busy)} idle"
     return "enough of these slots are given back"

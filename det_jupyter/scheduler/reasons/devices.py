@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 
+from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.facts import Withheld
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import slots_on
-from det_jupyter.scheduler.reasons.whatif import with_slots
+from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.words import file_of, listed, shown
 from det_jupyter.wire import DeviceProcess, Remedy
 from det_jupyter.words import count, lasting, size
@@ -16,20 +18,21 @@ from det_jupyter.words import count, lasting, size
 IDLE_S = 60.0  # whoever uses a device now and then is not idle
 _AGENTS = 16  # that are looked at
 
-Test = Callable[[Situation], bool]
+Test = Callable[[Sequence[AgentSlots]], bool]
 
 
-def device_remedies(situation: Situation, test: Test = Situation.starts) -> Iterator[Remedy]:
+def device_remedies(situation: Situation, test: Test | None = None) -> Iterator[Remedy]:
     """Yield what would give the request slots that are withheld now: at most one of each kind.
 
     Args:
         situation: As it is.
-        test: Whether a situation is good enough.
+        test: Whether agents that offer this are enough; None: whether it starts then.
     """
+    test = test or (lambda agents: situation.starts(Change(agents=tuple(agents))))
     agents = [
         (agent_id, withheld)
         for agent_id, withheld in situation.survey.withheld.items()
-        if agent_id in situation.rooms and agent_id not in situation.request.blocked
+        if agent_id in situation.survey.rooms and agent_id not in situation.request.blocked
     ]
     for maker in (_enable, _free):
         for agent_id, withheld in agents[:_AGENTS]:
@@ -50,10 +53,10 @@ def occupied_only(withheld: Withheld) -> tuple[int, ...]:
 
 def _enable(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -> Remedy | None:
     if situation.request.slots == 0:
-        if situation.rooms[agent_id].agent.is_open or not withheld.disabled:
+        is_open = situation.survey.rooms[agent_id].agent.is_open
+        if is_open or not withheld.disabled or not test(_with_slots(situation, agent_id, ())):
             return None
-        slots: Sequence[int] = withheld.disabled
-        return _enabled(agent_id, slots) if test(with_slots(situation, agent_id, ())) else None
+        return _enabled(agent_id, withheld.disabled)
     found = _fewest(
         situation, agent_id, _unheld_first(situation, agent_id, disabled_only(withheld)), test
     )
@@ -86,16 +89,23 @@ def _fewest(
     situation: Situation, agent_id: str, slots: Sequence[int], test: Test
 ) -> Sequence[int] | None:
     """Return the fewest first slots that are enough; None if all of them are not."""
-    if not slots or not test(with_slots(situation, agent_id, slots)):
+    if not slots or not test(_with_slots(situation, agent_id, slots)):
         return None
     low, high = 1, len(slots)
     while low < high:  # more slots are never worse, but for whole agents: checked at the end
         middle = (low + high) // 2
-        if test(with_slots(situation, agent_id, slots[:middle])):
+        if test(_with_slots(situation, agent_id, slots[:middle])):
             high = middle
         else:
             low = middle + 1
     return slots[:high]
+
+
+def _with_slots(situation: Situation, agent_id: str, slots: Collection[int]) -> list[AgentSlots]:
+    """Return an agent with more of its slots given out."""
+    agent = situation.survey.rooms[agent_id].agent
+    more = tuple(sorted({*agent.slots, *slots}))
+    return [replace(agent, slots=more, is_open=True)]
 
 
 def _free(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -> Remedy | None:
@@ -110,7 +120,7 @@ def _free(situation: Situation, agent_id: str, withheld: Withheld, test: Test) -
     users = {process.pid: process for slot in found for process in withheld.occupied[slot]}
     # What they use besides comes free too, and a whole agent must not become too large.
     freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
-    if len(freed) > len(found) and not test(with_slots(situation, agent_id, freed)):
+    if len(freed) > len(found) and not test(_with_slots(situation, agent_id, freed)):
         return None
     return _freed(situation, agent_id, found, list(users.values()))
 

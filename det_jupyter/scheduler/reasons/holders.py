@@ -9,7 +9,6 @@ from det_jupyter.scheduler.reasons.devices import held_on
 from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room
-from det_jupyter.scheduler.reasons.whatif import gangs_on
 from det_jupyter.wire import DeviceProcess, HolderView
 
 
@@ -26,7 +25,7 @@ def holders_on(
     rooms = list(rooms)
     names = {room.agent.id for room in rooms}
     gangs: dict[int, list[Running]] = {}
-    for gang in gangs_on(situation, rooms):
+    for gang in situation.gangs_on(rooms):
         gangs.setdefault(gang.request.group, []).append(gang)
     views = [_view(situation, names, group_id, mine) for group_id, mine in gangs.items()]
     enough = {gang.request.group: place for place, gang in _reversed(found)}
@@ -39,7 +38,7 @@ def draining(situation: Situation) -> list[Room]:
     """Return the agents with disabled slots that a gang still holds."""
     return [
         room
-        for room in situation.allowed()
+        for room in situation.allowed
         if (withheld := situation.survey.withheld.get(room.agent.id)) is not None
         and held_on(situation, room.agent.id).intersection(withheld.disabled)
     ]
@@ -73,7 +72,7 @@ def strangers(situation: Situation) -> list[DeviceProcess]:
     """Return the processes on devices that the request could use otherwise, each once an agent."""
     found: dict[tuple[str, int, str], DeviceProcess] = {}
     for agent_id, withheld in sorted(situation.survey.withheld.items()):
-        if agent_id in situation.rooms and agent_id not in situation.request.blocked:
+        if agent_id in situation.survey.rooms and agent_id not in situation.request.blocked:
             for slot in sorted(withheld.occupied):
                 for process in withheld.occupied[slot]:
                     found.setdefault((agent_id, process.pid, process.command), process)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, islice
 
+from det_jupyter.scheduler.deciding.order import shape_of
 from det_jupyter.scheduler.reasons.causes import Cause, all_agents
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.elsewhere import ask_slots, other_pool, starts_anew
 from det_jupyter.scheduler.reasons.possible import nearest_values, values_that_fit
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.whatif import with_agents
+from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.words import listed, shown
 from det_jupyter.wire import Remedy
 
@@ -37,7 +37,7 @@ def _devices(situation: Situation) -> Iterator[Remedy]:
     at_once = list(device_remedies(situation))
     verbs = {remedy.verb for remedy in at_once}
     yield from at_once
-    for remedy in device_remedies(situation, Situation.is_possible):
+    for remedy in device_remedies(situation, situation.is_possible_with):
         if remedy.verb not in verbs:
             yield remedy.model_copy(update={"text": f"{remedy.text}; {_THEN}"})
 
@@ -48,19 +48,17 @@ _THEN = "then it waits for its turn"
 def _agents(situation: Situation) -> Iterator[Remedy]:
     gone = situation.survey.gone
     for agent in gone:
-        then = with_agents(situation, [agent])
-        if then.is_possible():
-            effect = "" if then.starts() else f"; {_THEN}"
+        if situation.is_possible_with([agent]):
+            effect = "" if situation.starts(Change(agents=(agent,))) else f"; {_THEN}"
             yield Remedy(
                 verb="add_agent",
                 target=[agent.id],
                 text=f"reconnect agent {shown(agent.id)}{effect}",
             )
             return
-    then = with_agents(situation, gone)
-    if then.is_possible():
+    if situation.is_possible_with(gone):
         names = listed([shown(agent.id) for agent in gone])
-        effect = "" if then.starts() else f"; {_THEN}"
+        effect = "" if situation.starts(Change(agents=tuple(gone))) else f"; {_THEN}"
         yield Remedy(
             verb="add_agent",
             target=[agent.id for agent in gone],
@@ -70,8 +68,8 @@ def _agents(situation: Situation) -> Iterator[Remedy]:
 
 def is_kept_away(situation: Situation) -> bool:
     """Return whether only agents that the trial avoids could run it."""
-    freely = replace(situation, request=replace(situation.request, blocked=frozenset()))
-    return not situation.is_possible() and freely.is_possible()
+    freely = shape_of(situation.request)._replace(blocked=frozenset())
+    return not situation.is_possible() and situation.survey.capacity.can_run(freely)
 
 
 def _again(situation: Situation) -> Iterator[Remedy]:

@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from det_jupyter.scheduler.deciding.order import shape_of
-from det_jupyter.scheduler.model import Policy, Running
-from det_jupyter.scheduler.reasons.reliefs import by_group, gives, kept_rooms
+from det_jupyter.scheduler.model import Running
+from det_jupyter.scheduler.reasons.reliefs import by_group, gives
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room
-from det_jupyter.scheduler.reasons.whatif import gangs_on, paused
+from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.words import experiments, shown
 from det_jupyter.wire import Remedy
 from det_jupyter.words import count
 
 _TRIES = 8
-_TOGETHER = 4  # experiments that one is asked to pause at most
+_TOGETHER = 4  # experiments to pause at most
 _AGENTS = 2  # on which several are looked for
 
 Held = Mapping[int, Sequence[Running]]
 
 
-def pauses(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]:
-    """Yield one experiment whose pause is enough, or the fewest that are enough together.
-
-    Args:
-        situation: As if those had left whom the pool itself would ask.
-        rooms: The agents where the request is nearest to fitting.
-    """
-    gangs = [gang for gang in gangs_on(situation, rooms) if not gang.is_leaving]
-    held = by_group(gangs)
-    for other in situation.ahead.requests[:_TRIES]:
+def pauses(situation: Situation) -> Iterator[Remedy]:
+    """Yield one experiment whose pause is enough, or the fewest that are enough together."""
+    gangs = situation.gangs_on(situation.nearest)
+    held = by_group(g for g in gangs if not g.is_leaving and not situation.is_less_urgent(g))
+    for other in situation.in_the_way[:_TRIES]:
         held.setdefault(other.group, [])
     held.pop(situation.request.group, None)
-    chosen = _one(situation, held) or _several(situation, rooms, held)
+    chosen = _one(situation, held) or _several(situation, held)
     if chosen:
         yield _pause(situation, chosen, held)
 
 
-def _starts(situation: Situation, group_ids: Sequence[int], held: Held) -> bool:
-    gangs = [gang for group_id in group_ids for gang in held[group_id]]
-    return paused(situation, group_ids, gangs).starts()
+def _starts(situation: Situation, group_ids: Sequence[int]) -> bool:
+    return situation.starts(*(Change(goes=(group_id,)) for group_id in group_ids))
 
 
 def _one(situation: Situation, held: Held) -> list[int]:
@@ -52,67 +44,65 @@ def _one(situation: Situation, held: Held) -> list[int]:
         return (-groups[group_id].priority, slots, -group_id)
 
     for group_id in sorted(held, key=order)[:_TRIES]:
-        if _starts(situation, [group_id], held):
+        if _starts(situation, [group_id]):
             return [group_id]
     return []
 
 
-def _several(situation: Situation, rooms: Sequence[Room], held: Held) -> list[int]:
+def _several(situation: Situation, held: Held) -> list[int]:
     """Return the fewest found on one agent, or on those that a larger request takes whole."""
     if not situation.request.slots:
         return []
-    rules = situation.survey.pool.rules
-    if rules.preemption and rules.policy is not Policy.PRIORITY:
-        # In between, those ahead may have others leave.
-        held = {group_id: gangs for group_id, gangs in held.items() if gangs}
-    kept = kept_rooms(situation, rooms)
-    if situation.spans_agents:
-        ways = [_enough(situation, kept, held)] if len(kept) == len(rooms) else []
-    else:
-        ways = [_enough(situation, [room], held) for room in kept[:_AGENTS]]
+    rooms = situation.nearest
+    places = [rooms] if situation.spans_agents else [[room] for room in rooms[:_AGENTS]]
+    ways = [_enough(situation, place, held) for place in places]
     return min((way for way in ways if way), key=len, default=[])
 
 
 def _enough(situation: Situation, rooms: Sequence[Room], held: Held) -> list[int]:
     """Take those that help most until they are enough; then leave out who is not needed."""
     helps = {group_id: _help(situation, rooms, group_id, held) for group_id in held}
-    chosen: list[int] = []
-    for group_id in sorted(helps, key=lambda group_id: (-helps[group_id], -group_id)):
-        if len(chosen) == _TOGETHER or not helps[group_id]:
-            return []
-        chosen.append(group_id)
-        if len(chosen) > 1 and _starts(situation, chosen, held):
-            return _needed(situation, chosen, helps, held)
+    order = [group_id for group_id in helps if helps[group_id]]
+    order = sorted(order, key=lambda group_id: (-helps[group_id], -group_id))[:_TOGETHER]
+    missing = _missing(situation, rooms)
+    for num in range(2, len(order) + 1):
+        chosen = order[:num]
+        if sum(helps[group_id] for group_id in chosen) >= missing:
+            told = _told_order(chosen, held)
+            if _starts(situation, told):
+                return _needed(situation, told, held)
     return []
 
 
-def _help(situation: Situation, rooms: Sequence[Room], group_id: int, held: Held) -> int:
-    """Return how many slots of these agents a group holds, or may take ahead of the request."""
-    shapes = Counter(shape_of(other) for other in situation.ahead.by_group.get(group_id, ()))
-    rivals = {
-        shape: num
-        for shape, num in shapes.items()
-        if shape.slots and situation.capacity.can_run(shape)
-    }
-    wanted = sum(situation.claims(room, rivals) for room in rooms)
-    return wanted + sum(gives(gang, room) for room in rooms for gang in held[group_id])
+def _missing(situation: Situation, rooms: Sequence[Room]) -> int:
+    """Return how many slots of these agents are missing for the request and those in its way."""
+    claims = (situation.claim(other, room) for other in situation.in_the_way for room in rooms)
+    free = sum(room.size - situation.held(room) for room in rooms)
+    return situation.request.slots + sum(claims) - free
 
 
-def _needed(
-    situation: Situation, chosen: Sequence[int], helps: Mapping[int, int], held: Held
-) -> list[int]:
-    """Return those without whom the others are not enough; of two alike the smaller help stays."""
+def _needed(situation: Situation, chosen: Sequence[int], held: Held) -> list[int]:
+    """Return those of the experiments without which the others are not enough."""
     needed = list(chosen)
-    for group_id in sorted(chosen[:-1], key=lambda group_id: -helps[group_id]):
+    for group_id in chosen:
         rest = [other for other in needed if other != group_id]
-        if rest and _starts(situation, rest, held):
+        if len(rest) > 1 and _starts(situation, rest):
             needed = rest
     return needed
 
 
-def _pause(situation: Situation, chosen: Sequence[int], held: Held) -> Remedy:
-    # Holders first: what they give back is kept for those ahead, too, as long as they wait.
-    ids = sorted(chosen, key=lambda group_id: (not held[group_id], group_id))
+def _told_order(group_ids: Sequence[int], held: Held) -> list[int]:
+    """Return experiments as they are told: those first that hold slots."""
+    return sorted(group_ids, key=lambda group_id: (not held[group_id], group_id))
+
+
+def _help(situation: Situation, rooms: Sequence[Room], group_id: int, held: Held) -> int:
+    waiting = [other for other in situation.in_the_way if other.group == group_id]
+    wanted = sum(situation.claim(other, room) for other in waiting for room in rooms)
+    return wanted + sum(gives(gang, room) for room in rooms for gang in held[group_id])
+
+
+def _pause(situation: Situation, ids: Sequence[int], held: Held) -> Remedy:
     return Remedy(
         verb="pause",
         target=[*ids],

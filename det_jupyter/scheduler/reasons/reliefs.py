@@ -1,49 +1,48 @@
-"""Whose end starts a waiting trial: the fewest that are certainly enough.
+"""Which ends start a waiting trial: the fewest that are enough.
 
     one trial                        its end alone makes room
     some trials of an experiment     any so many of them do, on one agent
     an experiment                    it has to end or be paused: its next trials would go first
-    some slots of an agent           any so many of them do, whoever gives them back
-    these trials                     by shares, where others that end would let more go first
+    some slots of an agent           any so many of them do, whichever trials give them back
+    these trials                     where it matters which ones end
 
-What is given back bit by bit must stay there until it is enough: so several ends count only on
-agents that are kept for the request or for those ahead of it. Those count as gone that the pool
-itself asks to leave as soon as the rest makes room (`Situation.ended`).
+Each was tried (`whatif`). Of "any so many" several orders are tried, and the longest counts.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 
 from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.situation import Situation
 from det_jupyter.scheduler.reasons.survey import Room, slots_on
-from det_jupyter.scheduler.reasons.whatif import gangs_on, kept_agents, paused, without
+from det_jupyter.scheduler.reasons.whatif import Change, ends, one_by_one
 
-_TRIES = 8
+_TRIES = 8  # gangs, and experiments
+_AGENTS = 2  # where several ends are tried
+_STEPS = 32  # ends
 _NAMED = 4  # trials that are named one by one
-_MORE = 3  # numbers of trials that are tried beyond the least possible one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relief:
-    """Whose end is enough.
+    """Which ends are enough.
 
     Args:
         group_id: The experiment; None: several.
         gangs: Those that end; of `num` any so many of these.
         num: How many of them.
-        num_slots: How many slots of `agent_id` have to be given back, whoever holds them; 0: it
+        num_slots: How many slots of `agent_id` have to be given back, by any of them; 0: it
             is about whole trials. `num` is 0 then if it depends on who ends.
         agent_id: Where, if it does not matter who.
         is_leaving: Whether all of these were asked to leave already.
         is_all: Whether its waiting trials must not take their place: it has to end or be paused.
         is_named: Whether just these have to end, and not any so many.
         after: Gangs that are leaving already and have to be gone as well.
+        asked: Gangs that the pool itself asks to leave then.
     """
 
     group_id: int | None
@@ -55,82 +54,155 @@ class Relief:
     is_all: bool = False
     is_named: bool = False
     after: tuple[Running, ...] = ()
+    asked: Sequence[str] = field(default=())
 
 
-def reliefs(situation: Situation, rooms: Sequence[Room]) -> list[Relief]:
-    """Return whose end would start the request, those first that are expected first.
-
-    Args:
-        situation: As if those had left whom the pool itself would ask.
-        rooms: The agents where the request is nearest to fitting.
-    """
+def reliefs(situation: Situation) -> list[Relief]:
+    """Return which ends would start the request, those first that are expected first."""
     if not situation.is_complete:
         return []
-    gangs = sorted(gangs_on(situation, rooms), key=lambda gang: _wait_order(situation, gang))
+    gangs = [g for g in situation.gangs_on(situation.nearest) if not situation.is_less_urgent(g)]
+    gangs.sort(key=lambda gang: _wait_order(situation, gang))
     leaving = tuple(gang for gang in gangs if gang.is_leaving)
-    if any(situation.comes_again(gang) for gang in leaving):
-        return []
     staying = [gang for gang in gangs if not gang.is_leaving]
-    if not leaving:
-        return _ends(situation, rooms, staying, ())
-    gone = without(situation, leaving)
-    if gone.starts():
+    if leaving and situation.starts(ends(leaving)):
         groups = {gang.request.group for gang in leaving}
         sole = groups.pop() if len(groups) == 1 else None
         return [Relief(group_id=sole, gangs=leaving, num=len(leaving), is_leaving=True)]
-    found = _ends(situation, rooms, staying, ())
-    if found or situation.spans_agents:
-        return found
-    # Those leave first: what they give back stays only where it is kept.
-    kept = kept_agents(situation)
-    barred = frozenset(name for name in situation.rooms if name not in kept)
-    return _ends(replace(gone, barred=barred), rooms, staying, leaving)
+    found = _Ends(situation, staying, ()).find()
+    return found or (_Ends(situation, staying, leaving).find() if leaving else [])
 
 
-def _ends(
-    situation: Situation,
-    rooms: Sequence[Room],
-    gangs: Sequence[Running],
-    after: tuple[Running, ...],
-) -> list[Relief]:
-    single: list[Relief] = []
-    some: list[Relief] = []
-    lasting = [gang for gang in gangs if not situation.comes_again(gang)]
-    can_wait = _is_enough_for_all(situation, rooms)
-    if can_wait:
+@dataclass(frozen=True)
+class _Ends:
+    """The ends of gangs that stay, after some that leave have left."""
+
+    situation: Situation
+    gangs: Sequence[Running]
+    after: tuple[Running, ...]
+
+    def find(self) -> list[Relief]:
+        if not self._could_be_enough():
+            return self._wholes(set())
         single = [
-            Relief(group_id=gang.request.group, gangs=(gang,), after=after)
-            for gang in lasting[:_TRIES]
-            if without(situation, [gang]).starts()
+            relief
+            for gang in self.gangs[:_TRIES]
+            if (relief := self._relief(ends([gang]), [gang]))
         ]
-    found = {relief.group_id for relief in single}
-    if can_wait:
-        some = [r for r in _some(situation, rooms, lasting, after) if r.group_id not in found]
-    found |= {relief.group_id for relief in some}
-    wholes = [
-        Relief(group_id=group_id, gangs=tuple(mine), num=len(mine), is_all=True, after=after)
-        for group_id, mine in islice(by_group(gangs).items(), _TRIES)
-        if group_id not in found
-        and group_id != situation.request.group
-        and paused(situation, [group_id], mine).starts()
-    ]
-    if can_wait and not (single or some or wholes):
-        return list(_slots_back(situation, rooms, lasting, after))
-    return single + some + wholes
+        some = [] if single else list(self._some())
+        wholes = self._wholes({relief.group_id for relief in single + some})
+        return single + some + wholes or list(self._slots_back())
 
+    def _could_be_enough(self) -> bool:
+        """Return whether these agents could do for the request and those in its way."""
+        situation = self.situation
+        rooms, ahead = situation.nearest, situation.in_the_way
+        if not situation.request.slots:
+            return len(ahead) < len(rooms) * situation.survey.pool.rules.max_aux_per_agent
+        wanted = situation.request.slots + sum(other.slots for other in ahead)
+        return wanted <= sum(room.size for room in rooms)
 
-def _is_enough_for_all(situation: Situation, rooms: Sequence[Room]) -> bool:
-    """Return whether one of these agents, or their number, could do for all in line."""
-    if situation.spans_agents or not situation.request.slots:
-        return True
-    rivals = situation.rivals()
-    return len(rooms) > sum(rivals.values()) or any(
-        situation.request.slots + situation.claims(room, rivals) <= room.size for room in rooms
-    )
+    def _relief(
+        self, change: Change, gangs: Sequence[Running], *, is_all: bool = False
+    ) -> Relief | None:
+        """Return the relief that a change is, if it starts the request."""
+        situation, request_id = self.situation, self.situation.request.id
+        first = [ends(self.after)] if self.after else []
+        outcome = situation.survey.whatif.after(*first, change)
+        if request_id not in outcome.started:
+            return None
+        return Relief(
+            group_id=gangs[0].request.group,
+            gangs=tuple(gangs),
+            num=len(gangs),
+            is_all=is_all,
+            after=self.after,
+            asked=outcome.asked.get(request_id, ()),
+        )
+
+    def _wholes(self, known: set[int | None]) -> list[Relief]:
+        return [
+            relief
+            for group_id, mine in islice(by_group(self.gangs).items(), _TRIES)
+            if group_id not in known and group_id != self.situation.request.group
+            if (relief := self._relief(Change(goes=(group_id,)), mine, is_all=True))
+        ]
+
+    def _rooms(self) -> list[Room]:
+        """Return agents where several ends may make room."""
+        situation = self.situation
+        if situation.spans_agents or not situation.request.slots:
+            return []
+        return situation.nearest[:_AGENTS]
+
+    def _some(self) -> Iterator[Relief]:
+        """Find experiments of which any so many trials on one agent are enough."""
+        for room in self._rooms():
+            for group_id, mine in islice(by_group(_here(room, self.gangs)).items(), _TRIES):
+                nums = self._nums([mine, mine[::-1]]) if len(mine) > 1 else None
+                if nums:
+                    yield Relief(
+                        group_id=group_id,
+                        gangs=tuple(mine),
+                        num=max(nums),
+                        agent_id=room.agent.id,
+                        after=self.after,
+                    )
+
+    def _nums(self, orders: Iterable[Sequence[Running]]) -> list[int] | None:
+        """Return how many ends are enough in each order; None: in one of them none are."""
+        first = [ends(self.after)] if self.after else []
+        nums = []
+        for order in orders:
+            num = self.situation.steps(*first, *one_by_one(order[:_STEPS]))
+            if num is None:
+                return None
+            nums.append(num - len(first))
+        return nums
+
+    def _slots_back(self) -> Iterator[Relief]:
+        """Find an agent of which any so many slots are enough, whichever trials hold them."""
+        for room in self._rooms():
+            here = _here(room, self.gangs)
+            if len(here) < 2:
+                continue
+            orders = [here, here[::-1], [g for mine in by_group(here).values() for g in mine]]
+            nums = self._nums(orders)
+            if nums is not None:
+                given = [[gives(gang, room) for gang in order] for order in orders]
+                enough = 1 + max(sum(g[: n - 1]) for g, n in zip(given, nums, strict=True))
+                if enough <= min(sum(g[:n]) for g, n in zip(given, nums, strict=True)):
+                    yield Relief(
+                        group_id=None,
+                        gangs=tuple(here),
+                        num=nums[0] if len(set(nums)) == 1 else 0,
+                        num_slots=enough,
+                        agent_id=room.agent.id,
+                        after=self.after,
+                    )
+                    return
+            if few := self._few(here):
+                yield Relief(
+                    group_id=None, gangs=few, num=len(few), is_named=True, after=self.after
+                )
+                return
+
+    def _few(self, here: Sequence[Running]) -> tuple[Running, ...]:
+        """Return a few trials whose ends are enough: those expected first, if so."""
+        expected = sorted(here, key=lambda gang: _wait_order(self.situation, gang))
+        in_turns = [
+            (turn, gang) for mine in by_group(expected).values() for turn, gang in enumerate(mine)
+        ]
+        balanced = [gang for _, gang in sorted(in_turns, key=lambda pair: pair[0])]
+        for order in (expected, balanced):
+            nums = self._nums([order[:_NAMED]])
+            if nums and nums[0] > 1:
+                return tuple(order[: nums[0]])
+        return ()
 
 
 def _wait_order(situation: Situation, gang: Running) -> tuple[bool, float, int, float, str]:
-    end = situation.end_of(gang)
+    end = situation.survey.end_of(gang)
     priority = situation.survey.pool.groups[gang.request.group].priority
     at = inf if end is None else end.at
     return (not gang.is_leaving, at, -priority, -gang.since, gang.request.id)
@@ -144,35 +216,6 @@ def by_group(gangs: Iterable[Running]) -> dict[int, list[Running]]:
     return groups
 
 
-def kept_rooms(situation: Situation, rooms: Iterable[Room]) -> list[Room]:
-    """Return those of these agents, as they are in a situation, that fill up for the request."""
-    kept = kept_agents(situation)
-    names = [room.agent.id for room in rooms]
-    return [situation.rooms[name] for name in names if name in kept]
-
-
-def _some(
-    situation: Situation,
-    rooms: Sequence[Room],
-    gangs: Sequence[Running],
-    after: tuple[Running, ...],
-) -> Iterator[Relief]:
-    """Find experiments of which any so many trials on one agent are enough."""
-    if situation.spans_agents or not situation.request.slots:
-        return
-    for room in kept_rooms(situation, rooms):
-        for group_id, mine in islice(by_group(_here(room, gangs)).items(), _TRIES):
-            num = _fewest(situation, room, mine)
-            if num is not None and len(mine) > 1:
-                yield Relief(
-                    group_id=group_id,
-                    gangs=tuple(mine),
-                    num=num,
-                    agent_id=room.agent.id,
-                    after=after,
-                )
-
-
 def _here(room: Room, gangs: Iterable[Running]) -> list[Running]:
     """Return those that hold slots here, the least first."""
     here = [gang for gang in gangs if slots_on(gang, room.agent.id)]
@@ -182,89 +225,3 @@ def _here(room: Room, gangs: Iterable[Running]) -> list[Running]:
 def gives(gang: Running, room: Room) -> int:
     """Return how many slots that may be given out a gang has on an agent."""
     return len(set(slots_on(gang, room.agent.id)).intersection(room.agent.slots))
-
-
-def _fewest(situation: Situation, room: Room, gangs: Sequence[Running]) -> int | None:
-    """Return how many of these are enough, whichever end; they come in the order of their size."""
-    given = [gives(gang, room) for gang in gangs]
-    least = _reaching(given, room_needed(situation, room) - room.free)
-    for num in range(max(2, least), min(len(gangs), least + _MORE) + 1):
-        if without(situation, gangs[:num]).starts():
-            return num
-    return None
-
-
-def _slots_back(
-    situation: Situation,
-    rooms: Sequence[Room],
-    gangs: Sequence[Running],
-    after: tuple[Running, ...],
-) -> Iterator[Relief]:
-    """Find an agent of which any so many slots are enough, whoever gives them back."""
-    if situation.spans_agents or not situation.request.slots:
-        return
-    for room in kept_rooms(situation, rooms):
-        here = _here(room, gangs)
-        # Whoever holds less may go first: at worst all of the others do.
-        others = [gang for gang in here if gang.request.group != situation.request.group]
-        worst = replace(situation, ahead=without(situation, others).ahead)
-        num_slots = room_needed(worst, room) - room.free
-        if num_slots > (least := room_needed(situation, room) - room.free):
-            named = _named(situation, room, here, least)
-            if named:
-                yield Relief(
-                    group_id=None, gangs=named, num=len(named), is_named=True, after=after
-                )
-                return
-        most = sum(gives(gang, room) for gang in here)
-        if 0 < num_slots <= most and _with_back(worst, room, num_slots).starts():
-            yield Relief(
-                group_id=None,
-                gangs=tuple(here),
-                num=_how_many(here, room, num_slots),
-                num_slots=num_slots,
-                agent_id=room.agent.id,
-                after=after,
-            )
-            return
-
-
-def _named(
-    situation: Situation, room: Room, gangs: Sequence[Running], missing: int
-) -> tuple[Running, ...]:
-    """Return a few trials whose ends let nobody else go first: those expected first, if so."""
-    expected = sorted(gangs, key=lambda gang: _wait_order(situation, gang))
-    turns: Counter[int] = Counter()
-    balanced = []
-    for gang in expected:
-        turns[gang.request.group] += 1
-        balanced.append((turns[gang.request.group], gang))
-    balanced.sort(key=lambda pair: pair[0])
-    for order in (expected, [gang for _, gang in balanced]):
-        least = _reaching([gives(gang, room) for gang in order], missing)
-        few = tuple(order[:least])
-        if 1 < least <= _NAMED and without(situation, few).starts():
-            return few
-    return ()
-
-
-def room_needed(situation: Situation, room: Room) -> int:
-    """Return how many free slots of an agent are enough for the request and all ahead of it."""
-    return situation.request.slots + situation.claims(room, situation.rivals())
-
-
-def _with_back(situation: Situation, room: Room, num_slots: int) -> Situation:
-    then = room._replace(free=room.free + num_slots, used=room.used - num_slots)
-    rooms = {**situation.rooms, room.agent.id: then}
-    return replace(situation, rooms=rooms, looked_at=(then,))
-
-
-def _how_many(gangs: Sequence[Running], room: Room, num_slots: int) -> int:
-    """Return how many of these give so many slots back, whichever they are; 0: it depends."""
-    given = [gives(gang, room) for gang in gangs]
-    least, most = (_reaching(order, num_slots) for order in (given, given[::-1]))
-    return least if least == most else 0
-
-
-def _reaching(amounts: Iterable[int], enough: int) -> int:
-    return sum(1 for total in accumulate(amounts, initial=0) if total < enough)

@@ -6,8 +6,8 @@
     others     other experiments paused
     less       fewer slots asked for
 
-Each is tried on a `Situation` and is offered only if the request certainly starts then: at once
-or, with preemption, as soon as those have left who are asked to.
+Each is tried (`whatif`) and is offered only if the request starts then: at once or, with
+preemption, as soon as those have left that are asked to.
 """
 
 from __future__ import annotations
@@ -16,45 +16,40 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from det_jupyter.scheduler.deciding.order import shape_of
-from det_jupyter.scheduler.model import Policy, Request, Running
+from det_jupyter.scheduler.model import Group, Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
 from det_jupyter.scheduler.reasons.elsewhere import fewer_slots, other_pool
 from det_jupyter.scheduler.reasons.pauses import pauses
 from det_jupyter.scheduler.reasons.reliefs import Relief
 from det_jupyter.scheduler.reasons.situation import Situation
-from det_jupyter.scheduler.reasons.survey import Line, Room
-from det_jupyter.scheduler.reasons.whatif import gangs_on, without
+from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.words import about, experiments, listed, shown
 from det_jupyter.wire import Remedy
 from det_jupyter.words import count, moment
 
 _MOST = 4
 _NAMED = 3
+_LEVELS = 4  # priorities that are tried
 
 
-def find_remedies(
-    situation: Situation, base: Situation, rooms: Sequence[Room], found: Sequence[Relief]
-) -> list[Remedy]:
+def find_remedies(situation: Situation, found: Sequence[Relief]) -> list[Remedy]:
     """Return at most four remedies for a request that the pool could run.
 
     Args:
         situation: As it is.
-        base: As if those had left whom the pool itself would ask.
-        rooms: The agents where the request is nearest to fitting.
-        found: Whose end would start it.
+        found: Which ends would start it.
     """
-    if not situation.is_complete:  # of those too far behind nobody can tell
+    if not situation.is_complete:  # too far behind to be looked at
         return []
     makers: tuple[Callable[[], Iterator[Remedy]], ...] = (
         lambda: _waits(situation, found),
         lambda: _kills(situation, found),
         lambda: _more_max_slots(situation),
         lambda: _moves(situation),
-        lambda: _priorities(situation, rooms),
+        lambda: _priorities(situation),
         lambda: device_remedies(situation),
         lambda: other_pool(situation),
-        lambda: pauses(base, [base.rooms[room.agent.id] for room in rooms]),
+        lambda: pauses(situation),
         lambda: fewer_slots(situation),
     )
     return list(islice((remedy for maker in makers for remedy in maker()), _MOST))
@@ -89,7 +84,7 @@ def _when(situation: Situation, relief: Relief) -> str:
     survey = situation.survey
     if relief.is_leaving:
         return latest_leaving(situation, relief)
-    ends = [situation.end_of(gang) for gang in relief.gangs]
+    ends = [survey.end_of(gang) for gang in relief.gangs]
     if len(ends) > 1 or ends[0] is None or relief.after:
         return ""
     return f", {about(ends[0], survey.facts.now, survey.facts.zone)}"
@@ -107,7 +102,7 @@ def _who(situation: Situation, relief: Relief) -> str:
     whose = "its own experiment" if relief.group_id == situation.request.group else whose
     if relief.agent_id is not None:
         num = count(relief.num, "trial")
-        on = f" on agent {shown(relief.agent_id)}" if len(situation.rooms) > 1 else ""
+        on = f" on agent {shown(relief.agent_id)}" if len(situation.survey.rooms) > 1 else ""
         return f"{first}{num} of {whose}{on} have ended"
     trial = situation.survey.facts.trial_of(relief.gangs[0].request.id)
     return f"{first}trial {trial} of {whose} ends"
@@ -160,26 +155,26 @@ def _kills(situation: Situation, found: Sequence[Relief]) -> Iterator[Remedy]:
     """Yield what ends one that leaves and does not get done with it."""
     for relief in found[:1]:
         group_id = relief.group_id
-        if relief.is_leaving and group_id is not None and group_id != situation.request.group:
+        if not relief.is_leaving or group_id is None or group_id == situation.request.group:
+            continue
+        if situation.starts(Change(goes=(group_id,))):
             held = situation.survey.pool.held(group_id)
             is_all = held == sum(gang.request.slots for gang in relief.gangs)
+            rest = "" if is_all else " with all its trials"
             yield Remedy(
                 verb="kill",
                 target=[group_id],
-                text=(
-                    f"kill experiment {group_id}{'' if is_all else ' with all its trials'}: what "
-                    "it has not saved is lost"
-                ),
+                text=f"kill experiment {group_id}{rest}: what it has not saved is lost",
             )
 
 
 def _more_max_slots(situation: Situation) -> Iterator[Remedy]:
-    if situation.allowance is None:
+    group = situation.group
+    if group.max_slots is None:
         return
-    group, request = situation.group, situation.request
-    mates = situation.ahead.wanted.get(group.id, 0)
-    value = situation.survey.pool.held(group.id) + mates + request.slots
-    if value > (group.max_slots or 0) and replace(situation, allowance=None).starts():
+    mates = (other.slots for other in situation.in_the_way if other.group == group.id)
+    value = situation.survey.pool.held(group.id) + sum(mates) + situation.request.slots
+    if value > group.max_slots and _starts_as(situation, replace(group, max_slots=value)):
         yield Remedy(
             verb="set",
             target=[group.id],
@@ -188,64 +183,53 @@ def _more_max_slots(situation: Situation) -> Iterator[Remedy]:
         )
 
 
+def _starts_as(situation: Situation, group: Group) -> bool:
+    return situation.starts(Change(groups=(group,)))
+
+
 def _moves(situation: Situation) -> Iterator[Remedy]:
-    if situation.survey.pool.rules.policy is not Policy.PRIORITY:
+    """Try to move its experiment ahead of the first that is in its way."""
+    own, pool = situation.group, situation.survey.pool
+    others = (other.group for other in situation.in_the_way if other.group != own.id)
+    first = next(others, None)
+    if pool.rules.policy is not Policy.PRIORITY or first is None:
         return
-    own, rivals = situation.request.group, situation.rivals()
-    ahead = situation.ahead.requests
-    for place, other in enumerate(ahead):
-        is_rival = shape_of(other) in rivals
-        if other.group != own and (is_rival or situation.request.slots == 0):
-            mates = tuple(mate for mate in ahead[place:] if mate.group == own)
-            if replace(situation, ahead=Line(ahead[:place] + mates)).starts():
-                yield _move(situation, other)
-            return
+    anchor = pool.groups[first]
+    before = [
+        group.position
+        for group in pool.groups.values()
+        if group.priority == anchor.priority and group.position < anchor.position
+    ]
+    position = (max(before) + anchor.position) / 2 if before else anchor.position - 1
+    if _starts_as(situation, replace(own, priority=anchor.priority, position=position)):
+        title = shown(situation.survey.facts.title_of(first).name)
+        yield Remedy(
+            verb="move",
+            target=[own.id],
+            values={"ahead_of": first},
+            text=f"move experiment {own.id} ahead of experiment {first} “{title}”",
+        )
 
 
-def _move(situation: Situation, other: Request) -> Remedy:
-    own = situation.request.group
-    title = situation.survey.facts.title_of(other.group)
-    return Remedy(
-        verb="move",
-        target=[own],
-        values={"ahead_of": other.group},
-        text=f"move experiment {own} ahead of experiment {other.group} “{shown(title.name)}”",
-    )
-
-
-def _priorities(situation: Situation, rooms: Sequence[Room]) -> Iterator[Remedy]:
+def _priorities(situation: Situation) -> Iterator[Remedy]:
     """Find the least urgent priority that makes room by preemption."""
     pool, own = situation.survey.pool, situation.group
     if pool.rules.policy is not Policy.PRIORITY or not pool.rules.preemption:
         return
-    if situation.spans_agents and len({room.size for room in rooms}) > 1:
-        return  # nobody is asked to leave for a mixed fit
-    gangs = [
-        g for g in gangs_on(situation, rooms) if g.request.group != own.id and g.request.slots
-    ]
-    levels = {pool.groups[gang.request.group].priority for gang in gangs}
-    for level in sorted((p for p in levels if 1 < p <= own.priority), reverse=True):
-        victims = [g for g in gangs if pool.groups[g.request.group].priority >= level]
-        ahead = Line(
-            other
-            for other in situation.ahead.requests
-            if other.group == own.id or pool.groups[other.group].priority < level
-        )
-        then = replace(without(situation, victims), ahead=ahead, looked_at=None)
-        # Whoever else is ahead then might take others' places, or these.
-        if not then.rivals() and then.starts():
-            yield _priority(situation, level - 1)
+    gangs = situation.gangs_on(situation.nearest)
+    levels = {pool.groups[g.request.group].priority for g in gangs if g.request.group != own.id}
+    for level in sorted((p for p in levels if 1 < p <= own.priority), reverse=True)[:_LEVELS]:
+        # A new priority gives up a place that the experiment was moved to.
+        then = replace(own, priority=level - 1, position=float(own.id))
+        outcome = situation.survey.whatif.after(Change(groups=(then,)))
+        if {situation.request.id} <= outcome.started.keys() & outcome.asked.keys():
+            yield Remedy(
+                verb="set",
+                target=[own.id],
+                values={"priority": level - 1},
+                text=(
+                    f"make its experiment more urgent: priority {level - 1} instead of "
+                    f"{own.priority}; less urgent trials are asked to save and leave"
+                ),
+            )
             return
-
-
-def _priority(situation: Situation, value: int) -> Remedy:
-    own = situation.group
-    return Remedy(
-        verb="set",
-        target=[own.id],
-        values={"priority": value},
-        text=(
-            f"make its experiment more urgent: priority {value} instead of {own.priority}; less "
-            "urgent trials are asked to save and leave"
-        ),
-    )

@@ -51,10 +51,10 @@ def _need(story: Story) -> str:
     if not story.situation.is_possible():
         return need
     if story.situation.spans_agents:
-        sizes = {room.size for room in story.rooms}
-        whole = f"{count(len(story.rooms), 'whole agent')} of {sizes.pop()}"
+        sizes = {room.size for room in story.situation.nearest}
+        whole = f"{count(len(story.situation.nearest), 'whole agent')} of {sizes.pop()}"
         return f"{need}, {whole}" if not sizes else f"{need} of whole agents"
-    if len(story.situation.rooms) > 1 and request.slots > 1:
+    if len(story.situation.survey.rooms) > 1 and request.slots > 1:
         return f"{need} on one agent"
     return need
 
@@ -68,13 +68,13 @@ def _withheld(story: Story) -> str:
     situation = story.situation
     if situation.request.slots == 0:
         return ""
-    for room in story.rooms:
+    for room in story.situation.nearest:
         if parts := _kept_from_use(story, room.agent.id):
             return " and ".join(parts)
     # An agent may be too small only because of them.
     smaller = [
         room
-        for room in situation.allowed()
+        for room in situation.allowed
         if 0 < room.size < situation.request.slots or (not room.size and not room.used)
     ]
     for room in sorted(smaller, key=lambda room: -room.free):
@@ -105,8 +105,8 @@ def _by_strangers(story: Story, num: int, users: Sequence[DeviceProcess]) -> str
 def _turn(story: Story) -> Sequence[str]:
     situation = story.situation
     who, are = _ahead(story)
-    if situation.fits_alone():
-        free = free_of(situation.allowed()) if situation.request.slots else "there is room"
+    if situation.fits():
+        free = free_of(situation.allowed) if situation.request.slots else "there is room"
         return f"{free}, but kept for {who}, which {are} ahead of it", _after(story)
     return what_is_free(story), f"{who} {are} ahead of it", _who_else(story), _after(story)
 
@@ -117,8 +117,8 @@ def _ahead(story: Story) -> tuple[str, str]:
     if not situation.is_complete:
         num = pool.position(situation.request.id)
         return count(num, "trial"), be(num)
-    others = [other for other in story.in_the_way if other.group != situation.request.group]
-    mates = len(story.in_the_way) - len(others)
+    others = [other for other in situation.in_the_way if other.group != situation.request.group]
+    mates = len(story.situation.in_the_way) - len(others)
     parts = []
     if len(others) == 1:
         parts.append(_one_ahead(story, others[0]))
@@ -159,9 +159,9 @@ def _after(story: Story) -> str:
 
 
 def _them(story: Story) -> str:
-    if len(story.in_the_way) != 1 or not story.situation.is_complete:
+    if len(story.situation.in_the_way) != 1 or not story.situation.is_complete:
         return "them"
-    other = story.in_the_way[0]
+    other = story.situation.in_the_way[0]
     is_mate = other.group == story.situation.request.group
     return "that one" if is_mate else f"experiment {other.group}"
 
@@ -201,19 +201,17 @@ def _occupied(story: Story) -> Sequence[str]:
 
 
 def _given_out(story: Story) -> str:
-    given = sum(room.size for room in story.situation.allowed())
+    given = sum(room.size for room in story.situation.allowed)
     total = sum(len(agent.slots) for agent in all_agents(story.situation))
     return f"{given or 'none'} of {count(total, 'slot')} may be given out"
 
 
 def _disabled(story: Story) -> Sequence[str]:
-    situation = story.situation
+    situation, rooms = story.situation, story.situation.survey.rooms
     agents = [
         (agent_id, sorted(withheld.disabled))
         for agent_id, withheld in sorted(situation.survey.withheld.items())
-        if withheld.disabled
-        and agent_id in situation.rooms
-        and agent_id not in situation.request.blocked
+        if withheld.disabled and agent_id in rooms and agent_id not in situation.request.blocked
     ]
     is_one = sum(len(slots) for _, slots in agents) == 1
     if len(agents) == 1 and (who := _still_there(story)):
@@ -221,7 +219,7 @@ def _disabled(story: Story) -> Sequence[str]:
         held = len(held_on(situation, agent_id).intersection(slots))
         on = "" if held == len(slots) else f" on {held} of them"
         return (
-            "" if held == len(slots) and not situation.rooms[agent_id].size else _given_out(story),
+            "" if held == len(slots) and not rooms[agent_id].size else _given_out(story),
             f"{count(len(slots), 'slot')} of agent {shown(agent_id)} {be(len(slots))} draining: "
             f"{who} still {'runs' if ' and ' not in who else 'run'} there{on}",
             f"can run when {'it is' if is_one else 'they are'} enabled",
