@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,6 +15,17 @@ class Wire(BaseModel):
     """Base of all messages: unknown fields are refused, NaN travels as a string."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+    @classmethod
+    def built_from(cls, source: BaseModel, **others: Any) -> Self:
+        """Return a message with the fields that it shares with `source`, and these others."""
+        shared = _shared_fields(cls, type(source)) - others.keys()
+        return cls(**{name: getattr(source, name) for name in shared}, **others)
+
+
+@cache
+def _shared_fields(one: type[BaseModel], other: type[BaseModel]) -> frozenset[str]:
+    return frozenset(one.model_fields.keys() & other.model_fields.keys())
 
 
 class State(StrEnum):

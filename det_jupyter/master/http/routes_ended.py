@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -17,7 +16,7 @@ from det_jupyter.master.machine.core.events import (
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.rules.configurations import complete
 from det_jupyter.master.machine.rules.continuing import check_continuable
-from det_jupyter.master.machine.rules.retention import Retention, find_unneeded
+from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.service import Service, check_patterns
 from det_jupyter.wire import (
     CheckpointView,
@@ -47,9 +46,9 @@ def keeping_routes(service: Service) -> APIRouter:
         """Keep other checkpoints from now on; return those that are deleted, or would be."""
         experiment = service.machine.state.experiment(experiment_id)
         numbers = body.model_dump(exclude={"dry_run"})
-        policy = replace(Retention.of(experiment.settings), **numbers)
+        storage = experiment.settings.checkpoint_storage.model_copy(update=numbers)
         machine = service.machine
-        unneeded = find_unneeded(machine.state, machine.indexes, experiment, policy)
+        unneeded = find_unneeded(machine.state, machine.indexes, experiment, storage)
         if not body.dry_run:
             service.apply(RetentionSet(experiment_id=experiment_id, **numbers))
         return JsonResponse([machine.state.checkpoints[uuid] for uuid in unneeded])

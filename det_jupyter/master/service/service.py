@@ -175,17 +175,11 @@ class Service:
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
         self.apply(
-            ExperimentSubmitted(
+            ExperimentSubmitted.built_from(
+                request,
                 config=config.to_document(),
-                template=request.template,
                 origins=origins,
                 capsule=self._capsule_of(request),
-                python=request.python,
-                cwd=request.cwd,
-                notebook=request.notebook,
-                queue_anyway=request.queue_anyway,
-                parent_id=request.parent_id,
-                key=request.key,
             )
         )
         return self.views.experiment(self.machine.state.last_experiment_id)
@@ -234,15 +228,7 @@ class Service:
         self._refusals.pop(agent_id, None)
         with self._transaction() as transaction:
             is_taken = transaction.take(
-                AgentRegistered(
-                    agent_id=agent_id,
-                    session=registration.session,
-                    hostname=registration.hostname,
-                    pid=registration.pid,
-                    slots=registration.slots,
-                    runs=registration.runs,
-                    devices=registration.devices,
-                )
+                AgentRegistered.built_from(registration, agent_id=agent_id)
             )
         if not is_taken:
             raise Conflict(f"the master failed to take agent {agent_id} on; see master.log")

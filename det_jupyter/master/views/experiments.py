@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from det_jupyter.master.machine.core.indexes import Indexes
 from det_jupyter.master.machine.core.state import (
@@ -12,7 +11,6 @@ from det_jupyter.master.machine.core.state import (
     Allocation,
     Experiment,
     MachineState,
-    StateModel,
     Trial,
 )
 from det_jupyter.searcher import ExitReason
@@ -23,10 +21,7 @@ from det_jupyter.wire import (
     ExperimentView,
     State,
     TrialView,
-    Wire,
 )
-
-View = TypeVar("View", bound=Wire)
 
 
 class Reasons(Protocol):
@@ -55,8 +50,7 @@ def experiment_view(
 ) -> ExperimentView:
     """Return the view of an experiment."""
     trials = state.trials_of(experiment) if with_trials else []
-    return _view_of(
-        ExperimentView,
+    return ExperimentView.built_from(
         experiment,
         name=experiment.name,
         # The names in it are for people; only ranks need the blobs, which may be thousands.
@@ -67,17 +61,6 @@ def experiment_view(
         trials=[trial_view(trial, progress, reasons) for trial in trials],
         last_seq=last_seq,
     )
-
-
-def _view_of(view: type[View], of: StateModel, **others: Any) -> View:
-    """Return a view of a part of the state: the fields that both have, and these others."""
-    shared = _shared_fields(view, type(of)) - others.keys()
-    return view(**{name: getattr(of, name) for name in shared}, **others)
-
-
-@cache
-def _shared_fields(view: type[Wire], of: type[StateModel]) -> frozenset[str]:
-    return frozenset(view.model_fields.keys() & of.model_fields.keys())
 
 
 def _message(experiment: Experiment) -> str:
@@ -110,8 +93,7 @@ def _progress(
 def trial_view(trial: Trial, progress: Progress, reasons: Reasons) -> TrialView:
     """Return the view of a trial."""
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
-    return _view_of(
-        TrialView,
+    return TrialView.built_from(
         trial,
         steps_completed=steps_completed,
         progress=1.0 if _is_trained(trial) else fraction,
@@ -129,13 +111,12 @@ def _is_trained(trial: Trial) -> bool:
 def _allocation_view(allocation: Allocation | None) -> AllocationView | None:
     if allocation is None or allocation.state is AllocationState.ENDED:
         return None
-    return _view_of(AllocationView, allocation)
+    return AllocationView.built_from(allocation)
 
 
 def agent_view(agent: Agent, indexes: Indexes, *, is_connected: bool) -> AgentView:
     """Return an agent and what its slots do."""
-    return _view_of(
-        AgentView,
+    return AgentView.built_from(
         agent,
         connected=is_connected,
         used={

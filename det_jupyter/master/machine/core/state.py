@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.errors import NotFound
@@ -24,18 +24,13 @@ from det_jupyter.wire import (
     SlotView,
     State,
     Target,
+    Wire,
 )
 
 _DIGITS = 20  # of numbers: no trial has one of as many
 
 
-class StateModel(BaseModel):
-    """Base of all that the state holds: NaN is kept, unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
-
-
-class Allocation(StateModel):
+class Allocation(Wire):
     """One period in which a trial waits for, or holds, slots."""
 
     id: str
@@ -75,7 +70,7 @@ class Allocation(StateModel):
         return self.state not in (AllocationState.QUEUED, AllocationState.ENDED)
 
 
-class Trial(StateModel):
+class Trial(Wire):
     """One sample of hyperparameters being trained."""
 
     id: int
@@ -116,7 +111,7 @@ class Trial(StateModel):
         return self.allocation is not None and self.allocation.holds_slots
 
 
-class Experiment(StateModel):
+class Experiment(Wire):
     """A configuration and its trials."""
 
     id: int
@@ -188,7 +183,7 @@ class Experiment(StateModel):
         return bool(self.config["resources"].get("is_single_node"))
 
 
-class Agent(StateModel):
+class Agent(Wire):
     """One computer's slots."""
 
     id: str
@@ -202,7 +197,7 @@ class Agent(StateModel):
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: strangers on its device
 
 
-class MachineState(StateModel):
+class MachineState(Wire):
     """Everything."""
 
     seq: int = 0  # how many events were handled

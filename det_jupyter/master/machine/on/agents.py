@@ -26,12 +26,9 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     turn.state.lost_agents.pop(event.agent_id, None)
     before = turn.state.agents.get(event.agent_id)
     offered = {slot.id for slot in event.slots}
-    turn.state.agents[event.agent_id] = Agent(
+    turn.state.agents[event.agent_id] = Agent.built_from(
+        event,
         id=event.agent_id,
-        session=event.session,
-        hostname=event.hostname,
-        pid=event.pid,
-        slots=event.slots,
         disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
         occupied={id: who for id, who in event.devices.items() if who},
     )

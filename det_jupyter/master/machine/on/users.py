@@ -42,19 +42,10 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     if event.continues is not None:
         _must_have_checkpoint(turn, _find_trial(turn, event.continues, "continue"), "continue")
     turn.state.last_experiment_id += 1
-    experiment = Experiment(
+    experiment = Experiment.built_from(
+        event,
         id=turn.state.last_experiment_id,
-        config=event.config,
-        capsule=event.capsule,
-        python=event.python,
-        cwd=event.cwd,
-        notebook=event.notebook,
-        template=event.template,
-        origins=event.origins,
         warm_start=warm_start,
-        continues=event.continues,
-        parent_id=event.parent_id,
-        key=event.key,
         pool=pool,
         priority=config.resources.priority or turn.pools.configs[pool].scheduler.default_priority,
         weight=float(config.resources.weight),

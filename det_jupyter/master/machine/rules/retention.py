@@ -21,10 +21,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from det_jupyter.config import ExperimentConfig
-from det_jupyter.config.storages import folder_of
+from det_jupyter.config.storages import Storage, folder_of
 from det_jupyter.direction import Direction
 from det_jupyter.master.machine.core.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.core.indexes import Indexes
@@ -34,53 +32,36 @@ from det_jupyter.records import to_finite
 from det_jupyter.wire import CheckpointRef, CheckpointView, State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How many checkpoints are kept: see the module's docstring."""
-
-    save_experiment_best: int
-    save_trial_best: int
-    save_trial_latest: int
-    direction: Direction = Direction.MINIMIZE
-
-    @classmethod
-    def of(cls, settings: ExperimentConfig) -> Retention:
-        """Return what a configuration says."""
-        storage = settings.checkpoint_storage
-        return cls(
-            save_experiment_best=storage.save_experiment_best,
-            save_trial_best=storage.save_trial_best,
-            save_trial_latest=storage.save_trial_latest,
-            direction=Direction.of(smaller_is_better=settings.searcher.smaller_is_better),
-        )
-
-
-def kept(checkpoints: Iterable[CheckpointView], policy: Retention) -> set[str]:
-    """Return the uuids that the policy keeps of an experiment's checkpoints, oldest first."""
+def kept(
+    checkpoints: Iterable[CheckpointView], storage: Storage, direction: Direction
+) -> set[str]:
+    """Return the uuids to keep of an experiment's checkpoints, which come oldest first."""
     by_trial: dict[int, list[CheckpointView]] = defaultdict(list)
     for checkpoint in checkpoints:
         by_trial[checkpoint.trial_id].append(checkpoint)
     everything = [one for trial_id in sorted(by_trial) for one in by_trial[trial_id]]
     everything.sort(key=lambda one: one.created_at)
-    best = _best(everything, policy.save_experiment_best, policy)
+    best = _best(everything, storage.save_experiment_best, direction)
     for own in by_trial.values():
-        best += _best(own, policy.save_trial_best, policy)
-        best += own[max(0, len(own) - policy.save_trial_latest) :]
+        best += _best(own, storage.save_trial_best, direction)
+        best += own[max(0, len(own) - storage.save_trial_latest) :]
     return {one.uuid for one in best}
 
 
-def _best(checkpoints: list[CheckpointView], num: int, policy: Retention) -> list[CheckpointView]:
+def _best(
+    checkpoints: list[CheckpointView], num: int, direction: Direction
+) -> list[CheckpointView]:
     measured = [one for one in checkpoints if to_finite(one.searcher_metric) is not None]
-    return sorted(measured, key=lambda one: policy.direction.loss(one.searcher_metric))[:num]
+    return sorted(measured, key=lambda one: direction.loss(one.searcher_metric))[:num]
 
 
 def find_unneeded(
-    state: MachineState, indexes: Indexes, experiment: Experiment, policy: Retention
+    state: MachineState, indexes: Indexes, experiment: Experiment, storage: Storage
 ) -> list[str]:
     """Return the uuids of an experiment's checkpoints that can go, in the order of its trials."""
     trials = state.trials_of(experiment)
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
-    wanted = kept(own, policy)
+    wanted = kept(own, storage, Direction.of_config(experiment.config))
     if len(wanted) < len(own):
         concerned = {experiment.id, *indexes.began_with(experiment.id)} & state.experiments.keys()
         wanted.update(*(_used_by(state.experiments[i], indexes) for i in concerned))
@@ -136,8 +117,8 @@ def usable(state: MachineState, ref: CheckpointRef | None) -> CheckpointRef | No
 
 def drop_unneeded(turn: Turn, experiment: Experiment) -> None:
     """Command the deletion of what the experiment's policy does not keep."""
-    policy = Retention.of(experiment.settings)
-    uuids = find_unneeded(turn.state, turn.indexes, experiment, policy)
+    storage = experiment.settings.checkpoint_storage
+    uuids = find_unneeded(turn.state, turn.indexes, experiment, storage)
     for trial_id in sorted({turn.state.checkpoints[uuid].trial_id for uuid in uuids}):
         _take_out(turn, turn.state.trials[trial_id], set(uuids))
     if uuids:
@@ -161,7 +142,7 @@ def _newest(state: MachineState, trial: Trial) -> CheckpointRef | None:
 
 def to_ref(view: CheckpointView) -> CheckpointRef:
     """Return a checkpoint as something to begin with."""
-    return CheckpointRef(uuid=view.uuid, path=view.path, steps_completed=view.steps_completed)
+    return CheckpointRef.built_from(view)
 
 
 def _removal(
