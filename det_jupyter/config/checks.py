@@ -1,7 +1,7 @@
-"""What no single value tells: values that contradict one another, or need one another.
+"""Checks of several values together: those that contradict or need one another.
 
-The checks look at the raw document, so that what they find is told together with the rest; a
-value that is wrong by itself is passed over, its own field reports it.
+The checks look at the raw document, so that their problems are reported together with the rest; a
+value that is wrong by itself is passed over: its own field reports it.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ entrypoint: DigitsTrial
 searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
 ```
 
-All that is wrong with a configuration, its text and its template is told at once, each problem
-with its line, its path, what was given and what is needed. A null counts as not given, but for a
+All problems of a configuration, its text and its template are reported at once, each with its
+line, its path, what was given and what is needed. A null counts as not given, but for a
 hyperparameter. Names are those of Determined AI, and defaults but for [a few](#other-defaults);
 files written for it are read, and what has no effect here is named in a notice.
 

@@ -70,7 +70,7 @@ class ExperimentConfig(Section):
     scheduling_unit: PositiveInt = 100
     """Batches from one report of training metrics to the next."""
     # Determined validates only at the end unless told otherwise. Given a length in epochs we
-    # validate after each: a curve of one point helps nobody. `{batches: 0}`: only at the end.
+    # validate after each: a curve of one point shows nothing. `{batches: 0}`: only at the end.
     min_validation_period: Length
     """How often a trial validates at least; 0: only when the search asks."""
     min_checkpoint_period: Length = Length("batches", 0)

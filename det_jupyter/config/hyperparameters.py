@@ -134,11 +134,10 @@ def _is_filled_list(value: Any) -> bool:
 def sample_hparams(hparams: Mapping[str, Any], generator: Random) -> dict[str, Any]:
     """Return one sample: constants as they are, every typed hyperparameter drawn.
 
-        >>> from det_jupyter.config.paths import shown
-    from det_jupyter.config.seeds import make_generator
-        >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}
-        >>> sample_hparams(space, make_generator(0))
-        {'lr': 0.004430375245218264, 'depth': 3}
+    >>> from det_jupyter.config.seeds import make_generator
+    >>> space = {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}, "depth": 3}
+    >>> sample_hparams(space, make_generator(0))
+    {'lr': 0.004430375245218264, 'depth': 3}
     """
     drawn = {name: _draw(hparams[name], generator) for name in sorted(hparams)}
     return {name: drawn[name] for name in hparams}

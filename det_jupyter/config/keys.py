@@ -12,7 +12,7 @@ NO_MEANING = {
     "project": "ignored: there are no projects here; use labels",
     "bind_mounts": NO_CONTAINERS,
     "debug": "ignored: the programs keep their logs as they are",
-    "integrations": "ignored: no other services are told or asked",
+    "integrations": "ignored: no other services are called",
     "slurm": _NO_CLUSTER,
     "pbs": _NO_CLUSTER,
     "security": "ignored: ranks run with your own rights",

@@ -58,7 +58,7 @@ def take_template(
     """Take the name of a template out of a document; return it, and what is wrong with it.
 
     Args:
-        document: What somebody wrote; the key `template` is gone from it afterwards.
+        document: What a user wrote; the key `template` is gone from it afterwards.
         given: The template that is named beside the document.
     """
     named = document.pop("template", None)

@@ -4,7 +4,7 @@
                          ├─ merge ─ nulls away ─ computed defaults ─ sections ─ cross-checks ─►
     the template ────────┘
 
-All problems of all stages are told at once, sorted by their paths.
+All problems of all stages are reported at once, sorted by their paths.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _places(value: Any) -> Any:
 
 
 class SchedulerConfig(Section):
-    """Who of a pool's waiting trials is next, and which agent it gets."""
+    """Which of a pool's waiting trials is next, and which agent it gets."""
 
     type: Literal["priority", "fair_share", "round_robin"] = "priority"
     """By priority, by shares, or each experiment in turn."""
@@ -59,7 +59,7 @@ class SchedulerConfig(Section):
     allow_heterogeneous_fits: Bool = False
     """Whether a trial may span agents with different numbers of slots."""
     reservation_depth: Annotated[Int, Field(ge=1, le=32)] = 32
-    """So many waiting trials have agents kept for them at a time."""
+    """The number of waiting trials that agents are kept for at a time."""
 
 
 class PoolConfig(Section):
@@ -72,7 +72,7 @@ class PoolConfig(Section):
     agents: list[Text] = []
     """Names of its agents; * stands for anything."""
     scheduler: SchedulerConfig = SchedulerConfig.model_construct()
-    """Who is next."""
+    """How trials share its slots."""
     max_aux_containers_per_agent: Count = 100
     """How many trials without slots an agent carries."""
     share_devices: Bool = False

@@ -55,7 +55,7 @@ def read_yaml(text: str) -> Reading:
         return Reading(problems=problems, is_document=False)
     problems += more + reader.problems
     if not isinstance(document, dict):
-        # What could not be read is told already: the text need not be empty.
+        # What could not be read is reported already: the text need not be empty.
         found = problems if problems and document is None else [*problems, _no_document(document)]
         return Reading(problems=found, is_document=False)
     return Reading(document=document, problems=problems, lines=reader.lines)

@@ -1,7 +1,7 @@
 """Help on the keys of a configuration, from the same classes that check it.
 
-The descriptions are the strings below the fields in the source: read when somebody asks, so that
-nobody else pays for them.
+The descriptions are the strings below the fields in the source. They are read when help is first
+asked for: importing this module costs nothing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,18 @@
-"""The lengths of rungs, as far as a configuration can be checked against them.
+"""The lengths of rungs, for checks of a configuration and for its search.
 
-rung i of n     max(int(max_length / divisor ** (n - 1 - i)), 1)
+    rung i of n     max(int(max_length / divisor ** (n - 1 - i)), 1)
+
+    max_length 9000, divisor 3, 3 rungs     1000  3000  9000
+    12 epochs, divisor 3, 3 rungs              1     4    12
+    3 epochs, divisor 4, 3 rungs               1     3      (3/16 and 3/4 both come to 1)
+
+Where rounding brings rungs to the same length they are one rung.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.config.searchers import MAX_RUNGS
@@ -28,28 +34,39 @@ def whole(value: Any) -> int | None:
     return int(found) if found is not None and float(found).is_integer() else None
 
 
+def rung_lengths(full: int, divisor: float, num_rungs: int) -> list[int]:
+    """Return the lengths of the rungs, ascending.
+
+    >>> rung_lengths(9000, 3, 3), rung_lengths(12, 3, 3), rung_lengths(3, 4, 3)
+    ([1000, 3000, 9000], [1, 4, 12], [1, 3])
+    """
+    return sorted({max(_length_below(full, divisor, below), 1) for below in range(num_rungs)})
+
+
+def _length_below(full: int, divisor: float, below: int) -> int:
+    """Return the length of the rung that is so many below the top, 0 if it is under 1."""
+    try:
+        return int(full / divisor**below)
+    except OverflowError:
+        return 0
+
+
 def most_rungs(amount: int, divisor: float) -> int:
     """Return how many rungs have different lengths, up to a length of `amount`.
 
     >>> most_rungs(10, 4)
     2
     """
-    lengths = _lengths_downward(amount, divisor)
-    last = next(lengths)
-    found = 1
-    for length in lengths:
-        if not 1 <= length < last or found == MAX_RUNGS:
-            break
-        last = length
-        found += 1
+    last, found = amount, 1
+    while found < MAX_RUNGS and 1 <= (length := _length_below(amount, divisor, found)) < last:
+        last, found = length, found + 1
     return found
 
 
-def _lengths_downward(amount: int, divisor: float) -> Iterator[int]:
-    scale = 1.0
-    while True:
-        yield int(amount / scale)
-        scale *= divisor
+def most_adaptive_rungs(max_rungs: int, full: int, max_trials: int, divisor: float) -> int:
+    """Return the rungs of the longest bracket of adaptive ASHA."""
+    scale = math.log(divisor)
+    return min(max_rungs, int(math.log(full) / scale) + 1, int(math.log(max_trials) / scale) + 1)
 
 
 def full_amount(searcher: Mapping[str, Any]) -> int | None:
@@ -85,13 +102,7 @@ def lowest_rung(searcher: Mapping[str, Any]) -> Length | None:
     rungs = _num_rungs(searcher, time, divisor)
     if rungs is None:
         return None
-    below = [length for length in _some(time, divisor, rungs) if length >= 1]
-    return Length(unit, min(below))
-
-
-def _some(time: int, divisor: float, rungs: int) -> list[int]:
-    lengths = _lengths_downward(time, divisor)
-    return [length for length, _ in zip(lengths, range(min(rungs, MAX_RUNGS)), strict=False)]
+    return Length(unit, rung_lengths(time, divisor, min(rungs, MAX_RUNGS))[0])
 
 
 def _num_rungs(searcher: Mapping[str, Any], time: int, divisor: float) -> int | None:
@@ -106,5 +117,4 @@ def _num_rungs(searcher: Mapping[str, Any], time: int, divisor: float) -> int | 
     most, trials = whole(searcher.get("max_rungs", 5)), whole(searcher.get("max_trials"))
     if most is None or most < 1 or trials is None or trials < 1:
         return None
-    scale = math.log(divisor)
-    return min(most, int(math.log(time) / scale) + 1, int(math.log(trials) / scale) + 1)
+    return most_adaptive_rungs(most, time, trials, divisor)

@@ -4,7 +4,7 @@
     length        1     3     9
                 27 ─►  9 ─►  3          if all was done rung by rung; but no rung waits
 
-A free place in the bracket is taken by whoever deserves it at that moment. After a result:
+A free place in the bracket goes to the trial that is best at that moment. After a result:
 
     promote   (the default) The trial rests. If the best third of the rung has room for one more
               trial, or this one pushed another out of it, the trial that came in goes on to the
@@ -23,7 +23,7 @@ too. A trial that is killed while it rests keeps its results. One with invalid h
 taken out of all rungs and replaced.
 
 When no more trials come and none is on the way to the lowest rungs, nothing can be promoted from
-there any more: who rests there is closed. Each rung is walked once for that.
+there any more: trials that rest there are closed. Each rung is walked once for that.
 
 After Li et al., "A System for Massively Parallel Hyperparameter Tuning" (MLSys 2020), as
 Determined did it up to version 0.37 (promote, stop) and from 0.38 (time). Deviations: rungs of
@@ -37,10 +37,11 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
+from det_jupyter.config.rungs import rung_lengths
 from det_jupyter.lengths import parse_length
 from det_jupyter.searcher.actions import Action, Close, ExitReason, TrainTo
 from det_jupyter.searcher.planning import BracketPlan, Form, Rules
-from det_jupyter.searcher.rungs import Rung, rung_lengths
+from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import (
     CLOSED,
     EXITED,
@@ -87,7 +88,7 @@ class Bracket:
         ]
         self._most_at_work = most_at_work
         self._num_training = 0
-        self._num_drained = 0  # rungs, from the lowest, in which nobody rests any more
+        self._num_drained = 0  # rungs, from the lowest, in which no trial rests any more
         self._view: BracketView | None = None
 
     def _make_rung(self, length: int) -> Rung:
@@ -227,7 +228,7 @@ class Bracket:
         return actions
 
     def _drain(self) -> list[Action]:
-        """Close who rests where nobody will be promoted any more."""
+        """Close the trials that rest at rungs without further promotions."""
         if self._rules.form is not Form.PROMOTE or self._has_more_to_create():
             return []
         actions: list[Action] = []
@@ -253,7 +254,7 @@ class Bracket:
         actions: list[Action] = []
         if full is not None:
             old_top = len(self._rungs) - 1
-            self._rungs.append(self._make_rung(full))  # who trains to the old top may go on now
+            self._rungs.append(self._make_rung(full))  # trials on the way to the old top go on
             actions += [self._train_to(index) for index in self._training_to(old_top)]
         return actions + self._settle()
 

@@ -1,7 +1,7 @@
 """`async_halving` and `adaptive_asha`: a tournament of brackets.
 
 Brackets share nothing but the generator: each trial belongs to one, and the places that are free
-in a bracket are its own. What they do is told in bracket.py, how many there are in planning.py.
+in a bracket are its own. bracket.py says what they do, planning.py how many there are.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Who ends a trial early is the `pruner`:
     asha     rungs, as ASHA's stopping form has them (bracket.py): a trial goes on at once if it is
              among the best 1/divisor of the results at its rung so far, else it is closed. One
              that left by itself counts as the worst at the rung it was on the way to.
-    none     nobody
+    none     no trial ends early
     others   a pruner of Optuna's. A trial has one question open at most: a report that comes
              meanwhile is asked about when the answer is there.
 
@@ -27,10 +27,11 @@ from math import inf
 from typing import Any
 
 from det_jupyter.config import Length
+from det_jupyter.config.rungs import rung_lengths
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.searcher.actions import Action, AskPruner, Close, ExitReason, TrainTo
 from det_jupyter.searcher.change import SearchChange, find_shorter
-from det_jupyter.searcher.rungs import Rung, rung_lengths
+from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import CLOSED, EXITED, MAX_AT_WORK, STOPPED, Trials
 from det_jupyter.wire import BracketView, RungView
 

@@ -6,8 +6,8 @@ r"""Hyperparameters as a sampler sees them: flat, and each of them a number.
     net: {a.b: {type: double, minval: 0, maxval: 1}}        net.a\.b    0 ... 1
     width: 64                                               not there
 
-Values of a categorical are told by their place, since they may be anything that JSON can hold.
-The way back puts constants and values where they belong.
+Values of a categorical are represented by their index in vals, since they may be anything that
+JSON can hold. The way back puts constants and values where they belong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The brackets of `async_halving` and `adaptive_asha`: how many rungs, how many trials.
 
 `adaptive_asha` has several brackets, which differ in the number of their rungs, that is, in how
-early they begin to stop trials: which is best nobody knows beforehand.
+early they begin to stop trials: which is best is not known beforehand.
 
     R = min(max_rungs, int(ln L / ln divisor) + 1, int(ln max_trials / ln divisor) + 1)
 
@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import log
 
 from det_jupyter.config import Length
+from det_jupyter.config.rungs import most_adaptive_rungs
 from det_jupyter.config.searchers import AdaptiveAshaSearcher, AsyncHalvingSearcher
 from det_jupyter.lengths import UNITS
 
@@ -105,11 +105,8 @@ def bracket_rungs(searcher: AdaptiveAshaSearcher) -> list[int]:
     """Return the number of rungs of each bracket, descending."""
     if searcher.bracket_rungs:
         return sorted(searcher.bracket_rungs, reverse=True)
-    scale = log(searcher.divisor)
-    most = min(
-        searcher.max_rungs,
-        int(log(full_length(searcher)) / scale) + 1,
-        int(log(searcher.max_trials) / scale) + 1,
+    most = most_adaptive_rungs(
+        searcher.max_rungs, full_length(searcher), searcher.max_trials, searcher.divisor
     )
     fewest = {"aggressive": most, "standard": (most - 1) // 2 + 1, "conservative": 1}
     return list(range(most, fewest[searcher.mode] - 1, -1))

@@ -18,6 +18,7 @@ from heapq import heapify, heapreplace
 from math import ceil
 
 from det_jupyter.config import ExperimentConfig
+from det_jupyter.config.rungs import rung_lengths
 from det_jupyter.config.searchers import (
     AdaptiveAshaSearcher,
     AsyncHalvingSearcher,
@@ -33,14 +34,13 @@ from det_jupyter.searcher.planning import (
     make_rules,
     plan_brackets,
 )
-from det_jupyter.searcher.rungs import rung_lengths
 
 _MOST_SCHEDULED = 10_000  # trials; of more, what the last ones wait for does not show
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrials:
-    """So many trials are expected to end at this length."""
+    """The number of trials expected to stop at this length."""
 
     length: int
     num_trials: int

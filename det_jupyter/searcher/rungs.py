@@ -1,15 +1,8 @@
 """Rungs: amounts of training at which trials are compared.
 
-    rung i of n     max(int(max_length / divisor ** (n - 1 - i)), 1)
-
-    max_length 9000, divisor 3, 3 rungs     1000  3000  9000
-    12 epochs, divisor 3, 3 rungs              1     4    12
-    3 epochs, divisor 4, 3 rungs               1     3      (3/16 and 3/4 both come to 1)
-
-Where rounding brings rungs to the same length they are one rung: to compare the same trials by the
-same metric twice would only thin them out without having trained them. So a bracket may have fewer
-rungs than was asked for; its lengths always rise. (`config` refuses a number of rungs that is more
-than the lengths can tell apart, but adaptive ASHA computes its own.)
+config/rungs.py says at which lengths. Where rounding brings rungs to the same length they are one:
+to compare the same trials by the same metric twice would only thin them out without having trained
+them. So a bracket may have fewer rungs than was asked for; its lengths always rise.
 
 A rung keeps its results in two heaps, so that a result costs O(log n) however many there are:
 
@@ -30,23 +23,6 @@ from math import inf, isinf
 from typing import Any
 
 Entry = tuple[float, int, int]  # metric, order among equals, trial
-
-
-def rung_lengths(full: int, divisor: float, num_rungs: int) -> list[int]:
-    """Return the lengths of the rungs, ascending.
-
-    >>> rung_lengths(9000, 3, 3), rung_lengths(12, 3, 3), rung_lengths(3, 4, 3)
-    ([1000, 3000, 9000], [1, 4, 12], [1, 3])
-    """
-    return sorted({rung_length(full, divisor, below) for below in range(num_rungs)})
-
-
-def rung_length(full: int, divisor: float, below: int) -> int:
-    """Return the length of the rung that is so many below the top."""
-    try:
-        return max(int(full / divisor**below), 1)
-    except OverflowError:
-        return 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class _OpenFolder:
         return self in self._all
 
     def try_lock(self) -> bool:
-        """Return whether nobody else holds the lock.
+        """Return whether the lock was free, and is held now.
 
         Raises:
             OSError: This file system locks no folders, as some network file systems do not.
@@ -257,7 +257,7 @@ def _make_locked(folder: Path) -> _OpenFolder:
         try:
             lock = _try_lock(folder)
         except OSError as error:
-            # Nobody else can lock it either, so nobody will take it for a leftover.
+            # No other writer can lock it either, so none takes it for a leftover.
             _log.warning("%s: cannot be locked (%s); writing without a lock", folder, error)
             return _OpenFolder(folder)
         # Another writer may have taken it for a leftover before it was locked, and removed it.

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.searcher.rungs import Rung, Verdict, rung_lengths
+from det_jupyter.config.rungs import rung_lengths
+from det_jupyter.searcher.rungs import Rung, Verdict
 
 
 @pytest.mark.parametrize(
