@@ -42,10 +42,10 @@ def fetch_cluster(client: Client, experiment_id: int) -> ClusterView:
 
 
 class ClusterWatch:
-    """Keeps slots and queue of a copy current, no oftener than all concerned can bear.
+    """Keeps slots and queue of a copy current, with a bounded share of the time.
 
-    They are fetched in the thread that follows the feed; whatever is wrong with them, the rest of
-    the copy goes on.
+    They are fetched in the thread that follows the feed. An error leaves the rest of the copy
+    current.
     """
 
     def __init__(self, client: Client, live: LiveExperiment) -> None:
@@ -54,11 +54,11 @@ class ClusterWatch:
         self._is_due = True
         self._not_before = 0.0  # on the monotonic clock
 
-    def hear(self, item: FeedItem | None) -> None:
-        """Note whether an item, or a sign of life, makes the copy out of date."""
+    def note(self, item: FeedItem | None) -> None:
+        """Note whether an item, or a heartbeat (None), makes the copy out of date."""
         known = self._live.cluster
         if item is None:
-            # Estimates get better while nothing happens that would be told.
+            # Estimates get better without an item in the feed.
             self._is_due |= bool(self._live.reasons)
             return
         is_known = known is not None and 0 <= known.at - item.at < _CLOCK_STEP_S
@@ -130,8 +130,10 @@ class Follower:
                 try:
                     return self._follow_from(fetch(self._client, self._experiment_id))
                 except MasterUnreachable:
-                    self._stopped.wait(0.5)  # it is being restarted; its successor has everything
-        except Exception as error:  # the thread's boundary: whoever waits for it has to know
+                    self._stopped.wait(
+                        0.5
+                    )  # it is being restarted; the next master has everything
+        except Exception as error:  # the thread's boundary: `error` is for those who wait for it
             logger.debug("following experiment %s", self._experiment_id, exc_info=True)
             self.error = error
 
@@ -149,7 +151,7 @@ class Follower:
                 if item is not None:
                     with self.lock:
                         live.apply(item)
-                watch.hear(item)
+                watch.note(item)
                 if watch.refresh(self._stopped) or item is not None:
                     self._show(live)
                     if live.experiment.state.is_terminal:

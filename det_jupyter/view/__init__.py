@@ -1,4 +1,4 @@
-"""What a person sees of an experiment: the live view's JSON, a card, plain text. Pure."""
+"""The view of an experiment: as JSON for the front end, as a card and as plain text. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-/** The view of one experiment: made once, updated with each new state, told when to end. */
+/** The view of one experiment: made once, updated with each new state, ended by `dispose`. */
 import { Board, type MakeChart } from './charts/board.js';
 import { ClusterSection } from './cluster/section.js';
 import { Details } from './experiment/details.js';

@@ -99,7 +99,7 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
     slowHint: SLOW_HINT
   });
   el.append(view.node);
-  // One message changes several traits, each of which is told: draw once, with all of them.
+  // One message changes several traits, each with an event of its own: draw once.
   let isDue = false;
   const onState = (): void => {
     if (!isDue) {

@@ -62,7 +62,7 @@ class LiveView:
                 self._widget = live_widget(state, self._on_command, self._on_choose)
             widget = self._widget if interactive or not has_ended else None
             handle = display_forms(bundle(state, widget), metadata(widget))
-            self._note_what_was_told(state, follower)
+            self._note_what_was_shown(state, follower)
             if not has_ended:
                 self._displays.append(handle)
 
@@ -116,21 +116,21 @@ class LiveView:
         if self._widget is not None:
             self._widget.state = self._view_state(follower, follower.live)
         elif not _has_widgets():
-            self._tell_why_it_waits(follower, follower.live)
+            self._print_why_it_waits(follower, follower.live)
 
-    def _note_what_was_told(self, state: ViewState, follower: Follower) -> None:
+    def _note_what_was_shown(self, state: ViewState, follower: Follower) -> None:
         if state["cluster"] is not None and follower.live is not None:
             self._news.line(follower.live.experiment, follower.live.reasons)
 
-    def _tell_why_it_waits(self, follower: Follower, live: LiveExperiment) -> None:
-        """A terminal keeps what was displayed as it was: say what has become of it."""
+    def _print_why_it_waits(self, follower: Follower, live: LiveExperiment) -> None:
+        """Print a new reason: a terminal cannot redraw what was displayed."""
         with follower.lock:
             line = self._news.line(live.experiment, live.reasons)
         if line:
             print(line, flush=True)
 
     def _leave_final_picture(self, follower: Follower) -> None:
-        """Replace the live views by static cards: a reader without a kernel can see those."""
+        """Replace the live views by static cards, which need no kernel."""
         if follower.live is None:
             return
         forms = bundle(self._view_state(follower, follower.live))

@@ -1,4 +1,4 @@
-"""Puts a view on display: the live widget where there can be one, and what stands in for it."""
+"""Displays a view: the live widget where that works, and static forms beside it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def live_widget(
     on_command: Callable[[str], None],
     on_choose: Callable[[int | None], None] = lambda trial_id: None,
 ) -> Shown | None:
-    """Return a live view, or None where there can be none (the front end is not built).
+    """Return a live view, or None if the front end is not built.
 
     Args:
         state: What to show first.

@@ -1,1 +1,1 @@
-"""Wire views in, the JSON of a view out. Pure."""
+"""Makes the JSON of a view from the wire types. Pure."""

@@ -1,8 +1,8 @@
-"""One trial's curves as stored, to charts as drawn: which go together, in what order, sampled.
+"""Makes the charts of one trial: groups its curves, orders and samples them. Pure.
 
 Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) joins the
-training metric `x`: they are read against each other. The metric of every single batch takes the
-place of its own average over batches. `comparison.py` does the same for several trials.
+training metric `x`, to be compared. Per-batch metrics replace their own averages over batches.
+`comparison.py` does the same for several trials.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _finite(values: Sequence[float | None]) -> Sequence[float]:
 
 
 def rounded(value: float | None) -> float | None:
-    """Six digits are more than a screen shows, and a third of the bytes."""
+    """Return the value in six digits: more than a screen shows, a third of the bytes."""
     return None if value is None else float(f"{value:.6g}")
 
 
@@ -82,7 +82,7 @@ def series_of(curve: Curve, *, label: str, look: int, limit: int) -> Series:
 
 
 def without_averages(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the curves that have points, but for averages of what is there batch by batch."""
+    """Return the curves that have points, without averages of metrics that are there per batch."""
     by_batch = {(c.trial_id, c.name) for c in curves if c.group == "batches"}
     return [
         curve
@@ -93,7 +93,7 @@ def without_averages(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def group_of(curve: Curve) -> str:
-    """Return the group as a reader knows it."""
+    """Return the group's name in the legend."""
     return "training" if curve.group in _TRAINING_GROUPS else curve.group
 
 
@@ -106,7 +106,7 @@ def names_by_group(curves: Sequence[Curve]) -> dict[str, set[str]]:
 
 
 def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
-    """Return the titles as they are read: the first training metric, then the searcher's.
+    """Return the titles in order: the first training metric, then the searcher's.
 
     The first is `loss` if there is one; the rest come as they were first reported.
     """
@@ -126,7 +126,7 @@ def has_metric(curves: Sequence[Curve], searcher_metric: str) -> bool:
 
 
 def is_searchers(curve: Curve, metric: str) -> bool:
-    """Return whether a curve is of the metric that the searcher goes by."""
+    """Return whether a curve is of the searcher metric."""
     return curve.group == "validation" and curve.name == metric
 
 

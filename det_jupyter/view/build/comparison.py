@@ -1,7 +1,7 @@
-"""The curves of several trials, read against each other: one chart for one metric of one group.
+"""Makes the charts of a search, which compare trials: one for each metric of each group. Pure.
 
-The best trials and the chosen one have colours; some others are faint behind them, so that a
-reader sees what is usual; the rest is left out and counted. A thousand curves show nothing.
+The best trials and the chosen one have colours; some others are faint behind them, to show what
+is usual; the rest is left out and counted, since a thousand curves show nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _title(curve: Curve, names: dict[str, set[str]]) -> str:
 
 
 def _series(curves: Sequence[Curve], looks: dict[int, int]) -> list[Series]:
-    """The faint ones come first, and so are drawn behind."""
+    """Return the curves, the faint ones first: they are drawn behind the others."""
     faint = [_faint(curve) for curve in curves if curve.trial_id not in looks]
     clear = [curve for curve in curves if curve.trial_id in looks]
     return faint + [
@@ -95,7 +95,7 @@ def _label(curve: Curve) -> str:
 
 
 def _faint(curve: Curve) -> Series:
-    """Averages of neighbours: the extremes of a noisy curve would hide what is before it."""
+    """Return averages of neighbours: a noisy curve's extremes would hide the curves in front."""
     stride = -(-len(curve.steps) // MAX_FAINT_POINTS)
     places = range(0, len(curve.steps), stride)
     series = series_of(curve, label=_label(curve), look=0, limit=MAX_POINTS)

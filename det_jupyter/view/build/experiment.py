@@ -1,4 +1,4 @@
-"""From what the master says of an experiment to what its view shows; pure."""
+"""Makes the view of an experiment from the wire types. Pure."""
 
 from __future__ import annotations
 

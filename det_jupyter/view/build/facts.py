@@ -1,4 +1,4 @@
-"""What several parts of the view ask of an experiment."""
+"""Facts of an experiment that several parts of the view need."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _HOLDING: dict[AllocationState, Status] = {
 
 
 def experiment_status(experiment: ExperimentView) -> Status:
-    """Return what an experiment does, which is what its ranks do."""
+    """Return the status of an experiment: what its ranks do."""
     status = _status(experiment.state, [trial.allocation for trial in experiment.trials])
     is_search = len(experiment.trials) > 1
     if status == "pausing" and experiment.state is State.ACTIVE and is_search:
-        return "running"  # a trial of it goes to rest, and gives its slots to another one
+        return "running"  # one of its trials goes to rest and gives its slots to another
     return status
 
 
 def trial_status(trial: TrialView, experiment_state: State) -> Status:
-    """Return what a trial does; active in an experiment that is not, it is what that is."""
+    """Return the status of a trial; an active trial of a paused experiment is paused."""
     if trial.state is State.COMPLETED and trial.was_stopped:
         return "stopped"
     is_active = trial.state is State.ACTIVE and not experiment_state.is_terminal
@@ -55,7 +55,7 @@ def makes_room_for(trial: TrialView) -> int | None:
 
 
 def status_word(trial: TrialView, status: Status) -> str:
-    """Return what a reader sees of a trial's status."""
+    """Return the word for a trial's status."""
     is_making_room = status == "pausing" and makes_room_for(trial) is not None
     return "Making room" if is_making_room else STATUS_WORDS[status]
 

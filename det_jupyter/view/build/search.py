@@ -1,7 +1,7 @@
-"""From what the master says of a search to what its view shows; pure.
+"""Makes the view of a search from the wire types. Pure.
 
-Trials whose metric was missing or no number count as the worst: they come last, and a remark says
-which they are.
+Trials whose metric was missing or no number count as the worst: they come last, and a remark
+names them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from det_jupyter.direction import Direction
-from det_jupyter.view.build.charts import build_charts, is_searchers, no_metrics
+from det_jupyter.view.build.charts import build_charts, is_searchers, no_metrics, rounded
 from det_jupyter.view.build.facts import (
     direction_of,
     finite,
@@ -155,11 +155,11 @@ def _row(
         status=status,
         status_word=status_word(trial, status),
         bracket=trial.bracket if is_placed else None,
-        rungs=[_short(metric) for metric in trial.rung_metrics[: len(rungs)]],
+        rungs=[rounded(finite(metric)) for metric in trial.rung_metrics[: len(rungs)]],
         aim=aim,
         marks=trial_marks(len(trial.rung_metrics), aim, len(rungs), status),
-        best=_short(trial.best_metric),
-        latest=_short(trial.latest_metric),
+        best=rounded(finite(trial.best_metric)),
+        latest=rounded(finite(trial.latest_metric)),
         steps_completed=trial.steps_completed,
         num_slots=len(allocation.slots) if allocation is not None else 0,
         values=values,
@@ -192,11 +192,6 @@ def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> l
     if num_reached <= aim < num_rungs:
         marks.append(_END_MARKS.get(status, "running"))
     return marks
-
-
-def _short(metric: float | None) -> float | None:
-    """Six digits are more than a screen shows."""
-    return None if (value := finite(metric)) is None else float(f"{value:.6g}")
 
 
 def _counts(rows: Sequence[Row]) -> Counts:
@@ -249,7 +244,7 @@ def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]
 
 
 def _remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
-    """Return the remarks, failures first; trials of which the same is to be said share one."""
+    """Return the remarks, failures first; trials with the same remark share one."""
     metric = metric_of(experiment)
     brackets = experiment.search.brackets if experiment.search is not None else []
     failed: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
-"""From what the master says of pools to the bars that a view shows of their slots; pure.
+"""Makes a bar for each slot of the pools. Pure.
 
-A view has room for some agents and some slots. Those that this experiment is on come first when
-it is chosen which are drawn; the others are counted.
+A view has room for some agents and some slots: those that the experiment uses come first, the
+others are counted.
 """
 
 from __future__ import annotations

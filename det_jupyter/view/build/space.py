@@ -1,7 +1,7 @@
-"""Hyperparameters in which the trials of a search differ, as axes, and where a trial is on each.
+"""Makes an axis for each hyperparameter that varies and places trials on it. Pure.
 
-A hyperparameter belongs here if the configuration lets it vary, or if it does anyway, as after a
-change of the search. Nested ones are named by their path: `optimizer.lr`.
+A hyperparameter varies if the configuration says so, or if its values differ, as after a change
+of the search. Nested ones are named by their path: `optimizer.lr`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def place_trials(
 ) -> tuple[list[Axis], list[list[float | None]]]:
     """Return the axes and, for each sample, its place on every one of them."""
     if not space and samples:
-        space = samples[0]  # the configuration tells nothing: take them as they are
+        space = samples[0]  # the configuration has no space: the samples are the axes
     axes: list[Axis] = []
     columns: list[list[float | None]] = []
     for path, spec in _leaves(space):
@@ -40,7 +40,7 @@ def place_trials(
 
 
 def value_text(axis: Axis, place: float | None) -> str:
-    """Return a value for people.
+    """Return a value as text.
 
     >>> depth = Axis(name="depth", scale="linear", is_whole=True, low=1, high=9, labels=[])
     >>> value_text(depth, 4.0)

@@ -1,4 +1,4 @@
-"""From what the master says of one trial to what a view shows of it; pure."""
+"""Makes the view of one trial from the wire types. Pure."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _rank(rank: RankView, trial_status: Status) -> Rank:
-    """A rank has told its device once its process is up."""
+    """A rank has reported its device once its process is up."""
     is_up = bool(rank.device) or trial_status != "running"
     return Rank(
         rank=rank.rank,

@@ -1,4 +1,4 @@
-"""From what the master says of a queue to what a view shows of it; pure."""
+"""Makes the view of slots, queue and waits from the wire types. Pure."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ def _remedy(remedy: wire.Remedy) -> Remedy:
 
 
 def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> str:
-    """Return when a trial is expected to start, and how sure that is; or why nobody knows."""
+    """Return when a trial is expected to start and how sure that is, or why it is not known."""
     if estimate is None:
         unknown = shortened(why_unknown, MAX_SENTENCE)
         return f"when it starts is not known: {unknown}" if unknown else ""
-    # Of what is soon, minutes would not say enough.
+    # In the next minutes, a time without seconds would be too coarse.
     write = clock if estimate.at - now < _SOON_S else partial(moment, now=now)
     at, earliest = write(estimate.at), write(estimate.earliest)
     latest = None if estimate.latest is None else write(estimate.latest)

@@ -1,7 +1,7 @@
-"""The view as one piece of HTML that needs nothing: no script, no style sheet, no network.
+"""The view as self-contained HTML: no script, no style sheet, no network.
 
-It is what a notebook shows without a kernel, on GitHub, or where widgets do not work. Where even
-styles and pictures are taken out, its tables still tell everything. Colours are those of the page.
+A notebook shows it without a kernel, on GitHub, or where widgets do not work. Where styles and
+pictures are removed too, its tables still have everything. Text has the colour of the page.
 """
 
 from __future__ import annotations

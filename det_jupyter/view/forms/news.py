@@ -1,4 +1,4 @@
-"""What plain text tells of waiting, where nothing can be drawn anew: each reason once; pure."""
+"""Why an experiment waits, as lines for a terminal: each reason once. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _HOLDING = ("starting", "running")
 
 
 class WaitingNews:
-    """Remembers what was said, so that the same reason is not told again and again."""
+    """Remembers the last reason, so that it is printed once."""
 
     def __init__(self) -> None:
         self._told: Hashable = None
 
     def line(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> str:
-        """Return why nothing of the experiment runs, if that is news; else an empty text."""
+        """Return why no trial of the experiment runs, as a line; empty if that is no news."""
         reason = self.reason(experiment, reasons)
         if reason is None:
             return ""
@@ -26,7 +26,7 @@ class WaitingNews:
         return f"{name}: trial {reason.trial_id} waits: {one_line(reason.sentence)}"
 
     def reason(self, experiment: ExperimentView, reasons: Mapping[int, Reason]) -> Reason | None:
-        """Return why nothing of the experiment runs, if that is news.
+        """Return why no trial of the experiment runs, if that is news.
 
         Args:
             reasons: Why its trials wait, the next to start first.
@@ -44,7 +44,7 @@ class WaitingNews:
 
 
 def _gist(reason: Reason) -> Hashable:
-    """Return what makes it another reason: not estimates, nor how far the queue has come."""
+    """Return what tells reasons apart: neither estimates nor positions in the queue."""
     return (
         reason.cause,
         reason.slots,

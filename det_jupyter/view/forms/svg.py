@@ -58,7 +58,7 @@ def svg_chart(chart: Chart, last_step: int) -> str:
 
 
 def padded(low: float, high: float) -> tuple[float, float]:
-    """Return a range with some air; a flat curve lies in the middle of it."""
+    """Return a range with a margin; a flat curve lies in its middle."""
     pad = (high / 2 - low / 2) * 0.1 or abs(high) * 0.1 or 1.0
     return max(low - pad, -_HUGE), min(high + pad, _HUGE)
 
@@ -73,7 +73,7 @@ class _Frame:
 
     @property
     def left(self) -> float:
-        """Room for the longest number of the axis."""
+        """The room that the longest number of the axis needs."""
         longest = max((len(tick_text(tick)) for tick in ticks(self.low, self.high)), default=0)
         return 9 + _CHARACTER * longest
 
@@ -81,7 +81,7 @@ class _Frame:
         return self.left + (_WIDTH - self.left - _RIGHT) * step / self.last_step
 
     def y(self, value: float) -> float:
-        """Halved, so that the difference of huge values does not overflow."""
+        """Return the height; values are halved so that huge differences do not overflow."""
         share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - min(1.0, max(0.0, share)))
 

@@ -216,7 +216,7 @@ class Rung(TypedDict):
 
 
 class Bracket(TypedDict):
-    """A tournament of its own within a search; lowest rung first."""
+    """One bracket of a search; the lowest rung comes first."""
 
     rungs: list[Rung]
     num_created: int
@@ -232,7 +232,7 @@ class Improvement(TypedDict):
 
 
 class Remark(TypedDict):
-    """What a reader should know of some trials, the first few of which are named."""
+    """A sentence about some trials, the first few of which are named."""
 
     trial_ids: list[int]
     is_failure: bool
@@ -240,7 +240,7 @@ class Remark(TypedDict):
 
 
 class Counts(TypedDict):
-    """How many trials are what; every trial counts once."""
+    """How many trials are in each state; every trial counts once."""
 
     done: int
     running: int
@@ -251,7 +251,7 @@ class Counts(TypedDict):
 
 
 class Chosen(TypedDict):
-    """The trial that the reader has chosen, shown as if there was no other."""
+    """The trial that the reader has chosen, in full."""
 
     trial: Trial
     charts: list[Chart]
@@ -284,7 +284,7 @@ class Search(TypedDict):
 
 
 class Captured(TypedDict):
-    """One name that travelled from the notebook to the ranks."""
+    """One name that was captured from the notebook for the ranks."""
 
     name: str
     cell: str

@@ -6,7 +6,7 @@ import type { ITrans } from '../model/trans.js';
 
 /** Bars side by side; the style sheet has the same. */
 const COLUMNS = 8;
-const GAP = 3; // between a bar and what is said of it
+const GAP = 3; // between a bar and its tip
 
 export class SlotBars {
   readonly node = h('div.det-pools');

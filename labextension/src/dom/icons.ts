@@ -1,4 +1,4 @@
-/** A shape for each state, slot and verb, so that none is told by colour alone. 16 by 16 units. */
+/** A shape for each state, slot and verb: colour alone distinguishes none. 16 by 16 units. */
 import { drawing } from './dom.js';
 import type { SlotState } from '../model/state.js';
 import type { Status, Verb } from '../model/state.js';

@@ -15,7 +15,6 @@ export interface IBrush {
 export interface IStageOptions {
   title: string;
   height: number;
-  /** Said of the picture as a whole. */
   draw: (brush: IBrush) => void;
   /** The pointer is here; `null` when it has left. */
   onPoint: (at: { x: number; y: number } | null) => void;

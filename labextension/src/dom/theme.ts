@@ -1,6 +1,6 @@
 /** Colours and fonts of the page, for the canvas, which cannot read CSS variables. */
 
-/** More curves than colours are told apart by dashes. */
+/** Curves beyond the number of colours are dashed. */
 export const NUM_COLORS = 4;
 /** From the worst trial to the best. */
 export const NUM_SHADES = 9;

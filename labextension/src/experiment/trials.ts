@@ -21,7 +21,7 @@ export class Trials {
   constructor(private readonly _asking: IAsking) {}
 
   update({ trials, num_trials }: ITrialsState): void {
-    // Reasons change oftener than the rest, in which a reader's selection is left alone.
+    // Reasons change more often than the rest, whose selection and focus are kept.
     this._rebuild({
       trials: trials.map(({ wait, ...shown }) => shown),
       numTrials: num_trials

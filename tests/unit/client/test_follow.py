@@ -206,7 +206,7 @@ def test_slots_and_queue_are_fetched_at_first_and_when_they_have_changed() -> No
     assert copy.cluster is not None
     assert {id: reason.sentence for id, reason in copy.reasons.items()} == {4: "trial 4 waits"}
     assert not watch.refresh(NOT_STOPPED)
-    watch.hear(changed(at=101.0))
+    watch.note(changed(at=101.0))
     assert watch.refresh(NOT_STOPPED)
     assert client.asked == [ASKED, ASKED]
 
@@ -216,9 +216,9 @@ def test_change_that_the_copy_has_already_is_not_fetched_again() -> None:
     client, copy = FakeClient(), live()
     watch = watching(client, copy)
     watch.refresh(NOT_STOPPED)
-    watch.hear(changed(at=99.0))
+    watch.note(changed(at=99.0))
     assert not watch.refresh(NOT_STOPPED)
-    watch.hear(changed(at=20.0))  # the master's clock was set back
+    watch.note(changed(at=20.0))  # the master's clock was set back
     assert watch.refresh(NOT_STOPPED)
 
 
@@ -227,10 +227,10 @@ def test_estimates_are_fetched_again_with_each_sign_of_life_while_something_wait
     client, copy = FakeClient(waiting(4)), live()
     watch = watching(client, copy)
     watch.refresh(NOT_STOPPED)
-    watch.hear(None)
+    watch.note(None)
     client.queue.clear()
     assert watch.refresh(NOT_STOPPED)
-    watch.hear(None)
+    watch.note(None)
     assert not watch.refresh(NOT_STOPPED)
 
 
@@ -239,7 +239,7 @@ def test_other_items_do_not_fetch_the_slots() -> None:
     client, copy = FakeClient(), live()
     watch = watching(client, copy)
     watch.refresh(NOT_STOPPED)
-    watch.hear(item(12, "metrics", batches(1, [3.0])))
+    watch.note(item(12, "metrics", batches(1, [3.0])))
     assert not watch.refresh(NOT_STOPPED)
 
 
@@ -250,7 +250,7 @@ def test_slots_that_were_fetched_just_now_wait_for_their_turn(
     client, copy = FakeClient(), live()
     watch = watching(client, copy)
     watch.refresh(NOT_STOPPED)
-    watch.hear(changed(at=101.0))
+    watch.note(changed(at=101.0))
     stopped = threading.Event()
     stopped.set()
     assert not watch.refresh(stopped)
@@ -263,7 +263,7 @@ def test_what_takes_long_to_fetch_is_fetched_seldom(monkeypatch: pytest.MonkeyPa
     client, copy = FakeClient(), live()
     watch = watching(client, copy)
     watch.refresh(NOT_STOPPED)
-    watch.hear(changed(at=101.0))
+    watch.note(changed(at=101.0))
     assert not watch.refresh(NOT_STOPPED)
     assert client.asked == [ASKED]
 

@@ -67,7 +67,7 @@ def test_terminal_is_not_told_again_what_was_displayed(
     view, follower = LiveView(cast("Client", None), 7), cast("Any", FakeFollower())
     copy = copy_of(follower)
     copy.cluster, copy.reasons = waiting()[1], {1: reason(1)}
-    view._note_what_was_told(view._view_state(follower, copy), follower)
+    view._note_what_was_shown(view._view_state(follower, copy), follower)
     view._push(follower)
     assert capsys.readouterr().out == ""
 
