@@ -9,7 +9,7 @@ from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client, Experiment
-from det_jupyter.notebook.capture.packing import capture
+from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.wire import Capsule, CreateExperiment
 
 # A small regression with everything that a resumed run could get wrong: shuffling, dropout,

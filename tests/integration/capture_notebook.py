@@ -18,7 +18,7 @@ from traitlets.config import Config
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.errors import CaptureError
-from det_jupyter.notebook.capture.packing import capture
+from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.wire import Capsule
 
 REPOSITORY = Path(__file__).parents[2]

@@ -455,7 +455,7 @@ def test_more_than_a_gibibyte_is_refused_before_anything_is_written(notebook: No
 def test_a_large_trial_travels_when_that_is_allowed(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_jupyter.notebook.capture.packing._LARGE_BYTES", 100_000)
+    monkeypatch.setattr("det_jupyter.notebook.capture.capture._LARGE_BYTES", 100_000)
     notebook.run("import numpy as np\nx = np.zeros(20_000)", "class Trial:\n    def f(self): x")
     with pytest.raises(CaptureError, match="--allow-large"):
         notebook.capture()
@@ -486,7 +486,7 @@ def test_a_capture_leaves_the_class_as_it_was(notebook: Notebook) -> None:
 
 
 def test_names_are_told_without_a_shell_too(notebook: Notebook) -> None:
-    from det_jupyter.notebook.capture.packing import capture
+    from det_jupyter.notebook.capture.capture import capture
 
     notebook.run("factor = 2", "class Trial:\n    def f(self): return factor")
     capsule = capture("Trial", notebook.names, blobs=notebook.blobs, cwd=notebook.folder)

@@ -218,7 +218,7 @@ def test_cuda_tensors_are_copied_to_the_cpu_with_a_notice(notebook: Notebook) ->
 
 def test_capturing_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import det_jupyter.notebook.capture.packing, sys; "
+        "import det_jupyter.notebook.capture.capture, sys; "
         "print({'torch', 'numpy'} & set(sys.modules))"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout

@@ -16,7 +16,7 @@ import torch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.errors import CheckpointError
-from det_jupyter.notebook.capture.packing import capture
+from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.pytorch import (
     CheckpointLoadContext,
     PyTorchTrial,

@@ -11,7 +11,7 @@ from typing import Any
 from det_jupyter.client import Client
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.storages import folder_of
-from det_jupyter.notebook.capture.packing import find_entrypoint_problem, find_function_problem
+from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem, find_function_problem
 from det_jupyter.system.ownership import find_open
 
 

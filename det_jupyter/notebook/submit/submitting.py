@@ -19,7 +19,7 @@ from det_jupyter.config import (
     take_template,
 )
 from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
-from det_jupyter.notebook.capture.packing import capture
+from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.notebook.handles import connection, experiments
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
 from det_jupyter.notebook.submit.checks import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import parse_config
-from det_jupyter.notebook.capture.packing import find_function_problem
+from det_jupyter.notebook.capture.entrypoints import find_function_problem
 from det_jupyter.notebook.submit.checks import find_batch_size_problems, find_class_problems
 from det_jupyter.pytorch import PyTorchTrial
 

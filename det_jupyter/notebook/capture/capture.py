@@ -5,7 +5,6 @@ Nothing is written before everything is known to travel and to be of a reasonabl
 
 from __future__ import annotations
 
-import inspect
 import json
 import linecache
 import os
@@ -13,7 +12,6 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -21,6 +19,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from det_jupyter.blobs import BlobStore
 from det_jupyter.errors import CaptureError, ConfigError, DetError
 from det_jupyter.notebook.capture.cells import Cells
+from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem
 from det_jupyter.notebook.capture.modules import OwnFiles, find_local_modules, find_packages
 from det_jupyter.notebook.capture.pickling import PackPickler, pack
 from det_jupyter.notebook.capture.survey import Culprit, Survey, find_culprits, survey_trial
@@ -97,59 +96,6 @@ class _Blobs(BlobStore):
                 f"cannot write what travels to the ranks into {self.root} "
                 f"({error.strerror}{free}); make room, or set {HOME_VARIABLE} to another folder"
             ) from None
-
-
-def find_entrypoint_problem(
-    entrypoint: str, namespace: Mapping[str, Any], base: type = object
-) -> str | None:
-    """Return what is wrong with the entrypoint if it names no class or function of the notebook.
-
-    Args:
-        entrypoint: Name of the class or function.
-        namespace: The notebook's globals.
-        base: Of the classes defined here, those that derive from it are worth naming.
-    """
-    if entrypoint not in namespace:
-        here = [name for name, value in namespace.items() if _is_made_here(value, namespace, base)]
-        known = "classes and functions defined here: " + ", ".join(here)
-        return (
-            f"entrypoint: {entrypoint!r} is not defined in this notebook; run the cell that "
-            f"defines it ({known if here else 'it defines no class or function yet'})"
-        )
-    value = namespace[entrypoint]
-    if not isinstance(value, (type, FunctionType)):
-        kind = type(value).__name__
-        return f"entrypoint: {entrypoint!r} is of type {kind}, expected a class or a function"
-    return None
-
-
-def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
-    here = namespace.get("__name__", "__main__")
-    if not isinstance(value, (type, FunctionType)) or value.__module__ != here:
-        return False
-    return (
-        issubclass(value, base) if isinstance(value, type) else find_function_problem(value) == ""
-    )
-
-
-def find_function_problem(function: FunctionType) -> str:
-    """Return why a rank cannot call the function, without an argument, until it returns."""
-    required = [
-        parameter.name
-        for parameter in inspect.signature(function, follow_wrapped=False).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if required:
-        return (
-            f"requires {', '.join(required)}, and ranks call it without arguments; read "
-            "hyperparameters from core.init().info.hparams, and leave other values to the notebook"
-        )
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        return "is asynchronous, and ranks have no event loop for it; write it with plain `def`"
-    if inspect.isgeneratorfunction(function):
-        return "is a generator, of which calling runs nothing; let it return instead of yield"
-    return ""
 
 
 def _own_names(shell: InteractiveShell | None) -> set[str]:
