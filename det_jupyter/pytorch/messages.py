@@ -30,13 +30,13 @@ from det_jupyter.records import Notice
 
 
 class TrialMistake(ConfigError):
-    """A method of the trial returns what it must not.
+    """A method of the trial returned a value that cannot be used. The run is not retried.
 
-    No frame of the method is left when it is found, so the method is named instead.
+    The traceback has no frame of the method, because it has returned, so the error names it.
 
     Args:
         method: Name of the trial's method.
-        problem: What it returned, what is expected; begins with the method's name.
+        problem: The message: what was returned, what is expected. Starts with the method's name.
     """
 
     def __init__(self, method: str, problem: str) -> None:
@@ -44,33 +44,33 @@ class TrialMistake(ConfigError):
         super().__init__([problem])
 
     def code_in(self, trial: object) -> CodeType | None:
-        """Return the code of the method, behind its decorators."""
+        """Return the code of the method, without its decorators."""
         method = getattr(type(trial), self.method, None)
         code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
         return code if isinstance(code, CodeType) else None
 
 
 def give_notice(text: str, rank: int, sink: RecordSink) -> None:
-    """Write a notice to the rank's journal, and to standard error.
+    """Write a notice to the rank's journal and to standard error; the trial shows it.
 
     Args:
-        text: In one line.
-        rank: This one.
-        sink: Its journal.
+        text: One line.
+        rank: This rank.
+        sink: This rank's journal.
     """
     sink.write(Notice(at=time.time(), rank=rank, text=text))
     sys.stderr.write(f"{text}\n")
 
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
-_SKIPPED = (_OURS, contextlib.__file__)  # what a `with` of ours goes through
+_SKIPPED = (_OURS, contextlib.__file__)  # frames of our `with` blocks
 _LIBRARIES = tuple(
     sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, and show the innermost line that is not ours."""
+    """Warn, with the innermost line of the user's code as the place."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         frame, level = frame.f_back, level + 1
@@ -79,7 +79,7 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 @contextmanager
 def without_own_frames() -> Iterator[None]:
-    """Take our frames out of the traceback of what the block raises."""
+    """Remove our frames from the traceback of an error in the block."""
     try:
         yield
     except Exception as error:
@@ -89,13 +89,13 @@ def without_own_frames() -> Iterator[None]:
 
 
 def _unlink(head: TracebackType) -> None:
-    """Leave out our frames between the head and the last frame of the user's."""
+    """Unlink our frames between the head and the last frame of the user's code."""
     links = [head]
     while (following := links[-1].tb_next) is not None:
         links.append(following)
     last = max((i for i, link in enumerate(links) if _is_the_users(link)), default=0)
     following = links[last]
-    # In place: whoever holds a part of the traceback meanwhile has these very links.
+    # In place: other code may hold a reference to a part of this traceback.
     for link in reversed(links[:last]):
         link.tb_next = following
         if not _is_ours(link):

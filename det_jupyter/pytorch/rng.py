@@ -31,7 +31,7 @@ def derive_seed(*parts: object) -> int:
 
 
 def draw_seed() -> int:
-    """Return a seed for a trial that nobody has given one."""
+    """Return a random seed, for a trial without one."""
     return random.SystemRandom().randrange(2**31)
 
 
@@ -55,7 +55,7 @@ def _can_have_devices() -> bool:
 
 
 def seed_cpu(seed: int) -> None:
-    """Seed the global generators that draw on the CPU; cheap enough to do for every batch."""
+    """Seed the global generators that draw on the CPU; cheap enough to do forevery batch."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)

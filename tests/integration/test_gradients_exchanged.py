@@ -413,9 +413,9 @@ def trained(distributed: DistributedContext, name: str) -> dict[str, torch.Tenso
     for batch_idx in range(BATCHES):
         generator = torch.Generator().manual_seed(batch_idx)
         inputs = torch.randn(5, 4, generator=generator, dtype=torch.float64)
-        bench.context.begin_batch(batch_idx, Share(end - begin, 5))
+        bench.context.stepping.begin_batch(batch_idx, Share(end - begin, 5))
         made.train(bench, inputs[begin:end])
-        bench.context.after_step()
+        bench.context.stepping.after_step()
     return {name: value.clone() for name, value in model_state(bench.model).items()}
 
 

@@ -14,7 +14,7 @@ import torch
 
 from det_jupyter import core
 from det_jupyter.core import RecordList
-from det_jupyter.pytorch.ranks.failures import PeerLost, telling_lost_peers
+from det_jupyter.pytorch.ranks.failures import PeerLost, naming_lost_peers
 from det_jupyter.pytorch.training.keyboard import leaving_on_interrupt
 
 SCRIPT = """
@@ -92,13 +92,13 @@ def test_the_echo_of_another_ranks_end_is_told_as_what_it_is(tmp_path: Path) -> 
     said = "[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1. Check it."
     raises: dict[str, Any] = {"error": RuntimeError(said)}
     exec(compile("def all_reduce(): raise error", file, "exec"), raises)
-    with pytest.raises(PeerLost) as caught, telling_lost_peers(context_of(tmp_path)):
+    with pytest.raises(PeerLost) as caught, naming_lost_peers(context_of(tmp_path)):
         raises["all_reduce"]()
     assert str(caught.value) == (
         "another rank has ended, and its own error tells why (here it only shows as: "
         "Connection closed by peer [127.0.0.1]:1)"
     )
-    with pytest.raises(ZeroDivisionError), telling_lost_peers(context_of(tmp_path)):
+    with pytest.raises(ZeroDivisionError), naming_lost_peers(context_of(tmp_path)):
         1 / 0  # noqa: B018  # it is the error that matters
 
 

@@ -4,7 +4,7 @@ Everything of the state is compared, under a dotted name such as `models.0.fc.we
 their bits (so NaN equals NaN, and -0.0 is not 0.0), a list of numbers as if it were a tensor,
 anything else by type and value.
 
-The exit status is 0 if they are the same, 1 if they differ, 2 if that cannot be told.
+The exit status is 0 if they are the same, 1 if they differ, 2 if one cannot be read.
 """
 
 from __future__ import annotations

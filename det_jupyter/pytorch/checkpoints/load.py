@@ -1,4 +1,4 @@
-"""A trial with its trained model out of a checkpoint: in a notebook, or anywhere."""
+"""Loading a trial and its trained models from a checkpoint, in any process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class CheckpointLoadContext(PyTorchTrialContext):
     device is given.
 
     Args:
-        hparams: What `get_hparam` knows.
-        exp_conf: What `get_experiment_config` returns.
+        hparams: Returned by `get_hparams`.
+        exp_conf: Returned by `get_experiment_config`.
         device: Where models go.
         experiment_id, trial_id, trial_seed: Of the trial that was saved, if it had them.
     """

@@ -1,4 +1,4 @@
-"""Where a checkpoint comes from: what it takes to build its trial again, anywhere.
+"""The origin of a checkpoint: what is needed to build its trial again, on any computer.
 
     load_data.json         name of the class, hyperparameters, configuration, seed, ids
     code/blobs/            the captured class: the blobs that the capsule in load_data.json names
@@ -31,7 +31,7 @@ _FORMAT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a checkpoint says of the trial that it is of.
+    """The trial of a checkpoint.
 
     Args:
         trial_class: `module:qualname`; of a captured class, the entrypoint.
@@ -54,7 +54,7 @@ class Origin:
 
     @classmethod
     def of_plan(cls, plan: GangPlan, blobs: BlobStore | None) -> Origin:
-        """Return what a rank knows."""
+        """Return the origin of the plan's trial."""
         return cls(
             trial_class=plan.capsule.entrypoint,
             hparams=plan.hparams,
@@ -71,7 +71,7 @@ class Origin:
         load_data = {
             "format": _FORMAT,
             "trial_class": self.trial_class,
-            # A checkpoint may be given away: it names no blob with somebody's tokens.
+            # A checkpoint may be given away: it must not name the blob with tokens.
             "capsule": self.capsule.model_dump(mode="json", exclude={"environment"})
             if self.capsule
             else None,
@@ -88,10 +88,10 @@ class Origin:
 
     @classmethod
     def read(cls, path: Path) -> Origin:
-        """Return what the folder of a checkpoint says.
+        """Return the origin in the folder of a checkpoint.
 
         Raises:
-            CheckpointError: It says nothing.
+            CheckpointError: The folder has none, or it is damaged.
         """
         try:
             load_data = json.loads((path / LOAD_DATA_FILE).read_text(encoding="utf-8"))

@@ -70,7 +70,7 @@ def _check_sums(file: Path) -> None:
     400 MB take 0.6 s, of 1.8 s that loading them takes.
     """
     with ZipFile(file) as archive:
-        # All are 0 where the user has told torch to leave them out.
+        # All are 0 if the user has switched torch's checksums off.
         has_sums = any(part.CRC for part in archive.infolist())
         damaged = archive.testzip() if has_sums else None
     if damaged is not None:

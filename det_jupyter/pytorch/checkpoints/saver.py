@@ -7,7 +7,7 @@
 The thread runs no code of the user's and writes no record: the journal has no lock. Until the
 rename there is no checkpoint, only a scratch folder that the next writer removes; so whatever
 kills the chief, the older checkpoint is whole. All ranks must begin and finish at the same batch;
-the chief sees that the writing is over (`is_written`) and tells the others when they next speak.
+the chief notes that the writing is over (`is_written`), and the next exchange informs the others.
 Where one rank fails, at the state or at the files, all of them raise.
 """
 
@@ -100,7 +100,7 @@ class Saver:
 
     @property
     def is_written(self) -> bool:
-        """Whether `finish` would find the writing done; only the chief knows. Costs nothing."""
+        """Whether the writing is done; only on the chief. Does not communicate."""
         pending = self._pending
         return pending is not None and pending.write is not None and pending.write.is_over
 
@@ -157,7 +157,7 @@ class Saver:
             assert pending.write is not None  # the chief's is
             self._complete(pending.write)
 
-        run_on_chief(self.parts.context.distributed, complete)  # nobody is told of it before
+        run_on_chief(self.parts.context.distributed, complete)  # the other ranks wait for this
         self.parts.callbacks.on_checkpoint_upload_end(pending.uuid)
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Saver:
             return
         try:
             self._complete(pending.write)
-        except Exception as error:  # the failure that led here is the one to be told
+        except Exception as error:  # the failure that led here is raised
             sys.stderr.write(f"{error}\n")
 
     def _complete(self, write: _Write) -> None:

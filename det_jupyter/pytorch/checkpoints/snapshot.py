@@ -1,8 +1,8 @@
-"""A copy of state that training will not touch, in a form that a safe load reads.
+"""A copy of the state, independent of the training, in a form that a safe load reads.
 
 Tensors are copied to CPU memory; lists and dicts are copied around them; numpy's arrays become
 tensors, with a note that they were arrays. Whatever `torch.load(weights_only=True)` would refuse
-is found here, by its path, before anything is written. Knows nothing of what the state means.
+is found here, by its path, before anything is written.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _is_safe_key(key: Any) -> bool:
 
 
 def _is_safe(value: Any) -> bool:
-    """Return whether a safe load gives it back: asked of torch itself, which may be told more."""
+    """Return whether a safe load restores it. Torch decides: users can add safe types."""
     buffer = io.BytesIO()
     try:
         torch.save(value, buffer)

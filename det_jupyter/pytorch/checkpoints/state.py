@@ -70,7 +70,7 @@ def collect_state(
     """Gather what each rank has of its own, and return what makes the state of it. Collective.
 
     Returns:
-        A function to be called where all ranks hear of failures (settling.py). It returns the
+        A function to be called within `settle`, where all ranks get a failure. It returns the
         state of all ranks on the chief, nothing elsewhere; or raises what went wrong. Nothing is
         copied: the state is training's own, and changes with the next batch.
     """
@@ -127,7 +127,7 @@ def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
         content = io.BytesIO()
         torch.save(state, content)
         digest = hashlib.blake2b(content.getbuffer()).digest()
-    except Exception as error:  # the user's code; raised when the chief has been heard
+    except Exception as error:  # the user's code; raised after the collective
         failure = error
     chiefs = parts.context.distributed.broadcast(digest)
     if failure is not None:
@@ -158,7 +158,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     file = path / STATE_FILE
     try:
         torch.save(state, file)
-    except RuntimeError as error:  # torch tells that it cannot write, but not why
+    except RuntimeError as error:  # torch does not give the cause
         free = shutil.disk_usage(path).free
         if free >= _LITTLE:
             raise

@@ -5,7 +5,7 @@ from det_jupyter.pytorch.data.division import Share
 from det_jupyter.pytorch.data.loader import DataLoader
 from det_jupyter.pytorch.data.open import open_training, open_validation
 from det_jupyter.pytorch.data.samplers import adapt_batch_sampler
-from det_jupyter.pytorch.data.streams import BatchStream, smallest_share
+from det_jupyter.pytorch.data.streams import BatchStream
 
 __all__ = [
     "BatchStream",
@@ -16,6 +16,5 @@ __all__ = [
     "data_length",
     "open_training",
     "open_validation",
-    "smallest_share",
     "to_device",
 ]

@@ -9,8 +9,6 @@ Each rank has contiguous rows, in the order of ranks. A short batch, the last of
 as evenly as the ranks' batch sizes allow. A rank that gets none of it is given a stand-in in
 training (in brackets), so that it can take part in the exchange of gradients; it counts as no
 records.
-
-Pure: knows neither datasets nor samplers.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Draws:
 
 
 def begin(states: Beginning) -> None:
-    """Let the global generators begin so, where nobody needs them as they were."""
+    """Set the global generators, without a way back: for a loader's worker."""
     _PYTHON.begin(states.python)
     _NUMPY.begin(states.numpy)
     torch.default_generator.manual_seed(states.torch_seed)

@@ -1,11 +1,11 @@
-"""Loading one batch: the records, put together, with random draws that depend on the batch alone.
+"""Loading one batch, with random draws that depend on the batch alone.
 
 What a dataset or its collate function draws from the global generators (Python's, numpy's,
 torch's on the CPU) comes from streams seeded for (seed, global batch, first row of the rank's
 part). So it depends neither on the number of loader workers, nor on which of them loads the batch,
 nor on where a run was paused; and with no workers it leaves the rank's own generators alone. On a
 different number of ranks the parts begin at other rows, so the draws differ there (the records do
-not). What it draws from generators of its own making is its own affair.
+not). Generators that the dataset makes itself are not affected.
 
 Exchanging the generators costs some 10 us a batch, in a training loop, which needs the caches for
 other things, twice that (see draws.py). It is spared for datasets that are known to draw nothing.
@@ -102,7 +102,7 @@ class Fetch:
         if self._is_quiet:
             return self._load(_listed(indices))
         states = beginning(self.seed, step, begin)
-        if get_worker_info() is not None:  # a worker's generators are nobody else's
+        if get_worker_info() is not None:  # a worker has generators of its own
             draws.begin(states)
             return self._load(_listed(indices))
         with draws.drawing_from(states):

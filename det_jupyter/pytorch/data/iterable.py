@@ -9,7 +9,7 @@ The stream is read with generators seeded for (seed, pass), so that all readers 
 records in the same order, and the order does not depend on the number of workers. torch's worker
 info is hidden from the dataset while it is read, or it might shard by itself. That each reader
 reads everything is the price: a dataset that shards itself (by rank and worker) belongs into a
-plain torch loader. A stream need not know its length. A pass that ends is followed by the next;
+plain torch loader. A stream need not have a length. A pass that ends is followed by the next;
 to continue after a pause, what was trained is read again, though not collated.
 """
 
@@ -28,7 +28,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Division, Share
 from det_jupyter.pytorch.data.draws import Draws, beginning, drawing_from
 from det_jupyter.pytorch.data.fetch import Collate
-from det_jupyter.pytorch.data.order import tell_epoch
+from det_jupyter.pytorch.data.order import call_set_epoch
 from det_jupyter.pytorch.rng import derive_seed
 
 Loaded = tuple[Any, int, int]  # a batch, its records, those of the global batch
@@ -44,7 +44,7 @@ class Reader(IterableDataset[Any]):
         drop_last: Leave out a short last batch.
         seed: Determines what is drawn while reading and collating.
         skip: The global batch to begin with.
-        repeat: Go on with the next pass when one ends, for ever. Else there are no stand-ins.
+        repeat: Go on with the next pass when one ends, forever. Else there are no stand-ins.
         deliver: Makes what is yielded of a batch, the rank's records in it, and all ranks'.
     """
 
@@ -78,7 +78,7 @@ class Reader(IterableDataset[Any]):
                 yield self._deliver(batch, share.records, share.total)
 
     def batches_per_pass(self) -> int | None:
-        """Return the number of global batches in a pass; None if the dataset does not tell."""
+        """Return the number of global batches in a pass; None if the dataset has no length."""
         try:
             records = len(self.dataset)
         except (TypeError, NotImplementedError):
@@ -105,7 +105,7 @@ class Reader(IterableDataset[Any]):
     def _read_pass(self, pass_idx: int) -> Iterator[list[Any]]:
         stream = Draws(derive_seed("order", self._seed, pass_idx))
         with stream.in_use(), _worker_info_hidden():
-            tell_epoch(self.dataset, pass_idx)
+            call_set_epoch(self.dataset, pass_idx)
             iterator = iter(self.dataset)
         while True:
             with stream.in_use(), _worker_info_hidden():
@@ -147,7 +147,7 @@ class Reader(IterableDataset[Any]):
 
 
 class SizedReader(Reader):
-    """A reader that knows the length of a pass, for `len(loader)`."""
+    """A reader with the length of a pass, for `len(loader)`."""
 
     def __len__(self) -> int:
         return self.batches_per_pass() or 0

@@ -125,7 +125,7 @@ class DataLoader:
         IterableDataset, each rank gets its rows of each batch here too.
 
         Args:
-            repeat: Go on with the next pass when one ends, for ever.
+            repeat: Go on with the next pass when one ends, forever.
             skip: Batches of this rank to leave out.
             num_replicas: How many ranks share the stream.
             rank: Which of them this is.
@@ -244,7 +244,7 @@ class InitWorker:
 
 
 def shut_down(iterator: Any) -> None:
-    """End the workers of a torch loader's iterator now, whoever still refers to it.
+    """End the workers of a torch loader's iterator now, even if it is still referenced.
 
     torch does it when the last reference is gone, but the traceback of an error holds some.
     """

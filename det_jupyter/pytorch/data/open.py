@@ -1,4 +1,4 @@
-"""Opening the data: the ranks agree once on what a global batch is, then each goes by itself."""
+"""Opening the data: the ranks compare their loaders once, then each loads on its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_training(
     skip: int,
     batch_length: Callable[[Any], int],
 ) -> BatchStream:
-    """Return this rank's training batches, repeated for ever. Collective.
+    """Return this rank's training batches, repeated forever. Collective.
 
     Args:
         loader: A DataLoader, whose global batches are divided among the ranks; or any other
@@ -45,7 +45,7 @@ def open_training(
 
     Raises:
         ConfigError: The ranks' loaders do not fit together, or there is no data. Raised on all
-            ranks, unless only iterating can tell that a rank has none.
+            ranks, unless a rank finds that only by iterating.
     """
     facts = _agree(_TRAINING, loader, distributed, seed)
     if not isinstance(loader, DataLoader):

@@ -47,7 +47,7 @@ _STATELESS = (
     RandomSampler,
     WeightedRandomSampler,
     SubsetRandomSampler,
-    DistributedSampler,  # it is told the epoch
+    DistributedSampler,  # `set_epoch` determines it
 )
 
 
@@ -63,7 +63,7 @@ class Order:
     drop_last: bool
 
     def length(self) -> int | None:
-        """Return the records in a pass (batches, of a batch sampler); None if it does not tell."""
+        """Return the records in a pass (batches, of a batch sampler); None if it has no length."""
         try:
             return len(self.source)
         except (TypeError, NotImplementedError):
@@ -77,7 +77,7 @@ class Order:
         return self.dataset if self.sampler is None else self.sampler
 
     def batches_per_pass(self, division: Division) -> int | None:
-        """Return the number of global batches in a pass; None if the sampler does not tell."""
+        """Return the number of global batches in a pass; None if the sampler has no length."""
         length = self.length()
         if length is None:
             return None
@@ -105,7 +105,7 @@ class Order:
             division: Of global batches among the ranks.
             seed: Determines the order.
             skip: The global batch to begin with, counted from the first of the first pass.
-            repeat: Go on with the next pass when one ends, for ever.
+            repeat: Go on with the next pass when one ends, forever.
 
         Raises:
             ConfigError: A pass that is to be repeated has no batches.
@@ -166,7 +166,7 @@ class Order:
         """Iterate over a user's sampler while it draws from a stream of this pass's own."""
         stream = Draws(derive_seed("order", seed, pass_idx))
         with stream.in_use():
-            tell_epoch(source, pass_idx)
+            call_set_epoch(source, pass_idx)
             iterator = iter(source)
         while True:
             with stream.in_use():
@@ -184,7 +184,7 @@ def can_jump(sampler: object, batch_sampler: object) -> bool:
     return sampler is None or _is_stateless(sampler)
 
 
-def tell_epoch(source: object, pass_idx: int) -> None:
+def call_set_epoch(source: object, pass_idx: int) -> None:
     """Call `set_epoch`, which samplers and datasets have that shuffle by themselves."""
     for shuffled in (source, getattr(source, "sampler", None)):
         set_epoch = getattr(shuffled, "set_epoch", None)

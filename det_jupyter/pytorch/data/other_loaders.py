@@ -1,8 +1,8 @@
-"""Loaders that are not ours: a torch DataLoader, a list of batches, anything one can iterate.
+"""Loaders of other kinds: a torch DataLoader, a list of batches, any iterable.
 
-Each rank iterates its own, pass after pass, and whoever wrote it sees to it that the ranks' data
-differ (`set_epoch` is called before each pass, on the loader, its samplers and its dataset, where
-there is one). Nobody knows here what the other ranks' batches hold, so each rank weighs the same:
+Each rank iterates its own loader, pass after pass. The loader has to give each rank different data
+(`set_epoch` is called before each pass, on the loader, its samplers and its dataset, where
+there is one). The sizes of other ranks' batches are not known, so all ranks have the same weight:
 `total` is `records * size`. If the loaders have lengths, a pass is as long as the shortest of
 them; else each rank begins its own next pass when one ends.
 
@@ -25,7 +25,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.division import Share
 from det_jupyter.pytorch.data.draws import Draws
 from det_jupyter.pytorch.data.loader import shut_down
-from det_jupyter.pytorch.data.order import can_jump, tell_epoch
+from det_jupyter.pytorch.data.order import call_set_epoch, can_jump
 from det_jupyter.pytorch.rng import derive_seed
 
 
@@ -40,8 +40,10 @@ class PlainStream:
         batches_per_epoch: Of one pass; None if the loader has no length.
         batch_length: Tells a batch's records.
         skip: Batches to drop.
-        repeat: Go on with the next pass when one ends, for ever.
+        repeat: Go on with the next pass when one ends, forever.
     """
+
+    smallest_share = None  # not known
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class PlainStream:
         stream = Draws(derive_seed(self._seed, pass_idx))
         with stream.in_use():
             for shuffled in self._with_epochs():
-                tell_epoch(shuffled, pass_idx)
+                call_set_epoch(shuffled, pass_idx)
             self._running = iterator = iter(self._loader)
             # With no workers, torch's samplers draw when the first batch is asked for.
             batches = list(islice(iterator, 1))

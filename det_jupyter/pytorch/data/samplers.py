@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class RepeatSampler(Sampler[int]):
-    """Goes through a sampler again and again, for ever. Its length is that of one pass."""
+    """Goes through a sampler again and again, forever. Its length is that of one pass."""
 
     def __init__(self, sampler: Sampler[int]) -> None:
         self._sampler = sampler
@@ -35,7 +35,7 @@ class RepeatSampler(Sampler[int]):
 
 
 class RepeatBatchSampler(BatchSampler):
-    """Goes through a batch sampler again and again, for ever. Its length is that of one pass."""
+    """Goes through a batch sampler again and again, forever. Its length is that of one pass."""
 
     def __init__(self, batch_sampler: BatchSampler) -> None:
         self._batch_sampler = batch_sampler
@@ -147,7 +147,7 @@ def adapt_batch_sampler(
 
     Args:
         batch_sampler: Gives the batches of one pass, the same on all ranks.
-        repeat: Go on with the next pass when one ends, for ever.
+        repeat: Go on with the next pass when one ends, forever.
         skip: Batches of this rank to leave out.
         num_replicas: How many ranks share the batches.
         rank: Which of them this is.

@@ -33,6 +33,14 @@ class BatchStream(Protocol):
     def batches_per_epoch(self) -> int | None:
         """The global batches of one pass; None if the data has no length."""
 
+    @property
+    def smallest_share(self) -> int | None:
+        """The fewest records that a rank trains on in the short last batch of a pass.
+
+        None if no batch is short, if each rank has as many of it as the smallest share of a full
+        one, or if that is not known.
+        """
+
     def __iter__(self) -> Iterator[tuple[Any, Share]]:
         """Yield each batch, not moved to any device, and the rank's share of its global batch."""
 
@@ -48,7 +56,7 @@ class RecipeStream:
         division: Of its global batches among the ranks.
         seed: Determines the order and what is drawn.
         skip: The global batch to begin with.
-        repeat: Train: go on for ever, with stand-ins where a rank gets no records. Else one pass,
+        repeat: Train: go on forever, with stand-ins where a rank gets no records. Else one pass,
             in which such a rank has no batch.
     """
 
@@ -73,7 +81,7 @@ class RecipeStream:
 
     @property
     def smallest_share(self) -> int | None:
-        """See the function of that name."""
+        """See BatchStream."""
         order, division = self._recipe.order, self._division
         if order.drop_last or order.batch_sampler is not None:
             return None
@@ -85,9 +93,11 @@ class RecipeStream:
     def __iter__(self) -> Iterator[tuple[Any, Share]]:
         recipe = self._recipe
         if recipe.is_iterable:
-            return self._told(self._read())
+            return self._with_place(self._read())
         return (
-            self._load_here() if recipe.num_workers == 0 else self._told(self._load_in_workers())
+            self._load_here()
+            if recipe.num_workers == 0
+            else self._with_place(self._load_in_workers())
         )
 
     def close(self) -> None:
@@ -112,7 +122,7 @@ class RecipeStream:
                 step += 1
                 yield from loaded
         except Exception as error:
-            self._tell(error, step)
+            self._add_place(error, step)
             raise
 
     def _load_in_workers(self) -> Iterator[tuple[Any, Share]]:
@@ -167,32 +177,23 @@ class RecipeStream:
             return parts
         return (part for part in parts if part.share.records)
 
-    def _told(self, batches: Iterator[tuple[Any, Share]]) -> Iterator[tuple[Any, Share]]:
-        """Yield the batches; an error says which of them it was."""
+    def _with_place(self, batches: Iterator[tuple[Any, Share]]) -> Iterator[tuple[Any, Share]]:
+        """Yield the batches; an error gets a note with the number of its batch."""
         step = self._skip
         try:
             for step, loaded in enumerate(batches, self._skip + 1):  # noqa: B007  # for the error
                 yield loaded
         except Exception as error:
-            self._tell(error, step)
+            self._add_place(error, step)
             raise
 
-    def _tell(self, error: Exception, step: int) -> None:
+    def _add_place(self, error: Exception, step: int) -> None:
         recipe, rank = self._recipe, self._division.rank
         workers = _in_workers(recipe.num_workers)
         error.add_note(
             f"This was while rank {rank} loaded batch {step} of "
             f"{type(recipe.dataset).__name__}{workers}."
         )
-
-
-def smallest_share(stream: BatchStream) -> int | None:
-    """Return the fewest records that a rank trains on in the short last batch of a pass.
-
-    None if there is no such batch, if every rank has as many of it as the smallest share of a full
-    one, or if it is not known.
-    """
-    return stream.smallest_share if isinstance(stream, RecipeStream) else None
 
 
 class _Queued(Sampler[list[int]]):

@@ -62,7 +62,7 @@ class Outcome:
     Args:
         finished: All batches are done; else this run was asked to leave, and another goes on.
         batches: How many batches of the dataset are done.
-        metrics: What the reducers came to; empty if it is not finished.
+        metrics: Results of the reducers; empty if it is not finished.
         path: Folder of the newest checkpoint, with what was written.
     """
 
@@ -87,7 +87,7 @@ def torch_batch_process(
 
     Call it in a function that an experiment's `entrypoint` names, in a script under torchrun, or
     in a plain notebook (one rank). Batches are taken in order, and whole: rank r has every
-    `size`-th. In an experiment it goes on by itself where an earlier run came to. If it returns
+    `size`-th. In an experiment it continues where an earlier run ended. If it returns
     because the experiment was paused, return from the function.
 
     Args:
@@ -97,7 +97,7 @@ def torch_batch_process(
         max_batches: Stop after so many batches of the dataset.
         checkpoint_interval: Batches that each rank processes between two checkpoints.
         dataloader_kwargs: More arguments of torch's DataLoader, such as num_workers.
-        distributed_context: The ranks of a script; by default what torch.distributed knows.
+        distributed_context: The ranks of a script; by default those of torch.distributed.
         latest_checkpoint: Outside of experiments: the folder of a checkpoint to go on from.
 
     Raises:
@@ -215,7 +215,7 @@ class _Inference:
     def _save(self, *, is_last: bool = False) -> None:
         """Make what was processed since the last checkpoint count. Collective."""
         settle(self._distributed, lambda: self._flush(is_last=is_last), len, on_chief=False)
-        # A path that only the chief knows: checkpoints are named as they are made.
+        # Only the chief has the path: the uuid is drawn when the checkpoint is made.
         self._path = run_on_chief(self._distributed, self._commit)
         self._saved = self._done
 

@@ -1,4 +1,4 @@
-"""What processors write, and the checkpoint that makes it count.
+"""Output files of processors, and the checkpoints that list them.
 
     <root>/.part-<uuid>/            the workspace of this run; gone with it
         rank_0/…  rank_1/…          written since the last checkpoint
@@ -12,7 +12,7 @@
 
 A checkpoint is complete or not there (see storage), and says which parts count: position, files
 and counts change in one moment. What a killed run wrote after its last checkpoint is in a
-workspace that nobody opens again, or in a part that no checkpoint speaks of. No run writes into
+workspace that is never opened again, or in a part that no checkpoint lists. No run writes into
 the folder of another, so every checkpoint stays what it was, whichever of them a later run goes on
 from. To save costs as much as the interval wrote, however much there is already.
 
@@ -152,7 +152,7 @@ def open_workspace(
     """Give all ranks a workspace on the checkpoints' own file system. Collective.
 
     It is a checkpoint that is never committed: it vanishes at the end, and, if the chief is
-    killed, with the next checkpoint that anyone begins.
+    killed, with the next checkpoint that is begun.
     """
     draft: CheckpointDraft | None = None
     if distributed.is_chief:

@@ -1,4 +1,4 @@
-"""What a user writes for batch inference, and what that is given. Knows nothing of the loop."""
+"""The class that a user writes for batch inference, and its context."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TorchBatchProcessorContext:
     ) -> None:
         self.device = device
         self.distributed = context.distributed
-        self.sources: list[str] = []  # what was told with report_task_using_…
+        self.sources: list[str] = []  # reported with report_task_using_…
         self._core = context
         self._outputs = outputs
         self._tallies = tallies

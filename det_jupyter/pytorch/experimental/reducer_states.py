@@ -1,11 +1,11 @@
-"""The reducers of a batch inference: what they have counted survives, whoever goes on.
+"""States of a batch inference's reducers, saved with each checkpoint.
 
-Their states are saved with each checkpoint, one for each slot that has counted anything. A later
+There is one state for each slot that has processed a batch. A later
 run with as many ranks has every rank go on with the state of its own, so its result is that of an
 undisturbed run, bit by bit. With fewer ranks, the states of those that are gone are kept, and have
 their part in the result as if their ranks were still there. Values for a function are joined in
 the order of the data. Like a checkpoint of a training they hold nothing but tensors, arrays and
-plain values, so whoever names a folder to go on from runs no code of that folder.
+plain values, so loading a folder runs no code from it.
 """
 
 from __future__ import annotations

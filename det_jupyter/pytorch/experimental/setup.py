@@ -1,4 +1,4 @@
-"""What comes before a batch inference: arguments, the context, and where to go on from."""
+"""Setting up a batch inference: arguments, context, and the checkpoint to continue from."""
 
 from __future__ import annotations
 

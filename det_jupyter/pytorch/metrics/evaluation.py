@@ -1,4 +1,4 @@
-"""A validation: every rank evaluates its share, and all learn the metrics of the whole.
+"""A validation: every rank evaluates its share, and all ranks get the metrics of the whole.
 
     share_buffers, eval mode, reducers reset
     on_validation_start
@@ -7,10 +7,10 @@
         on_validation_epoch_end(outputs of this rank)
         the ranks' parts become metrics              one collective; two with reducers of the trial
     on_validation_end(metrics)
-    training mode, whatever happened; reducers reset
+    training mode, also after an error; reducers reset
 
-Ranks may have different numbers of batches, and none at all: nothing here is collective between
-the first batch and the last. Nor does anything wait for the device there.
+Ranks may have different numbers of batches, also none. So nothing is collective between the first
+batch and the last, and nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one rank sends: its part of each metric, and what the trial's own reducers saw."""
+    """What one rank sends: its part of each metric, and the values of the trial's reducers."""
 
     parts: dict[str, Part]
     slot: list[bytes]
@@ -111,10 +111,10 @@ def validate(
 
 
 def check_validation(trial: PyTorchTrial, loader: Any) -> None:
-    """Find, before the first batch is trained, what would end the first validation.
+    """Check, before the first batch is trained, what the first validation needs.
 
     Raises:
-        ConfigError: There is no validation data, as far as its length tells; or what
+        ConfigError: The validation data has length 0; or what
             `evaluation_reducer` returns is no reducer.
     """
     if overrides(type(trial), "evaluate_full_dataset"):
@@ -207,7 +207,7 @@ def _evaluate_batches(
     batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
 ) -> tuple[_Seen, list[dict[str, Any]]]:
-    """Return what this rank's batches come to, and their outputs if a callback wants them."""
+    """Return the values of this rank's batches, and their outputs if a callback needs them."""
     rank = context.distributed.rank
     series, seen = MetricSeries("evaluate_batch", rank), _Seen([], [], [])
     outputs: list[dict[str, Any]] = []
@@ -260,7 +260,7 @@ def _share(chosen: Any, seen: _Seen, reducers: Reducers) -> _Share | None:
 
 
 def _combine(chosen: Any, parts_by_rank: dict[int, dict[str, Part]]) -> dict[str, Any]:
-    """Return the metrics of all ranks. Every rank comes to the same, or to the same error."""
+    """Return the metrics of all ranks; the same, or the same error, on each rank."""
     if not parts_by_rank:
         raise ConfigError([_NO_DATA])
     check_same_names(

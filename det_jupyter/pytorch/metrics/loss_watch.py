@@ -19,11 +19,11 @@ _ADVICE = (
 class LossWatch:
     """Looks for the first loss that is NaN or infinite: `loss`, and every metric named `...loss`.
 
-    It sees each rank's own values, because an average would not tell whose it was.
+    It checks each rank's own values, because an average would hide the rank.
 
     Args:
         policy: `on_nan_loss` of the configuration. warn: a notice, once in a run. stop: end the
-            trial, for a second try would come to the same.
+            trial without a retry, which would have the same result.
         distributed: The ranks.
         sink: This rank's journal, for the notice.
     """
@@ -48,9 +48,9 @@ class LossWatch:
 
         Args:
             names: Of the metrics.
-            values_RNB: What these ranks computed, `[ranks, names, batches]`, on the CPU.
-            records_RB: How many records of; what was computed of none is left out.
-            ranks: All ranks, in order: then all of them look at the same. Or this one alone.
+            values_RNB: Values of these ranks, `[ranks, names, batches]`, on the CPU.
+            records_RB: Records of each, `[ranks, batches]`; values of 0 records are ignored.
+            ranks: All ranks, in order, if each rank has the values of all; else this one.
             first_step: `steps_completed` of the first of these batches.
 
         Raises:
@@ -74,7 +74,7 @@ class LossWatch:
         self._has_warned = True
         if len(ranks) == 1 or self._distributed.is_chief:
             text = (
-                f"{found}; training goes on, and this is told once (`on_nan_loss: stop` in the "
-                f"configuration ends the trial instead); {_ADVICE}"
+                f"{found}; training continues, and this is reported once (`on_nan_loss: stop` in "
+                f"the configuration ends the trial instead); {_ADVICE}"
             )
             give_notice(text, self._distributed.rank, self._sink)

@@ -1,4 +1,4 @@
-"""What a training run tells of itself: the metrics of each batch, and averages at boundaries."""
+"""Reporting a training run: the metrics of each batch, and averages at boundaries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCHES_NOTED = 5
 
 
 class Reporter:
-    """Journals training metrics. All ranks call everything after the same batches.
+    """Journals training metrics. All ranks must call every method after the same batches.
 
     `add(metrics, batch_idx, records)` takes the metrics of one batch: this rank's, of so many
     records, 0 if it trained on a stand-in.
@@ -76,7 +76,7 @@ class Reporter:
         Args:
             steps: Batches trained since the beginning of the trial.
             end: Batches of the whole training.
-            callbacks: Whose hooks are run.
+            callbacks: The trial's.
         """
         self.flush(steps)
         if self._core.distributed.is_chief:
@@ -138,9 +138,9 @@ class Reporter:
 def _own_values(window: Window, first: int, rank: int) -> str:
     """Return a line with the last values of a window that begins at step `first`."""
     rows = list(enumerate(window.values_NB.T.tolist(), start=first - 1))[-_BATCHES_NOTED:]
-    told = [
+    rows_text = [
         f"batch {index}: "
         + ", ".join(f"{name} {value:.6g}" for name, value in zip(window.names, row, strict=True))
         for index, row in rows
     ]
-    return f"Of rank {rank} alone, and not on the curves: {'; '.join(told)}."
+    return f"Of rank {rank} alone, and not on the curves: {'; '.join(rows_text)}."

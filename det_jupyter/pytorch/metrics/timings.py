@@ -41,7 +41,7 @@ _NEXT, _TRAIN, _WHOLE = "dataloader_next", "train_batch", "batch"
 _OF_BATCH = (_NEXT, _TRAIN, *_METHODS, "step_lr_schedulers", _WHOLE)
 _OF_REPORT = ("from_device", "average_training_metrics", "reduce_metrics")
 _PARTS = (*_OF_BATCH, *_OF_REPORT)
-_WITHOUT_WAITING = {_NEXT, _TRAIN, _WHOLE}  # true on a GPU that nobody waits for
+_WITHOUT_WAITING = {_NEXT, _TRAIN, _WHOLE}  # measurable without waiting for the GPU
 _WIDTH = len(_OF_BATCH)
 _LAST = _WIDTH - 1
 

@@ -29,7 +29,7 @@ _EMPTY_NB = torch.empty(0, 0, dtype=torch.float64)
 class TrainingMetrics:
     """Training metrics of all ranks, since the last flush and since the last report.
 
-    All ranks call everything after the same batches.
+    All ranks must call every method after the same batches.
 
     Args:
         distributed: The ranks.
@@ -85,10 +85,10 @@ class TrainingMetrics:
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
     def look(self) -> None:
-        """Look at what was flushed last, once it is told: a loss may end the training.
+        """Check the losses of the last flush, after it was journaled: one may end the training.
 
         Raises:
-            TrialMistake: It does.
+            TrialMistake: A loss is not finite, and the policy is to stop.
         """
         look, self._look = self._look, None
         if look is not None:
@@ -141,7 +141,7 @@ class TrainingMetrics:
         )
 
     def _exchange(self, window: Window) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return every rank's values and records, or only this rank's if nobody needs them."""
+        """Return every rank's values and records, or this rank's if they are not exchanged."""
         if not self._exchanges:
             return window.values_NB[None], window.records_B[None]
         self._agree_on_names()
@@ -149,10 +149,10 @@ class TrainingMetrics:
         # Each rank fills its own place, so the sum is a gathering. Where three ranks or more add
         # up, the order in which they do depends on the position in the tensor, so the last bits
         # of an average would depend on when it was flushed.
-        everyone = own.new_zeros(self._distributed.size, *own.shape)
-        everyone[self._distributed.rank] = own
-        self._distributed.reduce_(everyone, "sum")
-        return everyone[:, :-1], everyone[:, -1]
+        by_rank = own.new_zeros(self._distributed.size, *own.shape)
+        by_rank[self._distributed.rank] = own
+        self._distributed.reduce_(by_rank, "sum")
+        return by_rank[:, :-1], by_rank[:, -1]
 
     def _agree_on_names(self) -> None:
         """Check, once, that all ranks return the same metrics: else sums would be nonsense."""

@@ -1,4 +1,4 @@
-"""The validations of a run: made, reported, and compared with those before."""
+"""The validations of a run: evaluate, report, and compare with the best before."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from det_jupyter.records import to_finite
 
 
 class Validations:
-    """Validates a trial. All ranks do everything in step, know the metrics, and come to the same.
+    """Validates a trial. Collective: all ranks must call every method, and get the same metrics.
 
     Args:
         trial: What is evaluated.
         context: Its context.
         core: Where metrics are reported.
-        rules: Say by which metric validations are compared, and how.
-        callbacks: Whose hooks are run.
+        rules: Have the metric by which validations are compared, and its direction.
+        callbacks: The trial's.
         best: The best metric so far, of earlier runs and other trials.
     """
 
@@ -63,10 +63,10 @@ class Validations:
 
         Args:
             steps: Batches trained.
-            trained: How much training these are, by unit.
+            trained: The same amount of training in each unit.
 
         Raises:
-            ConfigError: The metric is missing that the trial can only be judged by.
+            ConfigError: The searcher metric is missing, and the search needs it.
         """
         metrics = validate(
             self._trial,
@@ -98,7 +98,7 @@ class Validations:
     def _is_best(self, metrics: dict[str, Any]) -> bool:
         """Return whether there was no better validation, and remember this one if so."""
         if self._rules.metric is None:
-            return True  # nobody has said what better means
+            return True  # without a metric none is better than another
         metric = self._metric(metrics, self._rules.metric)
         sign = 1 if self._rules.smaller_is_better else -1
         if not math.isfinite(metric):
@@ -109,10 +109,10 @@ class Validations:
         return True
 
     def _metric(self, metrics: dict[str, Any], name: str) -> float:
-        """Return what the trial is judged by; NaN, the worst there is, if it is no number."""
+        """Return the searcher metric; NaN, the worst value, if it is not a finite number."""
         problems = describe_missing_metric(name, set(metrics))
         if problems and self._rules.needs_metric:
-            raise ConfigError(problems)  # the one trial there is can only be judged by it
+            raise ConfigError(problems)  # it is the only criterion for a single trial
         metric = to_finite(metrics.get(name))
         if metric is None and self._core.distributed.is_chief:
             given = metrics.get(name)

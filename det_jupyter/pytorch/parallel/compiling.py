@@ -1,4 +1,4 @@
-"""`torch.compile` for a model, and what stands in its way, told before training begins."""
+"""`torch.compile` for a model, and a check of its requirements before training."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from det_jupyter.pytorch.parallel.compression import LowRank, register_compressi
 from det_jupyter.pytorch.parallel.options import Compression
 
 _requires_grad = attrgetter("requires_grad")
-_UNFINISHED = "finished reduction in the prior iteration"  # how DDP tells it
+_UNFINISHED = "finished reduction in the prior iteration"  # DDP's words
 _TWICE = "mark a variable ready only once"
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 _SHOWN = 8  # names of parameters
@@ -125,7 +125,7 @@ class DistributedModel(DistributedDataParallel):
             raise TrialMistake("train_batch", self._describe_unused(str(error))) from None
 
     def _describe_unused(self, error: str) -> str:
-        """Return which parameters got no gradient, which DDP tells by its indices only."""
+        """Return which parameters got no gradient, which DDP gives as indices."""
         parameters, _ = self._build_params_for_reducer()
         found = _UNUSED.search(error)
         ids = {id(parameters[int(index)]) for index in found[1].split()} if found else set()
@@ -148,7 +148,7 @@ class DistributedModel(DistributedDataParallel):
         return ""
 
     def _trains_others(self) -> bool:
-        """Return whether other parameters are trained than those that DDP knows."""
+        """Return whether the trained parameters differ from those that DDP was built with."""
         if any(map(_requires_grad, self._untrained)):
             return True
         if self.find_unused_parameters or all(map(_requires_grad, self._trained)):

@@ -79,7 +79,7 @@ def shard(model: nn.Module, device: torch.device, size: int) -> nn.Module:
 
 def is_sharded(model: nn.Module) -> bool:
     """Return whether the model is divided among the ranks."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # else nobody can have divided it
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # if it is not imported, nothing is sharded
     return fsdp is not None and isinstance(model, fsdp.FSDPModule)
 
 

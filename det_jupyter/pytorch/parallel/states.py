@@ -8,7 +8,7 @@ model's are exchanged after every batch: the chief saves the mean so far, marked
 
 Buffers that depend on the data (running statistics) differ between the ranks too. A replicated
 model takes the chief's as a window begins, so each rank has its own within a window; a sharded or
-an untrained model keeps each rank's for ever. The model's state has the chief's, and `rank_state`
+an untrained model keeps each rank's forever. The model's state has the chief's, and `rank_state`
 what the others have instead.
 """
 

@@ -1,15 +1,15 @@
-"""How all ranks come to do the same thing at the same batch, at next to no cost.
+"""Agreeing on the same action at the same batch, on all ranks, at little cost.
 
-Ranks that train together may not disagree on anything: if one leaves, the others fail in their
-next all-reduce. But the reasons to do something are known to one rank only: the chief sees the
-control page and the clock, and any rank's trial may ask to stop. Asking around after every batch
-would cost more than a small batch does. So the ranks agree, each time, when they will next speak:
+All ranks must leave at the same batch: if one leaves alone, the others fail in their next
+all-reduce. But the reasons to leave are on one rank only: the chief reads the control page and the
+clock, and any rank's trial may request a stop. An exchange after each batch would cost more than a
+small batch. So each exchange also sets the batch of the next one:
 
     batch     0   1     3         7                         107                      209
     exchange  x   x     x         x         ...              x                        x
               each is one all-reduce (maximum) of five integers:
                   leave     the control page asks to preempt             from the chief
-                            someone at the keyboard does                 from any rank
+                            an interrupt from the keyboard               from any rank
                   stop      the trial asked to stop                      from any rank
                   flush     it is time to gather metrics                 from the chief
                   written   a checkpoint that was begun can be finished  from the chief
@@ -17,7 +17,7 @@ would cost more than a small batch does. So the ranks agree, each time, when the
 
 The chief chooses `batches` from the time that batches take, for an exchange every 0.2 s. The
 number at most doubles, so a slow first batch, or a fast one after a compilation, misleads it only
-briefly. Leaving takes effect at any exchange. A trial's own wish to stop waits for the next
+briefly. Leaving takes effect at any exchange. A trial's own request to stop waits for the next
 report, validation or checkpoint, where there always is an exchange: these batches do not depend on
 the clock, so a trial that stops itself ends at the same batch however fast it ran.
 """
@@ -38,7 +38,7 @@ FLUSH_PERIOD_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What all ranks do now."""
+    """What all ranks do now, after an exchange."""
 
     leave: bool
     stop: bool
@@ -90,11 +90,11 @@ class Agreement:
             is_written: On the chief, whether a checkpoint waits to be finished.
         """
         now = self._clock()
-        wishes = [leave, stop, False, False, 0]
+        requests = [leave, stop, False, False, 0]
         if self._distributed.is_chief:
-            wishes[0] = leave or self._preempt.was_asked()
-            wishes[2:] = [now - self._flushed_at >= FLUSH_PERIOD_S, is_written, self._batches]
-        agreed = self._distributed.reduce_(torch.tensor(wishes, dtype=torch.int64), "max")
+            requests[0] = leave or self._preempt.was_asked()
+            requests[2:] = [now - self._flushed_at >= FLUSH_PERIOD_S, is_written, self._batches]
+        agreed = self._distributed.reduce_(torch.tensor(requests, dtype=torch.int64), "max")
         leaves, stops, flush, written, batches = agreed.tolist()
         if flush:
             self._flushed_at = now

@@ -28,11 +28,11 @@ R = TypeVar("R")
 
 
 class PeerFailed(RuntimeError):
-    """Another rank has failed, in what this one cannot go on without. The cause is told there.
+    """Another rank failed in a collective step. That rank raises the cause.
 
     Args:
-        rank: Which one.
-        error: What it raised, in words.
+        rank: The rank that failed.
+        error: Its error, as text.
     """
 
     def __init__(self, rank: int, error: str) -> None:
@@ -46,7 +46,7 @@ class PeerFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What the ranks that wait for this one get in place of its value."""
+    """Sent to the other ranks in place of a value."""
 
     rank: int
     error: str
@@ -59,7 +59,7 @@ def settle(
     *,
     on_chief: bool,
 ) -> R:
-    """Return what `combine` makes of all ranks' values. Collective; nobody is left waiting.
+    """Return `combine` of all ranks' values. Collective; a failure reaches all ranks.
 
     Args:
         distributed: The ranks.
@@ -67,19 +67,19 @@ def settle(
         combine: Gets the values in the order of ranks.
         on_chief: Let the chief alone combine, and share the result: a second collective, for
             what might come out differently on each rank (code of the user's, which may draw
-            random numbers), or is too large to be sent to everyone.
+            random numbers), or is too large to be sent to all ranks.
 
     Raises:
         PeerFailed: `prepare` or `combine` failed on another rank; there the error is the original.
     """
     mine, error = _attempt(distributed.rank, prepare)
     if on_chief:
-        everyone = distributed.gather(mine)
+        by_rank = distributed.gather(mine)
         outcome: R | _Failure | None = None
-        if everyone is not None:
-            outcome = _first_failure(everyone)
+        if by_rank is not None:
+            outcome = _first_failure(by_rank)
             if outcome is None:
-                values = [value for value in everyone if not isinstance(value, _Failure)]
+                values = [value for value in by_rank if not isinstance(value, _Failure)]
                 outcome, error = _attempt(distributed.rank, lambda: combine(values))
         return _unless_failed(cast("R | _Failure", distributed.broadcast(outcome)), error)
     values = [_unless_failed(value, error) for value in distributed.allgather(mine)]
@@ -97,12 +97,12 @@ def gather_later(
         this rank's own error, or on the chief PeerFailed.
     """
     mine, error = _attempt(distributed.rank, prepare)
-    everyone = distributed.gather(mine)
+    by_rank = distributed.gather(mine)
 
     def result() -> list[T] | None:
         if error is not None:
             raise error
-        return None if everyone is None else [_unless_failed(value, None) for value in everyone]
+        return None if by_rank is None else [_unless_failed(value, None) for value in by_rank]
 
     return result
 
@@ -123,9 +123,9 @@ def run_on_chief(distributed: DistributedContext, compute: Callable[[], T]) -> T
 def _attempt(rank: int, compute: Callable[[], T]) -> tuple[T | _Failure, Exception | None]:
     try:
         return compute(), None
-    except PeerFailed as failed:  # all ranks are told of the one where it began
+    except PeerFailed as failed:  # all ranks get the one where it began
         return _Failure(failed.rank, failed.error), failed
-    except Exception as error:  # raised again as soon as the others have heard of it
+    except Exception as error:  # raised again after the collective
         return _Failure(rank, error_text(error)), error
 
 
@@ -156,7 +156,7 @@ _LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")  # by w
 
 
 class PeerLost(RuntimeError):
-    """Another rank has ended, in the middle of what all do together. Its own error tells why."""
+    """Another rank ended during a collective. Its own error has the cause."""
 
 
 def is_lost_peer(error: BaseException) -> bool:
@@ -169,12 +169,12 @@ def is_lost_peer(error: BaseException) -> bool:
 
 
 def is_lost_worker(error: BaseException) -> bool:
-    """Return whether torch tells that a data-loader worker was killed, or ended without a word."""
+    """Return whether this is torch's error of a data-loader worker that was killed or ended."""
     return isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)) is not None
 
 
 @contextmanager
-def telling_lost_peers(core: Context | None) -> Iterator[None]:
+def naming_lost_peers(core: Context | None) -> Iterator[None]:
     """Tell, in a script, that it was another rank that ended; an experiment sorts it out itself.
 
     Raises:
@@ -188,12 +188,12 @@ def telling_lost_peers(core: Context | None) -> Iterator[None]:
             raise
         said = _PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
         raise PeerLost(
-            f"another rank has ended, and its own error tells why (here it only shows as: {said})"
+            f"another rank has ended, and its own error has the cause (here it shows as: {said})"
         ) from None
 
 
 def _came_out_of_torch(error: BaseException) -> bool:
-    """Return whether torch raised it: what the user's own code raises is the user's."""
+    """Return whether torch raised it, not the user's code."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

@@ -173,7 +173,7 @@ class Reducers:
         """Take back what `state` returned.
 
         On another number of ranks, the values of functions are kept, in the order of the data;
-        a MetricReducer begins its window anew, which is told.
+        a MetricReducer starts its window anew, and a line on stderr reports it.
 
         Args:
             slots: The states of all ranks that saved, in their order.

@@ -1,4 +1,4 @@
-"""Making one number of a metric's values over the batches and ranks of a validation.
+"""Reducing a metric over the batches and ranks of a validation.
 
 Sums are exact before they are rounded (`math.fsum`: Shewchuk, "Adaptive precision floating-point
 arithmetic", 1997), so neither the order of the batches nor how they were divided among the ranks
@@ -27,7 +27,7 @@ class Reducer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One rank's part of a metric: what its batches come to, and how many records they had."""
+    """One rank's part of a metric: the reduced value of its batches, and their records."""
 
     value: float  # for AVG, the sum of values times records
     records: float

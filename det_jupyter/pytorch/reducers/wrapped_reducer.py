@@ -1,4 +1,4 @@
-"""A reducer that a trial has wrapped: what it is for, and whose fault it is when it fails."""
+"""A reducer that a trial has wrapped, with its phases; errors name it."""
 
 from __future__ import annotations
 

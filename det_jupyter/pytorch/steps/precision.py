@@ -44,7 +44,7 @@ def parse_level(level: str) -> tuple[torch.dtype | None, str]:
 
 
 class Precision:
-    """What one trial computes in.
+    """The precision of one trial.
 
     Args:
         device: Where it trains.
@@ -52,7 +52,7 @@ class Precision:
 
     Attributes:
         scaler: Scales losses; None unless the type is float16.
-        notice: What a user should be told about the choice; empty if nothing.
+        notice: Text for the user about the choice; may be empty.
     """
 
     def __init__(

@@ -6,7 +6,7 @@
                     clip, step, zero
 `after_step`        update the scaler, once for all optimizers
 
-A trial may step an optimizer itself, and compute gradients itself, where that comes to the same;
+A trial may step an optimizer itself, and compute gradients itself, where the result is the same;
 else it is refused, as the optimizer steps.
 """
 
@@ -104,7 +104,7 @@ class Stepping:
         """Go on to a batch: gradients count by this rank's records of it. Collective.
 
         DDP decides in the forward pass whether the backward pass will exchange gradients, so it
-        has to be told before the trial runs. Buffers are shared at windows' beginnings; that is
+        is set before the trial runs. Buffers are shared at windows' beginnings; that is
         not left to DDP's `forward` either, which ranks may call unequally often.
         """
         position = self._position

@@ -17,7 +17,7 @@ from torch import nn
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
-from det_jupyter.pytorch.data import BatchStream, DataLoader, smallest_share
+from det_jupyter.pytorch.data import BatchStream, DataLoader
 from det_jupyter.pytorch.messages import warn_user
 from det_jupyter.pytorch.parallel import unwrap
 from det_jupyter.pytorch.rng import seed_everything
@@ -103,7 +103,7 @@ def warn_of_lonely_records(context: PyTorchTrialContext, stream: BatchStream) ->
         context: Of the trial, which has wrapped its models.
         stream: Its training data.
     """
-    if not context.distributed.is_chief or smallest_share(stream) != 1:
+    if not context.distributed.is_chief or stream.smallest_share != 1:
         return
     layers = [
         f"{name} ({type(layer).__name__}) of model {index}"

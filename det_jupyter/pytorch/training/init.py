@@ -12,7 +12,7 @@ from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
-from det_jupyter.pytorch.ranks.failures import telling_lost_peers
+from det_jupyter.pytorch.ranks.failures import naming_lost_peers
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords
 from det_jupyter.pytorch.training.torchrun import choose_device, join, leaving_the_group
@@ -31,23 +31,23 @@ def init(
     seed: int | None = None,
     checkpoint_storage: str | Path | None = None,
 ) -> Iterator[PyTorchTrialContext]:
-    """Give the context of a trial, in a `with` block. Collective where there are several ranks.
+    """Yield the context of a trial. Collective: all ranks must call it.
 
-    All generators are seeded, so that every rank builds the same weights, and every run again.
+    Seeds all generators, so that every rank and every run builds the same weights.
 
     Args:
         hparams: By default those of `exp_conf`; in a rank of an experiment, the trial's.
         exp_conf: An experiment configuration, or a part of one.
-        distributed: The ranks; by default as torchrun has started them.
+        distributed: The ranks; by default those that torchrun started.
         aggregation_frequency: Batches from one step of the optimizer to the next; by default the
             configuration's, or 1.
         enable_tensorboard_logging: Write metrics to TensorBoard files too.
         seed: Of the trial; by default the configuration's `reproducibility.experiment_seed`, or
-            one that is drawn.
+            a random one.
         checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
 
     Raises:
-        ConfigError: The configuration has problems (all of them are told).
+        ConfigError: The configuration has problems; the error has all of them.
     """
     _check_arguments(
         hparams=hparams,
@@ -64,12 +64,12 @@ def init(
         if enable_tensorboard_logging:
             context.set_enable_tensorboard_logging(True)
         seed_everything(context.get_trial_seed())
-        with closing(context), telling_lost_peers(context.core), without_own_frames():
+        with closing(context), naming_lost_peers(context.core), without_own_frames():
             yield context
 
 
 def _rank_context(hparams: Mapping[str, Any] | None) -> PyTorchTrialContext | None:
-    """Return the context of a rank of an experiment; None if this process is none."""
+    """Return the context of a rank of an experiment; None in other processes."""
     rank = core.current()
     if rank is None or rank.info is None:
         return None
@@ -115,7 +115,7 @@ def _local_context(
 
 
 def _completed(exp_conf: Mapping[str, Any]) -> ExperimentConfig:
-    """Return the configuration, with what only an experiment needs filled in."""
+    """Return the configuration, with defaults for keys that only an experiment needs."""
     document = {"entrypoint": "Trial", **exp_conf}
     searcher = exp_conf.get("searcher", {})
     if isinstance(searcher, Mapping) and searcher.get("name", "single") == "single":
@@ -129,10 +129,10 @@ _NO_SEARCH = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
 def _check_arguments(
     *, hparams: Any, exp_conf: Any, aggregation_frequency: Any, seed: Any
 ) -> None:
-    """Check the arguments of `init` that anything could be given for.
+    """Check the arguments of `init`.
 
     Raises:
-        ConfigError: Every one that cannot be used.
+        ConfigError: Some cannot be used; the error has all of them.
     """
     problems = [
         f"init: {name}: got {value!r}, expected a dict"

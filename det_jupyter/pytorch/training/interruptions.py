@@ -1,9 +1,9 @@
-"""Interruptions at batches known beforehand, to prove that they change nothing.
+"""Interruptions at given batches, to verify that a trial resumes bit-identically.
 
     DET_JUPYTER_INTERRUPT="pause@7 kill@15"
 
 The first run of the trial leaves after its batch 7 as if it were preempted; the second, which goes
-on from there, is killed by SIGKILL after batch 15, on every rank; the third is left in peace. So
+on from there, is killed by SIGKILL after batch 15, on every rank; the third runs to its end. So
 `experiment.verify_resume()` interrupts a trial; nothing else sets the variable.
 """
 
@@ -25,14 +25,14 @@ _ENTRY = re.compile(r"(pause|kill)@([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What happens to a run once it has trained so many batches, counted from the beginning."""
+    """The interruption of one run, at a number of batches since the trial's beginning."""
 
     kind: Literal["pause", "kill"]
     steps_completed: int
 
     @classmethod
     def of(cls, environment: Mapping[str, str], run: int) -> Interruption | None:
-        """Return the interruption of a run; None if it is left in peace.
+        """Return the interruption of a run; None if it has none.
 
         Args:
             environment: The rank's.
@@ -59,9 +59,9 @@ class Interruption:
         return steps_completed == self.steps_completed
 
     def carry_out(self, *, is_chief: bool) -> None:
-        """Tell of it (on the chief); kill this process, or return so that the run can leave.
+        """Announce it (on the chief); kill this process, or return so that the run can leave.
 
-        All ranks do so at the same batch, without a word between them.
+        All ranks must call it at the same batch; it does not communicate.
         """
         if is_chief:
             sys.stderr.write(f"{VARIABLE}: {self.kind}@{self.steps_completed}\n")

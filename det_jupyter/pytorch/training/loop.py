@@ -81,6 +81,7 @@ class Loop:
         self._core = core
         self._distributed = core.distributed
         self._note_batch = core.note_batch
+        self._begin_batch = context.stepping.begin_batch
         self._rules = rules
         self._start = start
         self._interruption = interruption
@@ -214,7 +215,7 @@ class Loop:
         # Each call costs 0.3 us here, because the trial's own code empties the caches.
         context, callbacks, index = self.context, self._callbacks, self.steps_completed
         self._note_batch(index + 1)
-        context.begin_batch(index, share)
+        self._begin_batch(index, share)
         if index == self._epoch_start:
             callbacks.on_training_epoch_start(self._epoch)
         self.batch = batch = to_device(host_batch)
@@ -247,7 +248,7 @@ class Loop:
     def _after_step(self) -> None:
         """Update the scaler and step the schedulers; both only after an optimizer has stepped."""
         if self.context.scaler is not None:
-            self.context.after_step()
+            self.context.stepping.after_step()
         if self.context.lr_schedulers:
             self._step_schedulers()
         self.position.cut_at = self.steps_completed + 1

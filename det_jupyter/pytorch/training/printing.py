@@ -1,4 +1,4 @@
-"""What a training in this process tells: a line for each report, validation and checkpoint."""
+"""The output of a training in this process: a line per report, validation and checkpoint."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from det_jupyter.records import BatchTimings, CheckpointSaved, MetricsReported, 
 
 
 class PrintedRecords(RecordList):
-    """A RecordSink that keeps records and prints those that people read."""
+    """A RecordSink that keeps records and prints those with a line."""
 
     def write(self, record: Record) -> None:
         """See RecordSink."""
         line = describe(record)
-        if line or isinstance(record, BatchTimings):  # the others are many: nobody asks for them
+        if line or isinstance(record, BatchTimings):  # the others are many and have no reader
             super().write(record)
         if line:
             sys.stdout.write(f"{line}\n")
@@ -49,7 +49,7 @@ def summarize(timings: Sequence[BatchTimings]) -> list[str]:
 
 
 def describe(record: Record) -> str | None:
-    """Return the line for a record; None if nobody wants to read it.
+    """Return the line for a record; None if it is not printed.
 
     >>> describe(MetricsReported(at=0, group="training", steps_completed=20, metrics={"loss": 2}))
     'batch 20  training    loss 2'

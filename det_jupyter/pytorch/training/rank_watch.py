@@ -1,9 +1,9 @@
-"""Finding out whether ranks still hold the same parameters, which nothing else would show.
+"""Detecting ranks whose parameters have diverged.
 
-Ranks that have begun with the same parameters and step with the same gradients hold the same ones
-for ever, to the last bit. They do not if a trial changes parameters or gradients by itself. So the
-ranks compare a checksum after the first step, then at a report every PERIOD batches, and at the
-end: one pass over the parameters, and one all-reduce of two integers.
+Ranks that start with the same parameters and step with the same gradients keep the same
+parameters, to the last bit. A trial that changes parameters or gradients itself breaks this. So
+the ranks compare a checksum after the first step, then at a report every PERIOD batches, and at
+the end: one pass over the parameters, and one all-reduce of two integers.
 
     bits       all parameters as 32-bit integers b, on their device
     checksum   sum of b_i * w_i, modulo 2**32 in each chunk, with random w: what differs in the
@@ -41,7 +41,7 @@ class RankWatch:
 
     Args:
         policy: `optimizations.check_ranks` of the configuration. report: a notice, once in a run.
-            stop: end the trial, for a second try would come to the same.
+            stop: end the trial without a retry, which would have the same result.
         core: The ranks, and this one's journal.
         models: The wrapped ones.
     """
@@ -78,19 +78,19 @@ class RankWatch:
         own = self._checksum(parameter for _, parameter in _compared(self._models))
         most, least = self._distributed.reduce_(torch.tensor([own, ~own]), "max").tolist()
         if most != ~least:
-            self._tell(steps)
+            self._report(steps)
 
-    def _tell(self, steps: int) -> None:
-        """Find what differs, and say it, or raise."""
+    def _report(self, steps: int) -> None:
+        """Find the tensors that differ, and give a notice or raise."""
         named = list(_compared(self._models))
         digests = [self._checksum([_with_one_nan(parameter)]) for _, parameter in named]
-        everyone = self._distributed.allgather(digests)
+        by_rank = self._distributed.allgather(digests)
         differing = [
-            (name, [rank for rank, theirs in enumerate(everyone) if theirs[index] != mine])
-            for index, ((name, _), mine) in enumerate(zip(named, everyone[0], strict=True))
-            if any(theirs[index] != mine for theirs in everyone)
+            (name, [rank for rank, theirs in enumerate(by_rank) if theirs[index] != mine])
+            for index, ((name, _), mine) in enumerate(zip(named, by_rank[0], strict=True))
+            if any(theirs[index] != mine for theirs in by_rank)
         ]
-        if not differing:  # all of it is NaN, of several kinds
+        if not differing:  # only NaN with different bits
             return
         name, ranks = differing[0]
         which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
@@ -105,7 +105,7 @@ class RankWatch:
         self._is_done = True
         if self._distributed.is_chief:
             text = (
-                f"{found}; training goes on, and this is told once "
+                f"{found}; training continues, and this is reported once "
                 "(optimizations.check_ranks: stop ends the trial instead; never, where ranks are "
                 f"meant to differ). {_ADVICE}"
             )

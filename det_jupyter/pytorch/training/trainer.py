@@ -40,14 +40,14 @@ from det_jupyter.wire import CheckpointRef
 
 
 class Trainer:
-    """Trains a trial. Every rank has one, and does everything in step with the others.
+    """Trains a trial. All ranks must create one, and call its methods alike.
 
     Args:
         trial: Made with `context`.
-        context: What `init` gave.
+        context: Returned by `init`.
 
     Raises:
-        ConfigError: These are no trial and its context, or the trial lacks something.
+        ConfigError: These are not a trial and its context, or the trial lacks methods.
     """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
@@ -77,26 +77,30 @@ class Trainer:
         test_mode: bool = False,
         profiling_enabled: bool = False,
     ) -> Reason:
-        """Train, and return why the training ended. Collective: all ranks call it alike.
+        """Train, and return why the training ended. Collective: all ranks must call it alike.
 
         Args:
-            checkpoint_period, validation_period: How often; there is always one of each at the
-                end.
-            max_length: How long, counted from the trial's beginning. In a search it may be left
-                out: the search decides.
-            reporting_period: How often training metrics are reported.
-            checkpoint_policy: Whether validations that are the best so far, all, or none are
-                followed by a checkpoint.
-            latest_checkpoint: Folder or uuid of the checkpoint to go on from. By default a second
-                `fit` goes on from the end of the first, and a rank of an experiment from its
+            checkpoint_period, validation_period: The periods. A checkpoint and a validation at
+                the end are always made.
+            max_length: The length, from the trial's beginning. May be omitted in a rank of an
+                experiment: then its configuration or its search determines it.
+            reporting_period: The period of training metrics.
+            checkpoint_policy: Save a checkpoint after validations that are the best so far, after
+                all, or after none.
+            latest_checkpoint: Folder or uuid of the checkpoint to continue from. By default a
+                second `fit` continues where the first ended, and a rank of an experiment from its
                 trial's checkpoint.
             step_zero_validation: Validate before the first batch too.
-            test_mode: Only try all parts: a batch, a validation batch and a checkpoint.
-            profiling_enabled: Record how long the parts of a batch take.
+            test_mode: Run only one batch, one validation batch and one checkpoint.
+            profiling_enabled: Record the durations of the parts of a batch.
+
+        Returns:
+            "completed" at the end; "stopped" if the trial stopped itself; "preempted" otherwise.
 
         Raises:
-            ConfigError: Something of it, or of the trial, cannot work.
-            KeyboardInterrupt: It was interrupted; the state is saved, and the message says where.
+            ConfigError: An argument or the trial cannot work.
+            KeyboardInterrupt: The user interrupted; the state is saved, and the message says how
+                to continue.
         """
         periods = {
             "checkpoint_period": checkpoint_period,
@@ -167,7 +171,7 @@ class Trainer:
         )
 
     def _aimed_at(self, length: Length) -> core.Context:
-        """Return the core context with this target, in place of the search's."""
+        """Return the core context with this target instead of the search's."""
         searcher = core.SearcherContext(
             length,
             is_last=True,
@@ -223,7 +227,7 @@ def _check_arguments(
     """Check the arguments of `fit`.
 
     Raises:
-        ConfigError: Every one that cannot be used.
+        ConfigError: Some cannot be used; the error has all of them.
     """
     problems = []
     if max_length is not None and not (

@@ -103,7 +103,7 @@ class PyTorchCallback:
         """
 
     def on_exception(self, exception: BaseException) -> None:
-        """Run when an exception ends training on this rank; the other ranks may know of none."""
+        """Run when an exception ends training on this rank; other ranks may have no exception."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to keep in checkpoints: numbers, strings, tensors, lists, dicts."""

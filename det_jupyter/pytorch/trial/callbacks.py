@@ -76,7 +76,7 @@ class Callbacks:
             yield
         except BaseException as error:
             for failure in (*self._run_all("on_exception", error), *self._shut_down()):
-                error.add_note(f"and then {_told(failure)}")
+                error.add_note(f"and then {_in_words(failure)}")
             raise
         self.on_trial_shutdown()
 
@@ -106,7 +106,7 @@ class Callbacks:
         """Run the hook of all, last one first, and raise the first error when all have run."""
         failures = self._shut_down()
         for failure in failures[1:]:
-            failures[0].add_note(f"and then {_told(failure)}")
+            failures[0].add_note(f"and then {_in_words(failure)}")
         if failures:
             raise failures[0]
 
@@ -115,7 +115,7 @@ class Callbacks:
         return {name: callback.state_dict() for name, callback in self.by_name.items()}
 
     def load_state_dict(self, states: Mapping[str, dict[str, Any]]) -> None:
-        """Give each its state. Warns of those without one, and of states that nobody takes."""
+        """Give each its state. Warns of callbacks without a state, and the reverse."""
         fresh = [
             name
             for name, callback in self.by_name.items()
@@ -144,7 +144,7 @@ class Callbacks:
         for name, call in reversed(calls) if is_reversed else calls:
             try:
                 _call(name, hook, call, *args)
-            except Exception as error:  # the user's code; raised or told by who called
+            except Exception as error:  # the user's code; the caller raises or notes it
                 failures.append(error)
         return failures
 
@@ -217,7 +217,7 @@ def _call(name: str, hook: str, call: Callable[..., Any], *args: Any, **kwargs: 
 def _takes_nothing(call: Callable[..., Any]) -> bool:
     try:
         signature = inspect.signature(call)
-    except (TypeError, ValueError):  # a callable of C, which tells nothing
+    except (TypeError, ValueError):  # in C, without a signature
         return False
     return not signature.parameters
 
@@ -226,7 +226,7 @@ def _without_arguments(call: Callable[[], Any]) -> Callable[..., Any]:
     return lambda *_: call()
 
 
-def _told(failure: BaseException) -> str:
+def _in_words(failure: BaseException) -> str:
     where = " ".join(getattr(failure, "__notes__", ()))
     return f"{error_text(failure)} ({where})"
 

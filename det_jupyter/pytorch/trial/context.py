@@ -16,7 +16,7 @@ from torch import nn
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import Context, DistributedContext
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.data import Share, to_device
+from det_jupyter.pytorch.data import to_device
 from det_jupyter.pytorch.parallel import (
     BucketTuner,
     ParallelOptions,
@@ -30,7 +30,7 @@ from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
 from det_jupyter.pytorch.steps.stepping import Stepping
 from det_jupyter.pytorch.trial.experimental import PyTorchExperimentalContext
-from det_jupyter.pytorch.trial.info import TrialFacts
+from det_jupyter.pytorch.trial.info import TrialInfo
 from det_jupyter.pytorch.trial.mixed_precision import MixedPrecision
 from det_jupyter.pytorch.trial.tensorboard import Instruments
 from det_jupyter.pytorch.trial.wrap_checks import check_not_shared, check_optimizer
@@ -39,7 +39,7 @@ Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 
 
-class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
+class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
     """The context of one trial on one rank.
 
     Args:
@@ -53,6 +53,7 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
     Attributes:
         distributed, core, device: As above.
         models, optimizers, lr_schedulers: What was wrapped, in that order.
+        stepping: Computes gradients and steps the optimizers; the loop drives it.
         scaler: The gradient scaler, the trial's own or that of automatic mixed precision.
         experimental: Switches for trials that do things their own way.
     """
@@ -71,7 +72,7 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
         position: Position | None = None,
         tensorboard_folder: Path | None = None,
     ) -> None:
-        TrialFacts.__init__(
+        TrialInfo.__init__(
             self,
             distributed=core.distributed if core else distributed or DistributedContext(),
             hparams=hparams,
@@ -98,7 +99,7 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
         self.has_searcher = True  # the configuration says what validations are judged by
         self._claimed_by: object = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
-        self._stepping = Stepping(self._position, Precision(device, None), self.distributed)
+        self.stepping = Stepping(self._position, Precision(device, None), self.distributed)
         self._unmovable: set[type] = set()
         self._large_batch: LargeBatch | None = None
         if config is not None:
@@ -125,14 +126,14 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
             check_not_shared(model, self.models)
         model = model.to(self.device)
         model = parallelize(
-            self._stepping.precision.wrap_forward(model),
+            self.stepping.precision.wrap_forward(model),
             self.device,
             self.distributed,
             self._parallel,
             find_unused_parameters=find_unused_parameters,
         )
         self.models.append(model)
-        self._stepping.add_model(model)
+        self.stepping.add_model(model)
         return model
 
     def wrap_optimizer(
@@ -161,7 +162,7 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
             average_aggregated_gradients = (
                 self._config is None or self._config.optimizations.average_aggregated_gradients
             )
-        self._stepping.add(optimizer, averages=average_aggregated_gradients)
+        self.stepping.add(optimizer, averages=average_aggregated_gradients)
         if self._large_batch is not None:
             self._large_batch.attach(
                 optimizer, self._position, averages=average_aggregated_gradients
@@ -240,7 +241,7 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
             loss: A mean over this rank's records, as torch's losses are by default.
             gradient, retain_graph, create_graph: As in `torch.Tensor.backward`.
         """
-        self._stepping.backward(loss, gradient, retain_graph, create_graph)
+        self.stepping.backward(loss, gradient, retain_graph, create_graph)
 
     def step_optimizer(
         self,
@@ -258,7 +259,7 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
             auto_zero_grads: Zero the gradients after the step.
             scaler: Steps the optimizer instead of itself.
         """
-        self._stepping.step(optimizer, clip_grads, auto_zero_grads, scaler)
+        self.stepping.step(optimizer, clip_grads, auto_zero_grads, scaler)
 
     def claim(self, trial: object) -> None:
         """Make this the context of one trial (called by Trainer).
@@ -274,14 +275,6 @@ class PyTorchTrialContext(TrialFacts, Instruments, MixedPrecision):
                 ]
             )
         self._claimed_by = trial
-
-    def begin_batch(self, batch_idx: int, share: Share) -> None:
-        """Go on to a batch (called by the loop)."""
-        self._stepping.begin_batch(batch_idx, share)
-
-    def after_step(self) -> None:
-        """Finish a step (called by the loop): a scaler is updated once, after all optimizers."""
-        self._stepping.after_step()
 
     def to_device(self, data: Any) -> Any:
         """Return the data on this rank's device: tensors and arrays in dicts, lists and tuples."""

@@ -70,10 +70,10 @@ class PyTorchTrial:
     def get_batch_length(self, batch: Any) -> int:
         """Return how many records a batch (this rank's) has, for the weights of metrics.
 
-        The loader knows without asking. Override it where a record is not a row: graphs, tokens.
+        Override it where a record is not a row: graphs, tokens. A DataLoader counts rows itself.
         It is asked of batches as they are loaded, and weighs metrics of training and validation.
         Gradients of a DataLoader's batches are weighed by rows, whatever this returns: to weigh
-        them otherwise, scale the loss. (A loader of another kind cannot tell its rows, so there
+        them otherwise, scale the loss. (Rows of loaders of other kinds are not known, so there
         it counts for both.)
         """
         return data_length(batch)
@@ -116,7 +116,7 @@ def check_constructor(trial_class: type) -> list[str]:
     where = f"{trial_class.__name__}.__init__"
     try:
         signature = inspect.signature(trial_class)
-    except (TypeError, ValueError):  # written in C, say: nothing tells
+    except (TypeError, ValueError):  # in C, without a signature
         return []
     with suppress(TypeError):
         signature.bind(None)
@@ -166,7 +166,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _returned_names(function: Any) -> set[str] | None:
-    """Return the keys of the dicts that the function returns; None if its source does not tell."""
+    """Return the keys of the dicts that the function returns; None if the source is not enough."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
@@ -198,7 +198,7 @@ def _returns_of(node: ast.AST) -> Iterator[ast.Return]:
 def own_lengths(
     trial: PyTorchTrial, phase: Literal["training", "validation"]
 ) -> Callable[[Any, Share, int], int] | None:
-    """Return what tells the records of a batch; None if the trial leaves that to the loader.
+    """Return a function that counts the records of a batch; None if the loader counts them.
 
     The function takes a batch as it was loaded, this rank's share of the global batch, and the
     batch's index. A stand-in, of which the share has no records, has none. It raises a

@@ -1,4 +1,4 @@
-"""What a trial can ask about itself: hyperparameters, configuration, ids, and where it is."""
+"""Information for a trial: hyperparameters, configuration, ids, and its position."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.steps.position import Position
 
 
-class TrialFacts:
-    """The questions of a PyTorchTrialContext. All answers are local to this rank.
+class TrialInfo:
+    """The part of a PyTorchTrialContext with a trial's information. Nothing here is collective.
 
     Args:
         distributed: This rank's place.
         hparams: The trial's hyperparameters; None if there are none to be had.
         config: The experiment's configuration; None if there is none.
         experiment_id, trial_id: None if nothing was submitted.
-        trial_seed: None if nobody has chosen one.
+        trial_seed: None if there is none.
         position: Where training is; shared with the loop, which writes it.
     """
 
@@ -116,17 +116,19 @@ class TrialFacts:
 
     def get_experiment_config(self) -> dict[str, Any]:
         """Return the experiment's effective configuration."""
-        if self._config is None:
-            raise ValueError(
-                "get_experiment_config: no configuration was given to this context; "
-                "pass it: pytorch.init(exp_conf={...})"
-            )
-        return self._config.to_document()
+        return self._known_config("get_experiment_config").to_document()
 
     def get_data_config(self) -> dict[str, Any]:
         """Return the `data` section of the configuration."""
-        data: dict[str, Any] = self.get_experiment_config()["data"]
-        return data
+        return dict(self._known_config("get_data_config").data)
+
+    def _known_config(self, method: str) -> ExperimentConfig:
+        if self._config is None:
+            raise ValueError(
+                f"{method}: no configuration was given to this context; "
+                "pass it: pytorch.init(exp_conf={...})"
+            )
+        return self._config
 
     def get_experiment_id(self) -> int:
         """Return the experiment's id."""
@@ -162,9 +164,9 @@ class TrialFacts:
         return self._position.batch_idx
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to end the trial at the next report, validation or checkpoint; any rank may ask.
+        """Request the end of the trial, at the next report, validation or checkpoint.
 
-        All ranks end together: they agree on it where they meet anyway.
+        Any rank may request it; all ranks end at the same batch. Not collective.
         """
         if not isinstance(stop_requested, bool):
             raise TypeError(f"set_stop_requested: got {stop_requested!r}, expected True or False")

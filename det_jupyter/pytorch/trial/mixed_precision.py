@@ -25,7 +25,7 @@ class MixedPrecision:
     distributed: DistributedContext
     models: list[nn.Module]
     scaler: Any
-    _stepping: Stepping
+    stepping: Stepping
 
     def wrap_scaler(self, scaler: Any) -> Any:
         """Register a gradient scaler, so that its state is saved, and return it.
@@ -41,7 +41,7 @@ class MixedPrecision:
 
     def autocast_forward_pass(self, module: nn.Module) -> nn.Module:
         """Let the module compute in 16 bits where that is safe, and return it."""
-        return self._stepping.precision.wrap_forward(module)
+        return self.stepping.precision.wrap_forward(module)
 
     def configure_apex_amp(
         self,
@@ -65,12 +65,12 @@ class MixedPrecision:
         )
         self.use_fp16()
         for model in models if isinstance(models, list) else [models]:
-            self._stepping.precision.wrap_forward(model)
+            self.stepping.precision.wrap_forward(model)
         return models, optimizers
 
     def use_fp16(self) -> None:
         """Train in fp16 with a gradient scaler, unless a type is chosen already."""
-        if self._stepping.precision.dtype is None:
+        if self.stepping.precision.dtype is None:
             self.set_precision(Precision(self.device, torch.float16))
 
     def set_precision(self, precision: Precision) -> None:
@@ -84,5 +84,5 @@ class MixedPrecision:
             )
         if precision.notice and self.distributed.is_chief:
             warnings.warn(precision.notice, stacklevel=2)
-        self._stepping.precision = precision
+        self.stepping.precision = precision
         self.scaler = precision.scaler

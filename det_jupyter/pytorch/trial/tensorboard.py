@@ -14,7 +14,7 @@ Needs the package `tensorboard`, but only when something is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,26 +106,11 @@ class TensorBoard:
         self._writer.file_writer.add_event(Event(step=step, session_log=start))
         self._has_taken_back = True
 
-    def log_training(
-        self,
-        steps: int,
-        averages: Mapping[str, Any],
-        batch_metrics: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
-        """Write the metrics of each batch since the last report, or averages where it has none.
-
-        Args:
-            steps: Batches trained.
-            averages: Metrics over all these batches.
-            batch_metrics: The metrics of each batch, the last one's last.
-        """
+    def log_training(self, steps: int, averages: Mapping[str, Any]) -> None:
+        """Write a report's averages, at the number of batches trained."""
         if not self._is_writing():
             return
-        by_batch: set[str] = set()
-        for step, metrics in enumerate(batch_metrics, start=steps - len(batch_metrics) + 1):
-            by_batch.update(metrics)
-            self._write(metrics, step)
-        self._write({name: averages[name] for name in averages if name not in by_batch}, steps)
+        self._write(averages, steps)
         self.flush()  # a checkpoint may follow, and what lies before it is not written again
 
     def log_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
@@ -205,7 +190,7 @@ class Instruments:
         rank: This rank.
 
     Attributes:
-        profiler: What `set_profiler` made; the loop enters it, and tells it of each batch.
+        profiler: What `set_profiler` made; the loop enters it and steps it with each batch.
         logs_to_tensorboard: Whether reported metrics go to TensorBoard files too.
     """
 
@@ -248,7 +233,7 @@ class Instruments:
         """Profile training with a `torch.profiler.profile` of these arguments.
 
         Traces go to the trial's TensorBoard folder unless `on_trace_ready` says otherwise. The
-        profiler is told of each batch; give it a `schedule`, or it records all of them.
+        profiler steps with each batch; give it a `schedule`, or it records all of them.
         """
         path = str(self.get_tensorboard_path())
         kwargs.setdefault("on_trace_ready", torch.profiler.tensorboard_trace_handler(path))

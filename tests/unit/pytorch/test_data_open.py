@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import BatchSampler
 
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.data import DataLoader, open_training, smallest_share
+from det_jupyter.pytorch.data import DataLoader, open_training
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.streams import RecipeStream
 from tests.unit.pytorch.data_support import Counting, FeignedRank, SizedCounting, numbers, training
@@ -76,11 +76,11 @@ def test_the_smallest_share_of_a_short_last_batch(
         for rank, size in enumerate(sizes):
             recipe = DataLoader(data, size, **options)
             stream = RecipeStream(recipe, Division(sizes, rank), seed=5, skip=0, repeat=True)
-            assert smallest_share(stream) == smallest
+            assert stream.smallest_share == smallest
 
 
 def test_the_smallest_share_of_other_data_is_not_known() -> None:
-    assert smallest_share(training([torch.zeros(1)])) is None
-    assert smallest_share(training(DataLoader(Counting(25), 2))) is None
+    assert training([torch.zeros(1)]).smallest_share is None
+    assert training(DataLoader(Counting(25), 2)).smallest_share is None
     batches = BatchSampler(range(3), 2, False)
-    assert smallest_share(training(DataLoader(numbers(3), batch_sampler=batches))) is None
+    assert training(DataLoader(numbers(3), batch_sampler=batches)).smallest_share is None

@@ -219,7 +219,7 @@ def test_gradients_of_a_window_are_averaged_before_they_are_clipped() -> None:
     sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
     seen = []
     for batch_idx in range(6):
-        made.begin_batch(batch_idx, Share(1, 1))
+        made.stepping.begin_batch(batch_idx, Share(1, 1))
         made.backward(model(torch.full((1, 1), 2.0)).sum())
         made.step_optimizer(sgd, clip_grads=lambda ps: seen.append(ps[0].grad.item()))
     assert seen == [2.0, 2.0]  # four batches, then the two that are left
@@ -244,7 +244,7 @@ def test_an_optimizer_may_wrap_another_one() -> None:
     made.wrap_model(model)
     optimizer = made.wrap_optimizer(Slow(torch.optim.SGD(model.parameters(), lr=1.0)))
     before = model.weight.item()
-    made.begin_batch(0, Share(1, 1))
+    made.stepping.begin_batch(0, Share(1, 1))
     made.backward(model(torch.ones(1, 1)).sum())
     made.step_optimizer(optimizer, auto_zero_grads=False)
     assert model.weight.item() == pytest.approx(before - 1)
@@ -258,7 +258,7 @@ def test_sums_stay_sums_where_the_trial_wants_them() -> None:
     )
     seen = []
     for batch_idx in range(3):
-        made.begin_batch(batch_idx, Share(1, 1))
+        made.stepping.begin_batch(batch_idx, Share(1, 1))
         made.backward(model(torch.ones(1, 1)).sum())
         made.step_optimizer(sgd, clip_grads=lambda ps: seen.append(ps[0].grad.item()))
     assert seen == [3.0]
@@ -272,7 +272,7 @@ def test_a_rank_counts_by_its_records(share: Share, gradient: float) -> None:
     model = nn.Linear(1, 1, bias=False)
     made.wrap_model(model)
     made.distributed.size = 2
-    made.begin_batch(0, share)
+    made.stepping.begin_batch(0, share)
     made.backward(model(torch.ones(1, 1)).sum())
     made.backward(model(torch.ones(1, 1)), gradient=torch.tensor([[3.0]]))
     assert model.weight.grad is not None
@@ -284,7 +284,7 @@ def test_what_clips_may_return_nothing_but_has_to_be_a_function() -> None:
     model = nn.Linear(1, 1, bias=False)
     made.wrap_model(model)
     sgd = made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=1.0))
-    made.begin_batch(0, Share(1, 1))
+    made.stepping.begin_batch(0, Share(1, 1))
     before = model.weight.item()
     made.backward(model(torch.full((1, 1), 8.0)).sum())
 
@@ -308,11 +308,11 @@ def test_scaled_gradients_are_clipped_at_their_own_size_and_the_scale_is_kept() 
         made.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.0)) for _ in range(2)
     )
     seen: list[float] = []
-    made.begin_batch(0, Share(1, 1))
+    made.stepping.begin_batch(0, Share(1, 1))
     made.backward(model(torch.full((1, 1), 0.5)).sum() / 2)
     made.step_optimizer(first, lambda ps: seen.append(ps[0].grad.item()), auto_zero_grads=False)
     made.step_optimizer(second)
-    made.after_step()
+    made.stepping.after_step()
     assert seen == [0.25]
     assert made.scaler.state_dict()["_growth_tracker"] == 1  # updated once, not for each
     with pytest.raises(ConfigError, match="call it before wrap_model"):
