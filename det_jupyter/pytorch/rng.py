@@ -62,7 +62,7 @@ def seed_cpu(seed: int) -> None:
 
 
 def seed_rank(seed: int, rank: int) -> None:
-    """Give each rank but the chief, which goes on with the trial's seed, a stream of its own."""
+    """Give each rank but the chief, which continues with the trial's seed, a stream of its own."""
     if rank > 0:
         seed_everything(derive_seed("rank", seed, rank))
 

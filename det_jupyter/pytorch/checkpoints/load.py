@@ -96,7 +96,7 @@ def load_trial_from_checkpoint_path(
         path: Folder of the checkpoint.
         trial_class: Its class; by default the one that was captured when it was submitted, which
             need not be defined here, or else the one that its module still has.
-        trial_kwargs: Given to the class's constructor beside the context.
+        trial_kwargs: Given to the class's constructor besides the context.
         torch_load_kwargs: Given to `torch.load`, instead of `map_location="cpu"` and
             `weights_only=True`.
         map_location: The first of these. It says where the file is read to, and does not move the

@@ -167,7 +167,7 @@ def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed
     Args:
         context: This rank's.
         state: The checkpoint's.
-        seed: The trial's, for generators that begin anew since the number of ranks is another.
+        seed: The trial's, for generators that start anew since the number of ranks is another.
     """
     distributed, steps = context.distributed, state["steps_completed"]
     if state["size"] == distributed.size:

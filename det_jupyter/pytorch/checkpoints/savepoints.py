@@ -1,9 +1,9 @@
-"""Where a run can be left and taken up again: its checkpoints, one for a batch, and the return.
+"""The checkpoints of one run: at most one per batch, and the return to one.
 
-What is due at a batch is saved before the batch's validation, with a note that this was still to
-come. Whoever goes on from there validates first, if the validation belongs to the training: it is
-on the schedule of the run that goes on, or was asked for by a search at a rung. (A training that
-is continued beyond what was its end is the one that had the farther end from the beginning.)
+If a checkpoint is due at a batch, it is saved before the batch's validation, with a note that the
+validation is still to come. A run that continues from it validates first, if the validation is on
+the schedule of that run, or a search requested it at a rung. (A training that is extended beyond
+its end is treated as if it had had the later end from the beginning.)
 """
 
 from __future__ import annotations

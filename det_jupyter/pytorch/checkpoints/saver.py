@@ -1,7 +1,7 @@
-"""Checkpoints that are written while training goes on.
+"""Checkpoints that are written while training continues.
 
     begin     all ranks   gather, callbacks, copy to CPU memory          training waits
-    (write)   a thread of the chief: write, read back, fsync             training goes on
+    (write)   a thread of the chief: write, read back, fsync             training continues
     finish    all ranks   callbacks, rename, record                      training waits, shortly
 
 The thread runs no code of the user's and writes no record: the journal has no lock. Until the

@@ -40,13 +40,13 @@ _LITTLE = 1 << 20  # bytes: less is left where a write has filled the disk
 
 
 class SharedPart(Protocol):
-    """Something else whose state a run needs to go on; the same on all ranks."""
+    """Something else whose state a run needs to continue; the same on all ranks."""
 
     def state(self) -> Any:
         """Return it, as tensors and plain values."""
 
     def restore(self, state: Any) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Batches as they come: how many records they have, and how they get to a device."""
+"""Batches: counting their records, and moving them to a device."""
 
 from __future__ import annotations
 

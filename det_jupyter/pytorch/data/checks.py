@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a loader; everything at once."""
+"""Checks of a loader's arguments; all problems at once."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class Beginning(NamedTuple):
 
 
 def beginning(seed: int, step: int, begin: int) -> Beginning:
-    """Return what a rank begins a batch with.
+    """Return the states with which a rank begins a batch.
 
     Args:
-        seed: Of all that is drawn while loading.
+        seed: Of all draws while loading.
         step: Position of the global batch in the whole training.
         begin: The first of the rank's rows in it.
     """
@@ -83,8 +83,8 @@ _PYTHON = PythonState(random._inst)  # the global one
 _NUMPY = NumpyState()
 
 
-class drawing_from:  # read as a function; as one it would cost twice as much
-    """Let a `with` block draw from generators that begin so; the global ones notice nothing."""
+class drawing_from:  # used like a function; a generator function would cost twice as much
+    """A `with` block in which the global generators begin with these states; restored after."""
 
     __slots__ = ("_beginning", "_states")
 
@@ -105,7 +105,7 @@ class drawing_from:  # read as a function; as one it would cost twice as much
 
 
 class Draws:
-    """Generators of their own, which go on where they were whenever a block draws from them."""
+    """Separate generators, which continue from one block to the next."""
 
     def __init__(self, seed: int) -> None:
         with drawing_from(beginning(seed, 0, 0)):
@@ -113,7 +113,7 @@ class Draws:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the block draw from these; the global ones notice nothing."""
+        """Let the block draw from these; restore the global generators after it."""
         states = _taken()
         _put(self._states)
         try:

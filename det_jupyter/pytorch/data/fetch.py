@@ -7,10 +7,9 @@ nor on where a run was paused; and with no workers it leaves the rank's own gene
 different number of ranks the parts begin at other rows, so the draws differ there (the records do
 not). Generators that the dataset makes itself are not affected.
 
-Exchanging the generators costs some 10 us a batch, in a training loop, which needs the caches for
-other things, twice that (see draws.py). It is spared for datasets that are known to draw nothing.
-Records of plain tensors are not put together one by one, but picked in one operation, and several
-small batches of them at a time.
+Exchanging the generators costs about 10 us per batch, and twice that in a training loop with cold
+caches (see draws.py). Datasets that are known to draw nothing are exempt. Records of plain tensors
+are selected in one operation per batch, and several small batches of them are loaded at a time.
 """
 
 from __future__ import annotations
@@ -86,9 +85,9 @@ class Fetch:
         return getattr(self.dataset, name)
 
     def batches_at_once(self, batch_size: int) -> int:
-        """Return how many batches to load in one go: of tensors, several small ones.
+        """Return how many batches to load at a time: several, if they are small and of tensors.
 
-        Loaded one by one they take three times as long, for the steps in between empty the caches.
+        One by one they take three times as long, because the steps between them empty the caches.
         """
         if self._columns is None:
             return 1

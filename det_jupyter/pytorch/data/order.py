@@ -1,4 +1,4 @@
-"""The order of the records: which ones each pass has, one after another, in global batches.
+"""The order of the records, pass after pass, in global batches.
 
     one pass        the dataset's records: in order, shuffled, or as the user's sampler has them
     [cut]           into global batches; the last may be short, or is dropped
@@ -7,7 +7,7 @@
 
 The order is a function of the seed alone. A shuffled pass is a permutation drawn for (seed, pass),
 and a user's sampler draws from generators seeded for (seed, pass), the same on every rank. So
-every rank works out the whole division by itself, and any position can be found again by counting.
+every rank computes the whole division by itself, and any position can be found again by counting.
 A user's batch sampler is dealt instead of cut: batch i of a pass goes whole to rank `i % size`.
 """
 

@@ -134,8 +134,8 @@ class PlainStream:
 def _begins_anew(loader: object) -> bool:
     """Return whether no pass depends on those before it: what is known to keep nothing.
 
-    Workers that persist go on with their generators, and a generator of the loader's own goes on
-    as well, since it seeds each pass's workers.
+    Persistent workers keep their generators from pass to pass; a generator of the loader does too,
+    since it seeds each pass's workers.
     """
     return (
         type(loader) is TorchDataLoader

@@ -1,9 +1,9 @@
-"""A rank's stream of batches out of a recipe: loaded here or by workers, each with its share.
+"""A rank's stream of batches of a DataLoader, each with the rank's share.
 
     order or reader  ->  [workers]  ->  (batch, share)
 
-With workers, torch asks for the parts of the coming batches ahead of time; their shares wait in a
-queue, and meet their batches when these arrive, for torch keeps the order.
+With workers, torch requests the parts of batches ahead of time. Their shares wait in a queue until
+the batches arrive; torch keeps the order.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class RecipeStream:
         division: Of its global batches among the ranks.
         seed: Determines the order and what is drawn.
         skip: The global batch to begin with.
-        repeat: Train: go on forever, with stand-ins where a rank gets no records. Else one pass,
-            in which such a rank has no batch.
+        repeat: For training: repeat forever, with stand-ins where a rank gets no records. Else one
+            pass, in which such a rank has no batch.
     """
 
     def __init__(

@@ -7,7 +7,7 @@
                   processors wrote since the last one, and of what their reducers have counted
 
 A record's effects and the fact that it is done become visible in the same moment (outputs.py). So
-whatever ends a run, the next one goes on with the first record whose effects are not there, and
+whatever ends a run, the next one continues with the first record whose effects are not there, and
 none counts twice or not at all. What a processor does elsewhere (a database, a web service) is not
 undone: batches since the last checkpoint are processed again after a kill.
 """
@@ -60,7 +60,7 @@ class Outcome:
     """How a batch inference ended.
 
     Args:
-        finished: All batches are done; else this run was asked to leave, and another goes on.
+        finished: All batches are done; else this run was asked to leave, and another continues.
         batches: How many batches of the dataset are done.
         metrics: Results of the reducers; empty if it is not finished.
         path: Folder of the newest checkpoint, with what was written.
@@ -98,7 +98,7 @@ def torch_batch_process(
         checkpoint_interval: Batches that each rank processes between two checkpoints.
         dataloader_kwargs: More arguments of torch's DataLoader, such as num_workers.
         distributed_context: The ranks of a script; by default those of torch.distributed.
-        latest_checkpoint: Outside of experiments: the folder of a checkpoint to go on from.
+        latest_checkpoint: Outside of experiments: the folder of a checkpoint to continue from.
 
     Raises:
         ConfigError: Arguments that cannot work, all of them at once; or they do not fit the

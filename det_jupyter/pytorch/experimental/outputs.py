@@ -1,22 +1,22 @@
 """Output files of processors, and the checkpoints that list them.
 
-    <root>/.part-<uuid>/            the workspace of this run; gone with it
+    <root>/.part-<uuid>/            the workspace of this run; removed at its end
         rank_0/…  rank_1/…          written since the last checkpoint
-    <root>/.outputs-<uuid>/         what this run has finished: a folder for each interval
+    <root>/.outputs-<uuid>/         finished output of this run: a folder for each interval
         part-00000000-00000009/     batches 0 to 9 of the dataset
             rank_0/…  rank_1/…
     <root>/<uuid>/                  a checkpoint
-        metadata.json               how many batches are done, and in which folders they are
-        pins/<folder>               an empty file for each of these: it is needed
-        reducers/slot_0.pt …        what the reducers had counted
+        metadata.json               how many batches are done, and the folders of their output
+        pins/<folder>               an empty file for each of these folders: it is needed
+        reducers/slot_0.pt …        the states of the reducers
 
-A checkpoint is complete or not there (see storage), and says which parts count: position, files
-and counts change in one moment. What a killed run wrote after its last checkpoint is in a
-workspace that is never opened again, or in a part that no checkpoint lists. No run writes into
-the folder of another, so every checkpoint stays what it was, whichever of them a later run goes on
-from. To save costs as much as the interval wrote, however much there is already.
+A checkpoint is complete or does not exist (see storage), and lists its parts: position, files and
+A checkpoint is complete or does not exist (see storage). It lists its parts: position, files and
+that is never opened again, or in a part that no checkpoint lists. No run writes into the folder of
+another, so each checkpoint stays valid, whichever one a later run continues from. The cost of a
+checkpoint is that of the interval's output, however much there is already.
 
-A folder that no checkpoint pins any more is removed when the next run begins.
+A folder that no checkpoint pins is removed when the next run begins.
 """
 
 from __future__ import annotations

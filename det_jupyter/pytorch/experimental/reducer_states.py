@@ -1,10 +1,9 @@
 """States of a batch inference's reducers, saved with each checkpoint.
 
-There is one state for each slot that has processed a batch. A later
-run with as many ranks has every rank go on with the state of its own, so its result is that of an
-undisturbed run, bit by bit. With fewer ranks, the states of those that are gone are kept, and have
-their part in the result as if their ranks were still there. Values for a function are joined in
-the order of the data. Like a checkpoint of a training they hold nothing but tensors, arrays and
+There is one state for each slot that has processed a batch. On as many ranks, each rank of a later
+run restores its own, so the result is that of an uninterrupted run, bit by bit. On fewer ranks the
+chief keeps the remaining states, and they are part of the result as if their ranks still ran.
+Values for a function are joined in the order of the data. States hold only tensors, arrays and
 plain values, so loading a folder runs no code from it.
 """
 

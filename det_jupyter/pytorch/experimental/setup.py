@@ -35,7 +35,7 @@ class Start:
 
     @classmethod
     def of(cls, context: core.Context, given: str | Path | None, batches: Batches) -> Start:
-        """Return where to go on from.
+        """Return where to continue from.
 
         Raises:
             ConfigError: The checkpoint is of other data, or other batches.

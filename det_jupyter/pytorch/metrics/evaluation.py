@@ -105,7 +105,7 @@ def validate(
             with _opened(trial, context, loader, stream) as opened:
                 batches = islice(opened, limit)
                 metrics = _evaluate_shares(trial, context, batches, callbacks, reducers)
-        reducers.reset(for_training=False)  # those that serve the training too begin anew
+        reducers.reset(for_training=False)  # those that serve the training too start anew
         callbacks.on_validation_end(metrics)
     return metrics
 

@@ -121,7 +121,7 @@ class Reporter:
         return self._metrics.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take back what `state` returned (the chief's, on all ranks, if metrics are averaged)."""
+        """Restore what `state` returned (the chief's, on all ranks, if metrics are averaged)."""
         self._metrics.restore(state)
 
     def _with_reducers(self, means: dict[str, float]) -> dict[str, Any]:

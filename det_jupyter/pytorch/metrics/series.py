@@ -73,7 +73,7 @@ class MetricSeries:
         return {name: values[-1] for name, values in self._values.items() if values} or self._last
 
     def take(self) -> Window:
-        """Return all batches since the last call, and begin anew. Waits for the device.
+        """Return all batches since the last call, and start anew. Waits for the device.
 
         Raises:
             TrialMistake: A metric is a complex number, or a whole one that is beyond the largest
@@ -109,7 +109,7 @@ class MetricSeries:
             value = value.detach()
             if value.numel() != 1:
                 value = value.double().mean()
-            # A copy, because the trial may go on adding to this very tensor.
+            # A copy, because the trial may continue adding to this very tensor.
             if value.is_cpu:
                 return float(value.item())
             self._has_tensors = True

@@ -125,7 +125,7 @@ class TrainingMetrics:
         return {"names": window.names, "values": window.values_NB, "records": window.records_B}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take back what `state` returned; the next report covers these batches too."""
+        """Restore what `state` returned; the next report covers these batches too."""
         self._flushed = [Window(state["names"], state["values"], state["records"])]
 
     def _joined(self) -> Window:

@@ -1,4 +1,4 @@
-"""What a configuration asks for of the exchange between ranks."""
+"""Options of a configuration for training on several ranks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ParallelOptions:
 
     @classmethod
     def of(cls, config: ExperimentConfig) -> ParallelOptions:
-        """Return what the configuration asks for.
+        """Return the options of a configuration.
 
         Raises:
             ConfigError: Options that exclude each other, all of them named.

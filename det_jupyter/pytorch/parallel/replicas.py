@@ -1,7 +1,7 @@
 """DistributedDataParallel as a trial sees it: like the model it wraps.
 
 Every rank holds the whole model. Gradients are collected in buckets, and each bucket is exchanged
-as soon as it is full, while the backward pass goes on.
+as soon as it is full, while the backward pass continues.
 
 DDP makes ready for that in its `forward`, for the next backward pass. What comes from the model in
 another way (from a method, a part of it, a parameter) would not be exchanged, nor would what a

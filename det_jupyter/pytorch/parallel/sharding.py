@@ -116,7 +116,7 @@ def whole(models: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def to_full(value: Any, *, keep: bool) -> Any:
-    """Return the value with every divided tensor in it put together, on the CPU. Collective.
+    """Return the value with every divided tensor in it combined, on the CPU. Collective.
 
     Args:
         value: Tensors in dicts, lists and tuples.

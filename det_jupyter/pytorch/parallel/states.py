@@ -1,4 +1,4 @@
-"""What a model, its optimizer and its exchange hold: out of them, and back.
+"""Getting and loading the states of models, optimizers and the exchange of gradients.
 
 A state is the same however the model was trained: by its user's own names, whole, on any number of
 ranks. So one rank without `torch.distributed` loads what many have saved, and the other way round.
@@ -182,7 +182,7 @@ def load_rank_state(
 ) -> None:
     """Load what `rank_state` returned on this rank, of as many ranks, after the models' states.
 
-    On another number of ranks it is left out: compression begins anew, from the chief's buffers.
+    On another number of ranks it is left out: compression starts anew, from the chief's buffers.
     """
     for model, saved in zip(models, state or [], strict=False):
         if saved is None:

@@ -11,8 +11,8 @@ large ones use the network well: which matters more depends on model, network an
 
 While sizes are tried, and on the CPU with three ranks or more after that too, which gradients are
 added together first depends on the size, and so on measured times: two runs may differ in the last
-bit. Two ranks add in only one order. A run that goes on from a checkpoint made after the decision
-keeps it; one that goes on from before begins to try anew.
+bit. Two ranks add in only one order. A run that continues from a checkpoint after the decision
+keeps it; from an earlier checkpoint it tries all sizes again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BucketTuner:
         self._last = time.perf_counter()
 
     def after_batch(self, *, exchanged: bool) -> None:
-        """Measure the batch, go on to the next size or decide. Collective.
+        """Measure the batch, continue to the next size or decide. Collective.
 
         Waits for the device while it tries; once decided, returns at once.
 

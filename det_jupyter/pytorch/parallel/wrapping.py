@@ -1,4 +1,4 @@
-"""From a model to one that all ranks train together, and back."""
+"""Wrapping a model, so that all ranks train it together, and unwrapping it."""
 
 from __future__ import annotations
 

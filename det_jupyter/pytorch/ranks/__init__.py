@@ -1,1 +1,1 @@
-"""What ranks settle among themselves, and what happens when one is lost."""
+"""Agreement between ranks, and failures of one of them."""

@@ -1,11 +1,11 @@
-"""Reducers of the trial's own, for metrics that are not put together from the metrics of batches.
+"""The trial's own reducers, for metrics that cannot be computed from the metrics of batches.
 
     every rank    update(...) in train_batch or evaluate_batch         any number of times
                   per_slot_reduce() -> what this rank has seen         at a report or a validation
     the chief     cross_slot_reduce([of rank 0, of rank 1, ...])       once; all ranks get it
 
-The chief decides, because code of the user's may come out differently on every rank (it may draw
-random numbers), and ranks that disagree on a metric would disagree on what to save.
+The chief reduces, because user code may return different values on each rank (it may draw random
+numbers), and ranks with different metrics would save at different batches.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Reducers:
         return {"took_part": self.took_part, "states": states}
 
     def restore(self, slots: Sequence[dict[str, Any]], rank: int, size: int) -> None:
-        """Take back what `state` returned.
+        """Restore what `state` returned.
 
         On another number of ranks, the values of functions are kept, in the order of the data;
         a MetricReducer starts its window anew, and a line on stderr reports it.

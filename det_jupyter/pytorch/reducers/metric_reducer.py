@@ -1,7 +1,4 @@
-"""What a trial's own metric is made of: a reducer class, or a function of all values.
-
-Knows nothing of who calls it when, nor of the other reducers.
-"""
+"""Metrics of a trial's own: a reducer class, or a function of all values."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class PausableReducer(Protocol):
         """Return what was taken in since the last report."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
 
 
 class MetricReducer:
@@ -96,7 +93,7 @@ class FunctionReducer(MetricReducer):
         return {"earlier": self._earlier, "values": [on_cpu(value) for value in self.values]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self._earlier = list(state_dict["earlier"])
         self.values = list(state_dict["values"])
 

@@ -1,1 +1,1 @@
-"""What a run has to do: lengths, periods, arguments."""
+"""The rules of a run: lengths, periods, the schedule."""

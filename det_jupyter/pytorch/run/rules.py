@@ -1,4 +1,4 @@
-"""What a training run does besides training, and how often."""
+"""Rules of a training run: its length, periods, metric and checks; and where it starts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a batch does to the weights."""
+"""From a batch to new weights: gradients, precision, optimizer steps, schedulers."""

@@ -1,11 +1,11 @@
-"""Where the training of a trial is, and which batches the optimizer steps at.
+"""The position of a training, and the batches at which the optimizer steps.
 
     aggregation_frequency 3, 8 batches in all       batch   0 1 2 | 3 4 5 | 6 7
     the optimizer steps                                         x       x     x
 
 A window of batches whose gradients are summed ends with every third batch, and with the last of
-the training: what is left over is stepped too, averaged over the batches it has. If the training
-is made longer after that, batch 8 is a window of its own.
+the training: a shorter window is stepped too, averaged over its batches. If the training
+is extended after that, batch 8 is a window of its own.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Position:
 
     @property
     def next_step(self) -> int:
-        """The batch of the optimizer step after this one's (beyond the end: as if it went on)."""
+        """The batch of the optimizer step after this one's; also beyond the end."""
         following = self._regular_start + 2 * self.aggregation_frequency - 1
         return following if self.batch_idx + 1 == self.end else min(following, self.end - 1)
 
     def state(self) -> dict[str, Any]:
-        """Return what a run that goes on needs, for a checkpoint."""
+        """Return what a run that continues needs, for a checkpoint."""
         return {"cut_at": self.cut_at}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         self.cut_at = state["cut_at"]
 
     @property

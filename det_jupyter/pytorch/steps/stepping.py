@@ -1,4 +1,4 @@
-"""What a batch does to the weights: gradients that count by records, and steps at windows' ends.
+"""From a batch to new weights: gradients weighted by records, and steps at the ends of windows.
 
 `backward`          the loss is scaled (fp16), and weighed by this rank's share of the records; at
                     the last batch of a window gradients are averaged over the ranks meanwhile
@@ -44,7 +44,7 @@ from det_jupyter.pytorch.steps.precision import Precision
 
 @dataclass(slots=True)
 class _Wrapped:
-    """What is known of an optimizer."""
+    """State of a wrapped optimizer."""
 
     averages: bool  # whether windows are averaged
     models: list[DistributedModel]  # whose parameters it steps
@@ -162,7 +162,7 @@ class Stepping:
         """Step the optimizer, if this batch ends a window.
 
         Raises:
-            ConfigError: It is not wrapped, or shall keep gradients that windows sum.
+            ConfigError: It is not wrapped, or `auto_zero_grads` is False in a window.
         """
         position = self._position
         wrapped = self._wrapped.get(id(optimizer))

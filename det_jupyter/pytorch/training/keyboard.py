@@ -1,7 +1,7 @@
 """Ctrl-C, or a notebook's stop button, during a training in this process: save, then leave.
 
-The first interrupt is a wish: the loop finishes its batch, saves, and then KeyboardInterrupt is
-raised. A second one does not wait.
+After the first interrupt the loop finishes its batch and saves, and then KeyboardInterrupt is
+raised. A second one raises at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from det_jupyter.records import CheckpointSaved
 
 @contextmanager
 def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Callable[[], bool]]:
-    """Give the block a question, whether it was interrupted, to be asked between batches.
+    """Yield a function that returns whether it was interrupted; the loop calls it between batches.
 
     In a rank of an experiment, and outside of the main thread, interrupts are left alone.
     Processes that are forked in the block, such as loader workers, ignore them: this one ends
@@ -29,10 +29,10 @@ def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Cal
 
     Args:
         core: Of this process.
-        is_kept: What the training saves stays there, so that it can go on.
+        is_kept: The checkpoints remain, so that the training can continue.
 
     Raises:
-        KeyboardInterrupt: After the block, if it was interrupted; says how to go on.
+        KeyboardInterrupt: After the block, if it was interrupted; says how to continue.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if core.info is not None or not is_main:

@@ -1,6 +1,6 @@
-"""One run of a trial that the master has planned: what a rank trains.
+"""One run of a trial by a plan of the master, on one rank.
 
-The plan says which class, with which hyperparameters, from which checkpoint on and how far.
+The plan has the class, the hyperparameters, the checkpoint to continue from, and the target.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class PlannedRun:
 
     Args:
         trial_class: The user's class.
-        plan: What to train, from which checkpoint on.
+        plan: The trial, and the checkpoint to continue from.
         config: The plan's configuration.
         core: This rank's journal, collectives, storage and control page.
-        device: Where this rank trains.
+        device: This rank's.
         data_dir: det_jupyter's folder: captured code is there, files for TensorBoard go there.
         on_first_step: Called after the first optimizer step of this run.
     """
@@ -85,7 +85,7 @@ class PlannedRun:
         return self.steps_completed - self.context.get_initial_batch()
 
     def run(self) -> Reason:
-        """Build the trial and train it, as far as the search wants.
+        """Build the trial and train it, up to the search's target. Collective.
 
         Raises:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
@@ -116,7 +116,7 @@ class PlannedRun:
         return self._loop.run()
 
     def live(self) -> dict[str, Any]:
-        """Return what there is to look at while training, by the names a person would use."""
+        """Return objects to inspect while training, by the names used in a rank's kernel."""
         context, loop = self.context, self._loop
         found = {
             "trial": self.trial,
@@ -135,6 +135,6 @@ class PlannedRun:
 
 
 def _to_number(value: Any) -> Any:
-    """Return a scalar tensor's value, which is what one wants to read. Waits for the device."""
+    """Return a scalar tensor's value; waits for the device. Other values stay."""
     is_scalar = isinstance(value, torch.Tensor) and value.numel() == 1
     return value.item() if is_scalar else value

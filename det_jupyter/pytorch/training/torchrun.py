@@ -1,4 +1,4 @@
-"""Finding the other ranks of a script that torchrun has started, or none."""
+"""Joining the ranks of a script under torchrun."""
 
 from __future__ import annotations
 

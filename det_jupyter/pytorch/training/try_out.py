@@ -1,4 +1,4 @@
-"""A few batches of a trial in this very process: for a debugger, a print, a first look."""
+"""Trying a trial in this process: a few batches, for a debugger or prints."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def try_out(
 ) -> PyTorchTrial:
     """Train a few batches on one rank, evaluate as many, save a checkpoint, and return the trial.
 
-    It runs as it would as an experiment of one slot. The checkpoint is only to see that it can be
-    saved; it is removed at the end.
+    It runs like an experiment of one slot. The checkpoint only tests that it can be saved; it is
+    removed at the end.
 
     Args:
         trial_class: The user's class.

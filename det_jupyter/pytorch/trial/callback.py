@@ -26,14 +26,14 @@ from typing import Any
 
 
 class PyTorchCallback:
-    """Override what you need. Every hook runs on every rank unless it says otherwise.
+    """Hooks to override. Every hook runs on every rank unless it says otherwise.
 
     If the callback has state that matters after a pause, override `state_dict` and
     `load_state_dict` as well: the state is kept in checkpoints under the callback's name.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
-        """Run before anything is loaded; `first_batch_idx` is where training begins or goes on."""
+        """Run before anything is loaded; training begins or continues at `first_batch_idx`."""
 
     def on_trial_shutdown(self) -> None:
         """Run at the very end, also after an error."""
@@ -48,7 +48,7 @@ class PyTorchCallback:
         """Run after the last batch of an epoch."""
 
     def on_training_batch_start(self, batch: Any, epoch_idx: int, batch_idx: int) -> None:
-        """Run before `train_batch`, with what it will be given: this rank's, on the device."""
+        """Run before `train_batch`, with the same batch: this rank's, on the device."""
 
     def on_training_batch_end(
         self, metrics: Mapping[str, Any], epoch_idx: int, batch_idx: int
@@ -110,4 +110,4 @@ class PyTorchCallback:
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""

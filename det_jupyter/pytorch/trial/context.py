@@ -1,6 +1,6 @@
-"""What a trial is given: the wrapping of what it trains, its device, and the steps of a batch.
+"""The context of a trial: wrapping models and optimizers, its device, and the steps of a batch.
 
-Knows nothing of the loop that runs the trial; the two share a Position.
+The loop and the context share a Position.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Register a metric that is put together from all records, and return its reducer.
+        """Register a metric that is combined from all records, and return its reducer.
 
         Args:
             reducer: A MetricReducer; or a function of the list of all values that its `update`
@@ -220,7 +220,7 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
         )
 
     def reset_reducers(self) -> None:
-        """Let all reducers begin anew (the loop does so before training windows, validations)."""
+        """Let all reducers start anew (the loop does so before training windows, validations)."""
         self.reducers.reset(for_training=True)
         self.reducers.reset(for_training=False)
 

@@ -32,7 +32,7 @@ class PyTorchTrial:
 
     `evaluate_batch` is run on all ranks, each on its share of the validation data, and its metrics
     are reduced as `evaluation_reducer` says. Define `evaluate_full_dataset` in its place if a
-    metric cannot be put together from batches; it runs on the chief alone.
+    metric cannot be combined from batches; it runs on the chief alone.
     """
 
     def __init__(self, context: PyTorchTrialContext) -> None:

@@ -1,4 +1,4 @@
-"""A callback that ends the training when it has stopped getting better."""
+"""A callback that ends the training when a metric no longer improves."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from det_jupyter.pytorch.trial.callback import PyTorchCallback
 
 
 class Stoppable(Protocol):
-    """What can be asked to end the training: a trial's context."""
+    """An object with `set_stop_requested`: a trial's context."""
 
     def set_stop_requested(self, stop_requested: bool) -> None:
         """Ask to end the trial."""
 
 
 class EarlyStopping(PyTorchCallback):
-    """Ends the training when a validation metric has stopped getting better.
+    """Ends the training when a validation metric no longer improves.
 
     Args:
         context: The trial's.

@@ -17,7 +17,7 @@ class TrialInfo:
 
     Args:
         distributed: This rank's place.
-        hparams: The trial's hyperparameters; None if there are none to be had.
+        hparams: The trial's hyperparameters; None without any.
         config: The experiment's configuration; None if there is none.
         experiment_id, trial_id: None if nothing was submitted.
         trial_seed: None if there is none.
@@ -56,7 +56,7 @@ class TrialInfo:
 
     @property
     def has_hparams(self) -> bool:
-        """Whether there are hyperparameters to be had."""
+        """Whether there are hyperparameters."""
         return self._hparams is not None
 
     @property

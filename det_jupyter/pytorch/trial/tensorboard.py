@@ -30,7 +30,7 @@ _VALIDATED = ".validated"  # batches before the last validation that was written
 
 
 class TensorBoard:
-    """What one rank of a trial writes for TensorBoard.
+    """The TensorBoard files of one rank.
 
     Args:
         folder: The trial's, for all ranks and runs.
@@ -39,7 +39,7 @@ class TensorBoard:
         first_step: Batches that earlier runs have trained; None if that is not known yet.
 
     Raises:
-        ConfigError: Metrics shall be written, but tensorboard is not installed.
+        ConfigError: Metrics are to be written, but tensorboard is not installed.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TensorBoard:
         """Return this rank's `torch.utils.tensorboard.SummaryWriter`, always the same.
 
         Count steps from 1 (`batch_idx + 1`): what lies after a checkpoint is taken back when
-        training goes on from it.
+        training continues from it.
         """
         if self._writer is None:
             _check_installed("get_tensorboard_writer")
