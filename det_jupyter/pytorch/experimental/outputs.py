@@ -11,8 +11,8 @@
         reducers/slot_0.pt …        the states of the reducers
 
 A checkpoint is complete or does not exist (see storage), and lists its parts: position, files and
-A checkpoint is complete or does not exist (see storage). It lists its parts: position, files and
-that is never opened again, or in a part that no checkpoint lists. No run writes into the folder of
+reducers change together. What a killed run wrote after its last checkpoint is in a workspace that
+is never opened again, or in a part that no checkpoint lists. No run writes into the folder of
 another, so each checkpoint stays valid, whichever one a later run continues from. The cost of a
 checkpoint is that of the interval's output, however much there is already.
 
