@@ -349,7 +349,7 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
     told = capsys.readouterr().err
     assert told.startswith(
         "train_batch: rank 0, batch 12: loss is inf, the first that is not finite "
-        "(steps_completed 13); training goes on, and this is told once"
+        "(steps_completed 13); training continues, and this is reported once"
     )
     assert "on_nan_loss: stop" in told
     assert "set_detect_anomaly" in told

@@ -119,7 +119,7 @@ def test_a_writer_from_before_the_start_takes_back_what_came_later(tmp_path: Pat
     board.log_training(3, {"loss": 7.0})
     board.close()
     assert read(tmp_path) == {
-        "Determined/loss": [(1, 1.0), (2, 2.0), (3, 7.0)],
+        "Determined/loss": [(2, 2.0), (3, 7.0)],
         "Determined/val_error": [(2, 2.0)],
     }
 
