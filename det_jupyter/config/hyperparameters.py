@@ -42,6 +42,11 @@ _NUMBERS = ("minval", "maxval", "base", "count")
 _MOST_INTS = 2**63  # values of an int hyperparameter: what two words can tell apart, and less
 
 
+def is_nested(spec: Any) -> bool:
+    """Return whether this is an object of hyperparameters, not one with a type."""
+    return isinstance(spec, Mapping) and spec.get("type") is None
+
+
 def find_problems(hparams: Mapping[str, Any], path: str = "hyperparameters") -> Iterator[str]:
     """Yield one line for everything that is wrong with the hyperparameters."""
     for name, value in hparams.items():

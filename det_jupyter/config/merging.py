@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from det_jupyter.config.hyperparameters import is_nested
 from det_jupyter.config.keys import TAGS
 from det_jupyter.config.paths import join, shown
 from det_jupyter.config.values import MAX_VALUES, Unread
@@ -99,13 +100,9 @@ def _merge_values(template: Any, config: Any, path: str) -> Any:
 def _merge_hparams(template: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(template)
     for name, value in config.items():
-        nested = _is_nested(value) and _is_nested(template.get(name))
+        nested = is_nested(value) and is_nested(template.get(name))
         merged[name] = _merge_hparams(template[name], value) if nested else value
     return merged
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("type") is None
 
 
 def _fitting(

@@ -50,7 +50,7 @@ from det_jupyter.searcher.trials import (
     TRAINING,
     Trials,
 )
-from det_jupyter.wire import BracketView, RungView
+from det_jupyter.wire import BracketView
 
 _SHARE_OF_LOWEST_RUNG = 1.2  # progress leaves the rest for what comes after it
 
@@ -275,14 +275,7 @@ class Bracket:
         """Return how it stands."""
         if self._view is None:
             self._view = BracketView(
-                rungs=[
-                    RungView(
-                        length={self._rules.unit: rung.length},
-                        num_results=len(rung),
-                        num_promoted=rung.num_promoted,
-                    )
-                    for rung in self._rungs
-                ],
+                rungs=[rung.view(self._rules.unit) for rung in self._rungs],
                 max_trials=self.max_trials,
                 num_created=self.num_created,
             )

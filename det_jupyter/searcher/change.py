@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.config import Length
-from det_jupyter.config.hyperparameters import find_problems
+from det_jupyter.config.hyperparameters import find_problems, is_nested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,13 @@ def _find_wider(new: Mapping[str, Any], old: Mapping[str, Any], path: str) -> It
 
 
 def _find_wider_value(new: Any, old: Any, path: str) -> Iterator[str]:
-    if _is_nested(old) or _is_nested(new):
-        if _is_nested(old) and _is_nested(new):
+    if is_nested(old) or is_nested(new):
+        if is_nested(old) and is_nested(new):
             yield from _find_wider(new, old, path)
         else:
             yield f"{path}: got {new!r}, expected what it was: {old!r}"
     elif not _holds(old, new):
         yield f"{path}: got {new!r}, expected a part of what it was: {old!r}"
-
-
-def _is_nested(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and spec.get("type") is None
 
 
 def _holds(old: Any, new: Any) -> bool:

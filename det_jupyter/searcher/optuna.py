@@ -33,7 +33,7 @@ from det_jupyter.searcher.actions import Action, AskPruner, Close, ExitReason, T
 from det_jupyter.searcher.change import SearchChange, find_shorter
 from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import CLOSED, EXITED, MAX_AT_WORK, STOPPED, Trials
-from det_jupyter.wire import BracketView, RungView
+from det_jupyter.wire import BracketView
 
 
 class Optuna:
@@ -194,14 +194,7 @@ class Optuna:
         """Return how the rungs stand; nothing if there is only the full length."""
         if not self._has_rungs:
             return []
-        rungs = [
-            RungView(
-                length={self._unit: rung.length},
-                num_results=len(rung),
-                num_promoted=rung.num_promoted,
-            )
-            for rung in self._rungs
-        ]
+        rungs = [rung.view(self._unit) for rung in self._rungs]
         num_created = self._trials.num_created
         return [BracketView(rungs=rungs, max_trials=self._max_trials, num_created=num_created)]
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from det_jupyter.config.hyperparameters import is_nested
+
 _OUTSIDE = object()
 
 
@@ -58,7 +60,7 @@ def find_dimensions(hyperparameters: Mapping[str, Any], prefix: str = "") -> Ite
     """
     for key in sorted(hyperparameters):
         spec, name = hyperparameters[key], prefix + _escaped(key)
-        if _is_nested(spec):
+        if is_nested(spec):
             yield from find_dimensions(spec, f"{name}.")
         elif isinstance(spec, Mapping) and spec["type"] != "const":
             yield Dimension(name, spec)
@@ -71,7 +73,7 @@ def to_hparams(
     hparams: dict[str, Any] = {}
     for key, spec in hyperparameters.items():
         name = prefix + _escaped(key)
-        if _is_nested(spec):
+        if is_nested(spec):
             hparams[key] = to_hparams(spec, params, f"{name}.")
         elif not isinstance(spec, Mapping):
             hparams[key] = spec
@@ -103,7 +105,7 @@ def _find_params(
             yield name, _OUTSIDE
             continue
         value = hparams[key]
-        if _is_nested(spec):
+        if is_nested(spec):
             yield from _find_params(spec, value if isinstance(value, Mapping) else {}, f"{name}.")
         elif not isinstance(spec, Mapping) or spec["type"] == "const":
             constant = spec["val"] if isinstance(spec, Mapping) else spec
@@ -136,10 +138,6 @@ def _place_of(value: Any, values: list[Any]) -> int | None:
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
-
-
-def _is_nested(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and spec.get("type") is None
 
 
 def _escaped(key: str) -> str:

@@ -22,6 +22,8 @@ from heapq import heapify, heappop, heappush
 from math import inf, isinf
 from typing import Any
 
+from det_jupyter.wire import RungView
+
 Entry = tuple[float, int, int]  # metric, order among equals, trial
 
 
@@ -122,6 +124,14 @@ class Rung:
                 return entry
             heappop(self._best)
         return None
+
+    def view(self, unit: str) -> RungView:
+        """Return how it stands."""
+        return RungView(
+            length={unit: self.length},
+            num_results=len(self.entries),
+            num_promoted=self.num_promoted,
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Return the rung as JSON-ready data; infinity is None there."""
