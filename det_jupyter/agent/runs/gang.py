@@ -69,11 +69,6 @@ class Gang:
         return self.state is GangState.OVER
 
     @property
-    def is_ordered_to_end(self) -> bool:
-        """Whether its end was ordered, perhaps before its ranks exist."""
-        return self.killed or self.lost
-
-    @property
     def living(self) -> list[int]:
         """The pids of the ranks that have not exited."""
         return list(self._living.values())
@@ -82,7 +77,7 @@ class Gang:
         """Note that all ranks exist; `pids` in rank order."""
         self._living = dict(enumerate(pids))
         self.state = GangState.RUNNING
-        if self.is_ordered_to_end:
+        if self.killed or self.lost:
             self._end()
 
     def not_started(self, error: str, *, is_final: bool) -> None:
@@ -98,8 +93,7 @@ class Gang:
 
     def broken_off(self, error: str) -> None:
         """End it because of an error in the agent, and note that its task has ended."""
-        if self.state is GangState.RUNNING:
-            self._end()
+        self._end()
         self.error = error
         self.error_is_final = False
         self.state = GangState.OVER
@@ -123,20 +117,20 @@ class Gang:
         """End it by order of the master."""
         if self.state in (GangState.STARTING, GangState.RUNNING):
             self.killed = True
-        if self.state is GangState.RUNNING:
             self._end()
 
     def abandon(self) -> None:
         """End it because the agent ends."""
         if self.state in (GangState.STARTING, GangState.RUNNING):
             self.lost = True
-        if self.state is GangState.RUNNING:
             self._end()
 
     def _end(self) -> None:
-        self.state = GangState.ENDING
-        for pid in self._living.values():
-            self._kill_group(pid)
+        """Kill its ranks. A gang that has none yet does so when it is started."""
+        if self.state is GangState.RUNNING:
+            self.state = GangState.ENDING
+            for pid in self._living.values():
+                self._kill_group(pid)
 
     def to_report(self, at: float) -> GangExited:
         """Return the report of its end for the master."""
