@@ -5,32 +5,41 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
 from det_jupyter.bounds import Whole
+from det_jupyter.config import ExperimentConfig
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
+    ContinueRequested,
     DeleteRequested,
     Event,
     KillRequested,
     PauseRequested,
+    RetentionSet,
 )
+from det_jupyter.master.machine.core.state import Experiment
+from det_jupyter.master.machine.rules.configurations import complete
+from det_jupyter.master.machine.rules.continuing import check_continuable
+from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.rows import read_metrics
-from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.service import Service, check_patterns
 from det_jupyter.master.views.curves import to_curves
 from det_jupyter.wire import (
     CheckpointView,
+    ContinueExperiment,
     CreateExperiment,
     Curve,
     ExperimentView,
     FeedItem,
     LogLine,
+    SetRetention,
     TimingsView,
     TrialView,
 )
@@ -68,6 +77,29 @@ def experiment_routes(service: Service) -> APIRouter:
     async def experiment(experiment_id: Whole) -> Response:
         """Return one experiment with its trials."""
         return JsonResponse(service.views.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/continue", response_model=ExperimentView)
+    async def go_on(experiment_id: Whole, body: ContinueExperiment) -> Response:
+        """Go on with an experiment that is over, under its own number."""
+        experiment = service.machine.state.experiment(experiment_id)
+        check_continuable(experiment, body.config)
+        config = _overridden(experiment, body.config)
+        await check_patterns(config)
+        document = config.to_document() if body.config else experiment.config
+        service.apply(ContinueRequested(experiment_id=experiment_id, config=document))
+        return JsonResponse(service.views.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/retention", response_model=list[CheckpointView])
+    async def retain(experiment_id: Whole, body: SetRetention) -> Response:
+        """Keep other checkpoints from now on; return those that are deleted, or would be."""
+        experiment = service.machine.state.experiment(experiment_id)
+        numbers = body.model_dump(exclude={"dry_run"})
+        storage = experiment.settings.checkpoint_storage.model_copy(update=numbers)
+        machine = service.machine
+        unneeded = find_unneeded(machine.state, machine.indexes, experiment, storage)
+        if not body.dry_run:
+            service.apply(RetentionSet(experiment_id=experiment_id, **numbers))
+        return JsonResponse([machine.state.checkpoints[uuid] for uuid in unneeded])
 
     @routes.post("/experiments/{experiment_id}/{verb}", response_model=ExperimentView)
     async def command(experiment_id: Whole, verb: Verb) -> Response:
@@ -143,3 +175,12 @@ def _read_curves(service: Service, experiment_id: int, max_points: int | None) -
     """Read in another thread: of a long experiment it takes a second or so."""
     records = read_metrics(service.store.path, experiment_id)
     return JsonResponse(to_curves(records, max_points=max_points))
+
+
+def _overridden(experiment: Experiment, override: dict[str, Any]) -> ExperimentConfig:
+    """Return the effective configuration with the override laid over it."""
+    if not override:
+        return experiment.settings
+    seed = experiment.settings.reproducibility.experiment_seed
+    effective, _ = complete(override, experiment.config, default_seed=seed)
+    return effective
