@@ -58,7 +58,7 @@ class SchedulerConfig(Section):
     """Fill the fullest agent first, or the emptiest."""
     allow_heterogeneous_fits: Bool = False
     """Whether a trial may span agents with different numbers of slots."""
-    reservation_depth: Annotated[Int, Field(ge=1, le=32)] = 32
+    reservation_depth: Annotated[Int, Field(ge=1, le=32)] = 1
     """The number of waiting trials that agents are kept for at a time."""
 
 

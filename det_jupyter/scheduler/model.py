@@ -39,8 +39,8 @@ class PoolRules:
         fitting: Which agent gets a gang that fits on several.
         allow_heterogeneous_fits: Whether a gang may span agents with different numbers of slots.
         max_aux_per_agent: How many gangs without slots an agent carries.
-        reservation_depth: So many of those that wait have agents kept for them, or others asked to
-            leave, at a time (Maui's RESERVATIONDEPTH).
+        reservation_depth: Number of waiting gangs that have agents kept for them at a time (Maui's
+            RESERVATIONDEPTH). Those behind may still have others leave, if preemption is on.
     """
 
     policy: Policy = Policy.PRIORITY
@@ -48,7 +48,7 @@ class PoolRules:
     fitting: Fitting = Fitting.BEST
     allow_heterogeneous_fits: bool = False
     max_aux_per_agent: int = 100
-    reservation_depth: int = 32
+    reservation_depth: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

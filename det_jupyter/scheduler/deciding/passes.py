@@ -12,9 +12,10 @@ Each in order:
        rule 3 has it leave as soon as that helps.
 
 Those for whom others were asked to leave before start where that was, or wait on (promises.py).
-Only the first `reservation_depth` who wait keep anything or have others leave; of those behind,
-one of each shape is tried, because the others of that shape would not fit either. A pass therefore
-costs by what starts and by how many shapes there are, not by how many wait.
+Only the first `reservation_depth` that wait keep agents; those behind may have others leave.
+`LOOKED_AT` of both together are served at most. Of those behind, one of each shape is tried,
+because the others of that shape would not fit either. A pass therefore costs by what starts and by
+how many shapes there are, not by how many wait.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from det_jupyter.scheduler.model import (
     Request,
     Running,
 )
+
+LOOKED_AT = 32  # that keep agents or have others leave, in one pass
 
 
 class Pass:
@@ -185,11 +188,17 @@ class Pass:
 
     def _wait(self, shape: Shape, request: Request) -> bool:
         """Keep agents for it; return whether the next of its shape is worth a look."""
-        if self._num_keepers >= self._rules.reservation_depth or not shape.slots:
+        if not shape.slots or self._num_keepers >= LOOKED_AT:
             return False
-        agents = self._find_room(shape) or self._make_room(shape, request)
+        may_keep = self._num_keepers < self._rules.reservation_depth
+        in_sight = self._find_room(shape)
+        if in_sight and not may_keep:
+            return False
+        agents = in_sight or self._make_room(shape, request, needs_victims=not may_keep)
         if agents is not None:
             self.kept.keep_firmly(request.id, agents, shape)
+        elif not may_keep:
+            return False
         else:
             above = self._priority(request) if self._has_backfill else NOBODY
             agents = self.kept.find_nearest(shape, above, spans=self._spans_several(shape))
@@ -217,10 +226,12 @@ class Pass:
             self._no_sight.add(shape)
         return agents
 
-    def _make_room(self, shape: Shape, request: Request) -> list[str] | None:
+    def _make_room(
+        self, shape: Shape, request: Request, *, needs_victims: bool
+    ) -> list[str] | None:
         """Ask others to leave if that makes room, and return where."""
         way = self._find_way(shape, request) if self._rules.preemption else None
-        if way is None:
+        if way is None or (needs_victims and not way.victims):
             return None
         for victim in way.victims:
             self.kept.credit(self._ledger.leave(victim))

@@ -35,8 +35,9 @@ def starts_anew(situation: Situation, value: int) -> bool:
     smaller = replace(
         situation.request, group=_LAST, slots=value, blocked=frozenset(), promised=()
     )
-    killed = Change(goes=(own.id,))
-    return situation.starts(killed, Change(groups=(anew,), requests=(smaller,)))
+    killed, comes = Change(goes=(own.id,)), Change(groups=(anew,), requests=(smaller,))
+    outcome = situation.survey.whatif.after(killed, comes)
+    return smaller.id in outcome.started and smaller.id not in outcome.asked
 
 
 def ask_slots(situation: Situation, value: int, effect: str) -> Remedy:

@@ -129,7 +129,7 @@ def apply(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> str:
             for group_id in remedy.target:
                 assert group_id != waiting.group
                 _remove_experiment(pool, int(group_id))
-                pool.decide(world.now)
+                settle(pool, world.now)
         case "set":
             assert remedy.target == [waiting.group]
             mine = pool.groups[waiting.group]
@@ -172,7 +172,7 @@ def _wait(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> None:
     for trial in [*numbers(remedy, "left"), *numbers(remedy, "trials")]:
         if str(trial) in pool.running:
             pool.remove(str(trial))
-            pool.decide(world.now)
+            settle(pool, world.now)
     if "agent" in remedy.values:
         _end_some(pool, world, remedy, waiting)
     elif "trials" not in remedy.values:
@@ -197,7 +197,7 @@ def _end_some(pool: Pool, world: World, remedy: Remedy, waiting: Request) -> Non
         if enough > 0 and given[request_id]:
             enough -= given[request_id] if counts_slots else 1
             pool.remove(request_id)
-            pool.decide(world.now)
+            settle(pool, world.now)
 
 
 def _is_asked(pool: Pool, running: Running, waiting: Request) -> bool:
@@ -211,7 +211,7 @@ def _submit_anew(remedy: Remedy, pool: Pool, world: World, waiting: Request) -> 
     """Kill the experiment and submit it again."""
     mine = pool.groups[waiting.group]
     _remove_experiment(pool, mine.id)
-    pool.decide(world.now)
+    settle(pool, world.now)
     new = max(pool.groups) + 1
     pool.set_group(replace(mine, id=new, position=float(new)))
     pool.add(Request(
@@ -257,15 +257,16 @@ def _give_out(pool: Pool, world: World, remedy: Remedy) -> None:
     pool.set_agent(replace(old, slots=tuple(sorted({*old.slots, *more}))))
 
 
-def starts(pool: Pool, request_id: str, now: float, *, is_preempting: bool = False) -> bool:
-    """Whether the request has started after the next pass, or once those asked have left."""
-    pool.decide(now)
-    for _ in range(3 if is_preempting else 0):
-        for running in [gang for gang in pool.running.values() if gang.is_leaving]:
-            if running.request.id != request_id:
-                pool.remove(running.request.id)
-        pool.decide(now)
-    return request_id in pool.running
+def settle(pool: Pool, now: float) -> None:
+    """Let the pool decide, and those that it asks to leave queue again, until nothing changes."""
+    for _ in range(4):
+        asked = pool.decide(now).preemptions
+        for gone in asked:
+            request = pool.running[gone.request_id].request
+            pool.remove(request.id)
+            pool.add(request)
+        if not asked:
+            return
 
 
 def reason(world: World, request_id: str = "9") -> Reason:

@@ -19,7 +19,7 @@ from det_jupyter.scheduler.model import (
 )
 from det_jupyter.scheduler.reasons import Withheld, why_waiting
 from det_jupyter.wire import DeviceProcess, Estimate, Remedy
-from tests.unit.scheduler.reasons_world import NOON, World, apply, starts
+from tests.unit.scheduler.reasons_world import NOON, World, apply, settle
 
 NEVER = ("occupied", "disabled", "no_agent", "agent_gone", "impossible")
 
@@ -187,7 +187,9 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
     lived(world, data)
     pool = settled(world)
     for waiting in pool.waiting():
+        before = facts_of(pool)
         reason = why_waiting(pool, waiting.id, world)
+        assert facts_of(pool) == before
         event(reason.cause)
         names_need = (
             f"{waiting.slots} slot" if waiting.slots else "a place for a trial without slots"
@@ -206,6 +208,11 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
             event(f"{reason.cause}: no remedy")
 
 
+def facts_of(pool: Pool) -> object:
+    """Return all that a pool knows."""
+    return pool.version, pool.waiting(), dict(pool.running), dict(pool.groups), dict(pool.agents)
+
+
 def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
     pool = settled(world)
     if remedy.verb == "add_agent" and cause == "no_agent":
@@ -214,9 +221,8 @@ def check(remedy: Remedy, world: World, waiting: Request, cause: str) -> None:
         assert starts_elsewhere(world, waiting, pool.waiting())
         return
     request_id = apply(remedy, pool, world, waiting)
-    has_order = world.rules.policy is Policy.PRIORITY
-    is_preempting = "priority" in remedy.values or (has_order and world.rules.preemption)
-    if starts(pool, request_id, world.now, is_preempting=is_preempting):
+    settle(pool, world.now)
+    if request_id in pool.running:
         return
     assert cause in NEVER, (remedy, waiting)
     assert "waits for its turn" in remedy.text or "can run" in remedy.text
@@ -233,4 +239,5 @@ def starts_elsewhere(world: World, waiting: Request, queue: Sequence[Request]) -
     for request in queue:
         if request.group == waiting.group:
             there.add(request)
-    return starts(there, waiting.id, world.now)
+    settle(there, world.now)
+    return waiting.id in there.running

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from det_jupyter.scheduler.deciding.pool import Pool
-from det_jupyter.scheduler.model import Group, PoolRules, Request
+from det_jupyter.scheduler.model import Group, Request
 from tests.unit.scheduler.pool_world import (
     PREEMPTIVE,
     PRIORITY,
@@ -25,7 +25,8 @@ URGENT, USUAL, IDLE = (
     Group(id=3, priority=90, position=3.0),
 )
 GROUPS = (URGENT, USUAL, IDLE)
-DEPTH = PoolRules().reservation_depth
+DEPTH = 32
+DEEP = replace(PRIORITY, reservation_depth=DEPTH)
 
 
 def ids(pool: Pool) -> list[str]:
@@ -65,7 +66,7 @@ def test_the_first_in_order_gets_the_slot() -> None:
 
 
 def test_a_smaller_one_passes_by_where_the_larger_one_does_not_wait() -> None:
-    pool = make_pool(PRIORITY, "a:4 b:4", *GROUPS)
+    pool = make_pool(DEEP, "a:4 b:4", *GROUPS)
     hold(pool, ask("x", 2, 2), "a:01")
     hold(pool, ask("y", 1, 2), "b:0")
     add(pool, ask("large", 4, 1), ask("small1", 1, 3), ask("small2", 2, 3), ask("small3", 1, 3))
@@ -101,7 +102,7 @@ def test_a_stream_of_small_ones_does_not_starve_a_large_one() -> None:
 
 
 def test_a_large_gang_keeps_whole_agents_until_they_are_idle() -> None:
-    pool = make_pool(PRIORITY, "a:4 b:4 c:4", *GROUPS)
+    pool = make_pool(DEEP, "a:4 b:4 c:4", *GROUPS)
     for name in "abc":
         hold(pool, ask(f"x{name}", 3, 2), f"{name}:012")
     add(pool, ask("large", 8, 1), ask("small1", 1, 3), ask("small2", 1, 3))
@@ -124,7 +125,7 @@ def test_what_can_never_run_keeps_nothing() -> None:
 def test_only_the_first_so_many_keep_agents() -> None:
     """Those behind use what is not kept."""
     names = [f"n{number:02}" for number in range(DEPTH + 1)]
-    pool = make_pool(PRIORITY, " ".join(f"{name}:2" for name in names), *GROUPS)
+    pool = make_pool(DEEP, " ".join(f"{name}:2" for name in names), *GROUPS)
     for number, name in enumerate(names):
         hold(pool, ask(f"x{number}", 1, 2), f"{name}:0")
     add(pool, *(ask(f"r{number}", 2, 1) for number in range(DEPTH + 8)))
@@ -228,7 +229,7 @@ def test_what_leaves_already_is_counted() -> None:
 
 def test_nobody_else_is_asked_when_one_ahead_could_use_the_room_that_was_made() -> None:
     """r1 fits where x leaves and, more tightly, where y was asked to leave for r3."""
-    pool = make_pool(PREEMPTIVE, "a:4 b:4 c:4", *GROUPS)
+    pool = make_pool(replace(PREEMPTIVE, reservation_depth=DEPTH), "a:4 b:4 c:4", *GROUPS)
     hold(pool, ask("x", 4, 1), "a:0123")
     hold(pool, ask("y", 3, 3), "b:012", since=9.0)
     hold(pool, ask("stay", 1, 1), "b:3")

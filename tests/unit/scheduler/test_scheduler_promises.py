@@ -110,12 +110,12 @@ def test_the_strictly_more_urgent_take_what_is_promised_if_there_is_no_other_pla
 
 
 def test_the_strictly_more_urgent_wait_for_what_is_promised_and_ask_nobody_else() -> None:
-    pool = cleared()
+    pool = cleared(replace(PREEMPTIVE, reservation_depth=32))
     add(pool, ask("top", 2, 1))
     assert preempted(pool.decide(2.0)) == {}
     assert pool.reservations() == {"top": ("a",), "w5": ("b",)}
     assert promised(pool) == {}
-    pool = cleared()
+    pool = cleared(replace(PREEMPTIVE, reservation_depth=32))
     pool.leave("stay")
     add(pool, ask("top", 2, 1))
     assert preempted(pool.decide(2.0)) == {}
