@@ -271,7 +271,8 @@ class AgentProcess:
 
     def __init__(self, home: Path, variables: dict[str, str], options: list[str]) -> None:
         self.home = home
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+        path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(), str(ROOT)])
+        environ = {**os.environ, "PYTHONPATH": path, **variables}
         environ[paths.HOME_VARIABLE] = str(home)
         self.log = home / "agent.out"
         home.mkdir(exist_ok=True)
@@ -373,14 +374,19 @@ def make_interpreter(folder: Path, *, borrows: bool = True, torch: str | None = 
     if borrows:
         (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     if torch is not None:
-        (packages / "torch").mkdir()
-        for name, code in zip(TORCH_FILES, (torch, ""), strict=True):
-            (packages / "torch" / name).write_text(code)
+        write_torch(packages, torch)
     kernel = folder / "share" / "jupyter" / "kernels" / "det-worker"
     kernel.mkdir(parents=True)
     argv = ["python", "-m", "tests.integration.agent_stand_in", "-f", "{connection_file}"]
     (kernel / "kernel.json").write_text(json.dumps({"argv": argv}))
     return str(python)
+
+
+def write_torch(packages: Path, code: str) -> None:
+    """Put a torch that consists of this code among the packages."""
+    (packages / "torch").mkdir(parents=True)
+    for name, text in zip(TORCH_FILES, (code, ""), strict=True):
+        (packages / "torch" / name).write_text(text)
 
 
 def torch_built_for(cuda: str | None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.agent_support import torch_built_for, write_torch
 from tests.integration.parallel_ranks import RankRunner, rank_runner
 from tests.integration.rank_support import Lab, Zygote, running_zygote
 
@@ -35,3 +36,10 @@ def lab(tmp_path: Path, zygote: Zygote) -> Iterator[Lab]:
     yield lab
     lab.close()
     shutil.rmtree(sockets)
+
+
+@pytest.fixture
+def light_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let agents and zygotes find a torch that can do nothing: the real one loads for seconds."""
+    write_torch(tmp_path / "packages", torch_built_for(None))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))

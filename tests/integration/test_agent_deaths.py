@@ -25,6 +25,7 @@ from tests.integration.agent_support import (
 )
 from tests.processes import processes_of, wait_until
 
+pytestmark = pytest.mark.usefixtures("light_torch")
 FOREVER = [["sleep", 3600]]
 
 
