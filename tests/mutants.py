@@ -37,9 +37,9 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
-PARTS = {  # the folder of the part, and the one of its unit tests
+PARTS = {  # the folder of the part, and where its unit tests are
     "config": ("det_jupyter/config", "tests/unit/config"),
-    "core": ("det_jupyter/core", "tests/unit/core"),
+    "core": ("det_jupyter/core", "tests/unit/core tests/unit/test_control.py"),
     "machine": ("det_jupyter/master/machine", "tests/unit/master"),
     "scheduler": ("det_jupyter/scheduler", "tests/unit/scheduler"),
     "searcher": ("det_jupyter/searcher", "tests/unit/searcher"),
@@ -180,11 +180,17 @@ class Importer(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._tree, str(self._path), "exec"), module.__dict__)
 
 
-def _tests_for(path: Path, tests: Path) -> list[str]:
+def _tests_for(path: Path, tests: list[Path]) -> list[str]:
     """Return the test files, those first that name the module."""
     name = ".".join(path.with_suffix("").parts)
-    files = sorted(tests.rglob("test_*.py"), key=lambda file: name not in file.read_text())
-    return [str(file) for file in files]
+    return [str(file) for file in sorted(tests, key=lambda file: name not in file.read_text())]
+
+
+def _test_files(places: str) -> list[Path]:
+    found: list[Path] = []
+    for place in map(Path, places.split()):
+        found += sorted(place.rglob("test_*.py")) if place.is_dir() else [place]
+    return found
 
 
 def run_tests(tests: Sequence[str], cpu_s: int) -> int:
@@ -221,10 +227,10 @@ class Outcome:
 
 def try_part(part: str, sample: int, minutes: float, seed: int, processes: int) -> Outcome:
     """Try a sample of the mutants of a part, or as many of it as there is time for."""
-    folder, tests = map(Path, PARTS[part])
-    mutants = mutants_of(folder)
+    folder, places = PARTS[part]
+    mutants, tests = mutants_of(Path(folder)), _test_files(places)
     chosen = random.Random(seed).sample(mutants, min(sample, len(mutants)))
-    usual_s = _usual_cpu_s([str(tests)])
+    usual_s = _usual_cpu_s(list(map(str, tests)))
     outcome = Outcome(part, len(mutants), 0, [])
     waiting, running = deque(chosen), dict[int, str]()
     deadline = time.monotonic() + 60 * minutes

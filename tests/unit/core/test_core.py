@@ -200,3 +200,16 @@ def test_a_checkpoint_says_at_which_batch_it_was_saved(
 def test_a_search_hears_of_no_step_that_cannot_be(context: core.Context) -> None:
     with pytest.raises(ValueError, match="expected 0 or more"):
         context.searcher.report_reached(-1)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written: Not a directory"):
+        core.init(checkpoint_storage=tmp_path / "file" / "checkpoints")
+
+
+def test_a_rank_that_leaves_without_asking_again_says_so(context: core.Context) -> None:
+    assert not context.preempt.should_preempt()
+    assert not context.preempt.is_acknowledged
+    context.preempt.acknowledge_preemption_signal()
+    assert context.preempt.is_acknowledged
