@@ -95,7 +95,7 @@ def test_the_echo_of_another_ranks_end_is_told_as_what_it_is(tmp_path: Path) -> 
     with pytest.raises(PeerLost) as caught, naming_lost_peers(context_of(tmp_path)):
         raises["all_reduce"]()
     assert str(caught.value) == (
-        "another rank has ended, and its own error tells why (here it only shows as: "
+        "another rank has ended, and its own error has the cause (here it shows as: "
         "Connection closed by peer [127.0.0.1]:1)"
     )
     with pytest.raises(ZeroDivisionError), naming_lost_peers(context_of(tmp_path)):
