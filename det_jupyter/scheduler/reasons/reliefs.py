@@ -42,7 +42,7 @@ class Relief:
         is_all: Whether its waiting trials must not take their place: it has to end or be paused.
         is_named: Whether just these have to end, and not any so many.
         after: Gangs that are leaving already and have to be gone as well.
-        asked: Gangs that the pool itself asks to leave then.
+        asked: Less urgent gangs that the pool itself asks to leave then.
     """
 
     group_id: int | None
@@ -65,7 +65,7 @@ def reliefs(situation: Situation) -> list[Relief]:
     gangs.sort(key=lambda gang: _wait_order(situation, gang))
     leaving = tuple(gang for gang in gangs if gang.is_leaving)
     staying = [gang for gang in gangs if not gang.is_leaving]
-    if leaving and situation.starts(ends(leaving)):
+    if leaving and all(situation.starts(*changes) for changes in _in_both_orders(leaving)):
         groups = {gang.request.group for gang in leaving}
         sole = groups.pop() if len(groups) == 1 else None
         return [Relief(group_id=sole, gangs=leaving, num=len(leaving), is_leaving=True)]
@@ -107,9 +107,9 @@ class _Ends:
     ) -> Relief | None:
         """Return the relief that a change is, if it starts the request."""
         situation, request_id = self.situation, self.situation.request.id
-        first = [ends(self.after)] if self.after else []
-        outcome = situation.survey.whatif.after(*first, change)
-        if request_id not in outcome.started:
+        whatif, running = situation.survey.whatif, situation.survey.pool.running
+        outcomes = [whatif.after(*first, change) for first in _in_both_orders(self.after)]
+        if any(request_id not in outcome.started for outcome in outcomes):
             return None
         return Relief(
             group_id=gangs[0].request.group,
@@ -117,7 +117,11 @@ class _Ends:
             num=len(gangs),
             is_all=is_all,
             after=self.after,
-            asked=outcome.asked.get(request_id, ()),
+            asked=[
+                name
+                for name in outcomes[0].asked.get(request_id, ())
+                if name in running and situation.is_less_urgent(running[name])
+            ],
         )
 
     def _wholes(self, known: set[int | None]) -> list[Relief]:
@@ -151,13 +155,14 @@ class _Ends:
 
     def _nums(self, orders: Iterable[Sequence[Running]]) -> list[int] | None:
         """Return how many ends are enough in each order; None: in one of them none are."""
-        first = [ends(self.after)] if self.after else []
-        nums = []
+        firsts, nums = _in_both_orders(self.after), []
         for order in orders:
-            num = self.situation.steps(*first, *one_by_one(order[:_STEPS]))
-            if num is None:
+            last = one_by_one(order[:_STEPS])
+            steps = [self.situation.steps(*first, *last) for first in firsts]
+            known = [num for num in steps if num is not None]
+            if len(known) < len(steps):
                 return None
-            nums.append(num - len(first))
+            nums.append(max(known) - len(self.after))
         return nums
 
     def _slots_back(self) -> Iterator[Relief]:
@@ -199,6 +204,16 @@ class _Ends:
             if nums and nums[0] > 1:
                 return tuple(order[: nums[0]])
         return ()
+
+
+def _in_both_orders(leaving: Sequence[Running]) -> list[list[Change]]:
+    """Return the changes that gangs leave one by one, the oldest trial first and last.
+
+    What one of them gives back is taken by others before the next has left, unless it is kept.
+    """
+    order = sorted(leaving, key=lambda gang: (gang.request.number, gang.request.id))
+    both = [one_by_one(order), one_by_one(order[::-1])]
+    return both if len(order) > 1 else both[:1]
 
 
 def _wait_order(situation: Situation, gang: Running) -> tuple[bool, float, int, float, str]:
