@@ -211,7 +211,7 @@ FAULTS = [  # none that makes torch be imported again, which takes longest
 def test_a_short_soak_with_faults_in_a_fixed_order_finds_nothing(home: DetHome) -> None:
     soak = Soak(home, random.Random(1))
     soak.run_undisturbed()
-    soak.run_round(FAULTS, experiments=1, pause_s=0.05)
+    soak.run_round(FAULTS, experiments=1, pause_s=0.1)  # long enough for all of them
     report = soak.finish()
     assert report.problems == []
     assert set(report.faults) == set(FAULTS)
