@@ -1,8 +1,6 @@
-"""Who gets which slots, and why the others wait. Pure.
+"""Allocation of slots to gangs, and the reasons why gangs wait. Pure.
 
 model     the values: groups, requests, agents, rules, decisions
-pool      the live pool: told of every change, it decides who starts and who makes room
-possible  what a pool can never run
-estimate  when a running gang ends, by its progress
-reasons   why a request waits, and what would start it
+deciding  the live pool: takes every change, decides which gangs start and which leave
+reasons   why a request waits, what would start it, and when that is expected
 """

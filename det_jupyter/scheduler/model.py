@@ -1,10 +1,10 @@
-"""What the scheduler is told and what it answers: plain values.
+"""The scheduler's inputs and outputs: plain values.
 
 Group       an experiment: how urgent it is, its share, its place in the queue
 Request     a gang that wants slots, or holds them: one run of one trial
 AgentSlots  an agent: which of its slots may be given out
 PoolRules   how a pool shares its slots
-Decisions   who starts where, who is asked to leave for whom, and what is promised to whom
+Decisions   placements, preemptions, and promises of agents
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Policy(StrEnum):
-    """Who is next."""
+    """Order of the queue."""
 
     PRIORITY = "priority"
     FAIR_SHARE = "fair_share"
@@ -33,7 +33,7 @@ class PoolRules:
     """How a pool shares its slots.
 
     Args:
-        policy: Who is next.
+        policy: Order of the queue.
         preemption: Whether a more urgent gang may have less urgent ones asked to leave (priority),
             or one with less than its share those with more (fair share).
         fitting: Which agent gets a gang that fits on several.
@@ -137,7 +137,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """From now on these agents are promised to this one who waits; none: no longer any."""
+    """These agents are promised to this waiting request from now on; (): the promise ended."""
 
     request_id: str
     agents: tuple[str, ...]
@@ -151,8 +151,8 @@ class Running:
         request: What it asked for.
         parts: What it got.
         since: When it got them, UTC seconds.
-        is_leaving: Whether it was asked to leave, or has been told that it may.
-        is_backfill: Whether it stands in slots that a more urgent one waits for.
+        is_leaving: Whether it was asked to leave, or allowed to.
+        is_backfill: Whether it uses slots that a more urgent gang waits for.
     """
 
     request: Request
@@ -164,7 +164,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a pass has decided; the pool has carried it out in itself already."""
+    """What a pass decided; the pool has applied it to itself already."""
 
     starts: tuple[Placement, ...] = field(default=())
     preemptions: tuple[Preemption, ...] = field(default=())

@@ -1,1 +1,1 @@
-"""Who starts, and who has to leave: a pool of slots, and the pass that decides."""
+"""A pool of slots, and the pass that decides which gangs start and which have to leave."""

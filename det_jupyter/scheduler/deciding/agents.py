@@ -1,16 +1,16 @@
-"""Who holds which slots: the agents of a pool, the gangs on them, and what groups hold.
+"""The agents of a pool, the gangs on them, and the slots that groups hold.
 
-Agents stand on shelves by what they have:
+Shelves index the agents by:
 
-    free        slots that nobody holds
-    idle        wholly idle ones, by their size
+    free        slots that no gang holds
+    idle        slots of agents that are wholly idle
     aux         places for gangs without slots
-    reach(p)    slots that are free, or will be when those who leave have left and all whose
-                priority number is above p had to
-    clear(p)    those that would be wholly idle then, by how many slots are free already
+    reach(p)    slots that are free without the gangs that are leaving and without all gangs
+                of a priority number above p
+    clear(p)    free slots of agents that would be wholly idle without those gangs
 
-`reach(NOBODY)` and `clear(NOBODY)` count only those who leave anyway. A shelf is made when it is
-asked for first and is kept up from then on.
+`reach(NO_PRIORITY)` and `clear(NO_PRIORITY)` leave out only the gangs that are leaving anyway.
+A shelf is made when it is first asked for, and is kept up to date from then on.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from det_jupyter.scheduler.deciding.journal import Journal
 from det_jupyter.scheduler.deciding.shelves import Place, Section, Shelf
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules, Running
 
-NOBODY = 1000  # a priority number that nobody is above
-EVERYBODY = -1  # and one that everybody is above
+NO_PRIORITY = 1000  # no gang has a greater priority number
+ANY_PRIORITY = -1  # every gang has a greater priority number
 
 
 @dataclass(slots=True)
@@ -35,10 +35,10 @@ class Seats:
     Args:
         agent: What it offers; an empty offer while it is away.
         is_here: Whether it belongs to the pool.
-        gangs: Who holds slots here, and which; gangs without slots hold ().
-        free: Slots that nobody holds, ascending.
-        coming: Slots that are free, or will be as soon as those who leave have left.
-        staying: Slots that the others hold, by priority.
+        gangs: The slots that each gang holds here; gangs without slots hold ().
+        free: Slots that no gang holds, ascending.
+        coming: Number of slots that are free once the leaving gangs have left.
+        staying: Number of slots that the other gangs hold, by priority.
         num_aux: Gangs without slots.
     """
 
@@ -52,27 +52,29 @@ class Seats:
 
     @property
     def section(self) -> Section:
-        """Where it stands on every shelf."""
+        """Its section on every shelf."""
         return (self.agent.kind, len(self.agent.slots))
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody holds any of its slots, those not given out included."""
+        """Whether no gang holds any of its slots, those not given out included."""
         return len(self.gangs) == self.num_aux
 
     def reach(self, priority: int) -> int:
-        """Return the slots that would be free without all above this priority number."""
+        """Return the slots that are free without all gangs above this priority number."""
         gone = sum(slots for number, slots in self.staying.items() if number > priority)
         return self.coming + gone
 
 
 class Ledger:
-    """All agents, all who hold slots, and what each group holds."""
+    """All agents, all gangs that hold slots, and the slots that each group holds."""
 
     def __init__(self, rules: PoolRules, groups: Mapping[int, Group], journal: Journal) -> None:
         self.agents: dict[str, AgentSlots] = {}
         self.running: dict[str, Running] = {}
-        self.newest: dict[Hashable, list[tuple[float, str]]] = {}  # who stays, by class; -since
+        self.newest: dict[
+            Hashable, list[tuple[float, str]]
+        ] = {}  # gangs that stay, by class; -since
         self.ranking: list[tuple[float, float, int]] = []  # groups that hold, most first
         self._rules = rules
         self._groups = groups
@@ -108,13 +110,13 @@ class Ledger:
         return left if seats.agent.is_open and left > 0 else None
 
     def reach_shelf(self, priority: int) -> Shelf:
-        """Return agents by what they would have without all above this priority number."""
+        """Return agents by their free slots without all gangs above this priority number."""
         if priority not in self._reach:
             self._reach[priority] = self._make_shelf(lambda seats: seats.reach(priority))
         return self._reach[priority]
 
     def clear_shelf(self, priority: int) -> Shelf:
-        """Return agents that would be idle without all above this priority number."""
+        """Return agents that are idle without all gangs above this priority number."""
 
         def level(seats: Seats) -> int | None:
             is_clear = seats.agent.slots and all(n > priority for n in seats.staying)
@@ -125,14 +127,14 @@ class Ledger:
         return self._clear[priority]
 
     def set_agent(self, agent: AgentSlots) -> None:
-        """Take an agent in, or what it offers now."""
+        """Add an agent, or update what it offers."""
         self.agents[agent.id] = agent
         seats = self._seats.setdefault(agent.id, Seats(agent))
         seats.agent, seats.is_here = agent, True
         self._recount(agent.id)
 
     def remove_agent(self, agent_id: str) -> None:
-        """Let an agent go; who is there holds its slots until it is told otherwise."""
+        """Remove an agent; gangs on it hold their slots until they are dropped."""
         del self.agents[agent_id]
         seats = self._seats[agent_id]
         seats.agent, seats.is_here = AgentSlots(id=agent_id), False
@@ -143,7 +145,7 @@ class Ledger:
         return self._seats[agent_id]
 
     def gangs_on(self, agent_id: str) -> list[str]:
-        """Return who is on an agent, whether it belongs to the pool now or not."""
+        """Return the gangs on an agent, whether it belongs to the pool now or not."""
         return [*self._seats[agent_id].gangs] if agent_id in self._seats else []
 
     def _recount(self, agent_id: str) -> None:
@@ -191,7 +193,7 @@ class Ledger:
         self._journal.note(partial(self.drop, request.id))
 
     def leave(self, request_id: str) -> dict[str, int]:
-        """Note that a gang was asked to leave; return the slots that it will give back."""
+        """Note that a gang was asked to leave; return the slots that it gives back per agent."""
         running = self.running[request_id]
         agents = {part.agent_id for part in running.parts}
         before = {agent_id: self._seats[agent_id].coming for agent_id in agents}
@@ -204,7 +206,7 @@ class Ledger:
         return {agent_id: self._seats[agent_id].coming - num for agent_id, num in before.items()}
 
     def _stay(self, request_id: str) -> None:
-        """Take back that a gang was asked to leave."""
+        """Undo `leave`."""
         running = replace(self.running[request_id], is_leaving=False)
         self.drop(request_id)
         self.hold(running)
@@ -223,7 +225,7 @@ class Ledger:
         self._journal.note(partial(self.hold, running))
 
     def stayers(self, agent_id: str, priority: int) -> list[tuple[Running, tuple[int, ...]]]:
-        """Return who stays on an agent and has a greater priority number, by id.
+        """Return gangs that stay on an agent and have a greater priority number, by id.
 
         Each comes with its slots there.
         """
@@ -238,7 +240,7 @@ class Ledger:
         ]
 
     def _account(self, running: Running, sign: int) -> None:
-        """Add a gang to what its group holds, or take it away."""
+        """Add a gang's slots to those that its group holds, or subtract them."""
         request = running.request
         if not request.slots:
             return
@@ -268,7 +270,7 @@ class Ledger:
         return self._held.get(group, 0)
 
     def of_group(self, group: int) -> list[Running]:
-        """Return who holds slots for a group."""
+        """Return the gangs of a group that hold slots."""
         return [self.running[request_id] for request_id in self._of_group.get(group, ())]
 
     def rank(self, group: int) -> None:

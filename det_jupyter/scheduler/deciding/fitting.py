@@ -20,7 +20,7 @@ from collections.abc import Container, Iterator
 from fractions import Fraction
 from itertools import islice
 
-from det_jupyter.scheduler.deciding.agents import NOBODY, Ledger
+from det_jupyter.scheduler.deciding.agents import NO_PRIORITY, Ledger
 from det_jupyter.scheduler.deciding.order import Shape
 from det_jupyter.scheduler.deciding.shelves import Section, Shelf
 from det_jupyter.scheduler.model import Fitting, Part, PoolRules
@@ -30,7 +30,7 @@ Closed = Container[str]  # agents that are no candidates
 
 def is_spanning(ledger: Ledger, shape: Shape) -> bool:
     """Return whether no agent is large enough, so that the gang has to take several."""
-    shelf = ledger.reach_shelf(NOBODY)
+    shelf = ledger.reach_shelf(NO_PRIORITY)
     return (
         shape.slots > 1
         and not shape.is_single_agent

@@ -1,4 +1,4 @@
-"""How to take back what is tried in a pool."""
+"""Undo log for trying changes in a pool."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 
 class Journal:
-    """Notes the inverse of each change, while something is tried."""
+    """Records the inverse of each change while changes are tried."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] | None = None
 
     def note(self, undo: Callable[[], object]) -> None:
-        """Note what takes back the change that was just made."""
+        """Record the inverse of the change that was just made."""
         if self._undo is not None:
             self._undo.append(undo)
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """Take back at the end, also after an error, all that is changed within."""
+        """Undo all changes made within at the end, also after an error."""
         undo: list[Callable[[], object]] = []
         self._undo = undo
         try:

@@ -1,19 +1,19 @@
-"""Who waits, in order.
+"""The waiting requests, in order.
 
-A key is a place in the order; it ends in group, number and id of the request, which make it
-unique. What stands before that is the policy's:
+A key is a place in the order. It ends in group, number and id of the request, which make it
+unique. The fields before these depend on the policy:
 
     priority     priority, position
-    fair_share   share, position         share = (slots the group holds + those its requests
-                                                  ahead of this one want) / weight
-    round_robin  turn, slots, position   turn = how many of its group are ahead of it
+    fair_share   share, position         share = (slots the group holds + slots of its requests
+                                                  ahead of this one) / weight
+    round_robin  turn, slots, position   turn = number of requests of its group ahead of it
 
-So fair share lists a group's second request where it stands once the first has started, and the
-order needs no sorting anew while requests start.
+So fair share puts a group's second request where it belongs once the first has started, and the
+order does not change while requests start.
 
-Requests of one shape fit, or do not, on the same agents: only the first of a shape need be tried.
-Each shape therefore has a list of heads: the first of every group that may start one now. The rest
-of a group is looked at only when a walk has passed its head.
+Requests of one shape fit on the same agents, so only the first of a shape has to be tried. Each
+shape therefore has a list of heads: the first request of every group that may start one now. A
+walk looks at the rest of a group only after its head.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Entry = tuple[int, str]  # number and id: the order within a group
 
 
 class Shape(NamedTuple):
-    """What makes requests alike for fitting."""
+    """The properties of a request that decide where it fits."""
 
     slots: int
     is_single_agent: bool
@@ -47,11 +47,11 @@ def shape_of(request: Request) -> Shape:
 
 
 class Queue:
-    """The requests that wait."""
+    """The waiting requests."""
 
     def __init__(self, policy: Policy, groups: dict[int, Group], journal: Journal) -> None:
         self.requests: dict[str, Request] = {}
-        self.promised: dict[str, Request] = {}  # those who have promises
+        self.promised: dict[str, Request] = {}  # requests that have promises
         self.heads: dict[Shape, list[Key]] = {}
         self._policy = policy
         self._groups = groups
@@ -59,15 +59,15 @@ class Queue:
         self._held: dict[int, int] = {}
         self._lines: dict[int, dict[Shape, list[Entry]]] = {}
         self._head_of: dict[tuple[int, Shape], Key] = {}
-        self._sorted: list[Key] = []  # all of them; by priority only, where a key stays the same
-        self._fronts: list[Key] = []  # by the others: the first of every group, capped or not
+        self._sorted: list[Key] = []  # all keys; policy priority only, where keys do not change
+        self._fronts: list[Key] = []  # other policies: the first of every group, capped or not
         self._front_of: dict[int, Key] = {}
-        self._told: Iterator[str] | None = None  # their order, as far as was asked for
+        self._listing: Iterator[str] | None = None  # the rest of the order, after `_ids`
         self._ids: list[str] = []
         self._ahead: dict[str, int] = {}
 
     def add(self, request: Request) -> None:
-        """Let a request wait."""
+        """Add a request."""
         self.requests[request.id] = request
         if request.promised:
             self.promised[request.id] = request
@@ -79,7 +79,7 @@ class Queue:
         self._journal.note(partial(self.remove, request.id))
 
     def remove(self, request_id: str) -> None:
-        """Let a request wait no more."""
+        """Remove a request."""
         request = self.requests.pop(request_id)
         self.promised.pop(request_id, None)
         line, shape = self._lines[request.group], shape_of(request)
@@ -96,7 +96,7 @@ class Queue:
         self._journal.note(partial(self.add, request))
 
     def promise(self, request_id: str, agents: tuple[str, ...]) -> None:
-        """Note which agents are promised to a request; none: no longer any."""
+        """Set the agents that are promised to a request; (): none any longer."""
         self.promised.pop(request_id, None)
         before = self.requests[request_id]
         self._journal.note(partial(self.promise, request_id, before.promised))
@@ -110,11 +110,11 @@ class Queue:
         return [name for line in self._lines.get(group, {}).values() for _, name in line]
 
     def key(self, request: Request) -> Key:
-        """Return the place of a request in the order."""
+        """Return the key of a request."""
         return self._key(request)
 
     def set_held(self, group: int, slots: int) -> None:
-        """Note how many slots a group holds now."""
+        """Set the number of slots that a group holds."""
         self._journal.note(partial(self.set_held, group, self._held.get(group, 0)))
         if slots:
             self._held[group] = slots
@@ -123,7 +123,7 @@ class Queue:
         self._refresh(group)
 
     def set_group(self, group: Group) -> None:
-        """Take a group in, or what it is now; its requests move together."""
+        """Add or update a group; its requests move together."""
         mine: list[Key] = []
         if self._policy is Policy.PRIORITY and self._lines.get(group.id):
             first, last = self._span(group.id)
@@ -153,7 +153,7 @@ class Queue:
             self._set_head(group, shape, head)
 
     def _set_front(self, group: int) -> None:
-        self._told = None
+        self._listing = None
         entries = [line[0] for line in self._lines.get(group, {}).values()]
         new = self._key(self.requests[min(entries)[1]]) if entries else None
         old = self._front_of.pop(group, None)
@@ -182,7 +182,7 @@ class Queue:
         return most is not None and slots > 0 and self._held.get(group, 0) + slots > most
 
     def is_capped(self, request_id: str) -> bool:
-        """Return whether its group holds too many slots to start it."""
+        """Return whether `max_slots` of its group forbids to start it now."""
         request = self.requests[request_id]
         return self._is_capped(request.group, request.slots)
 
@@ -201,27 +201,27 @@ class Queue:
         return (turn, slots, *last)
 
     def share(self, request: Request) -> float:
-        """Return the share that is a request's place in the order of fair share."""
+        """Return the share by which fair share orders a request."""
         return float(self._key(request)[0])
 
     def after(self, request: Request) -> Key | None:
-        """Return the key of the next one of its group that has its shape."""
+        """Return the key of the next request of its group and shape."""
         entries = self._lines[request.group][shape_of(request)]
         place = bisect_right(entries, (request.number, request.id))
         return self._key(self.requests[entries[place][1]]) if place < len(entries) else None
 
     def position(self, request_id: str) -> int:
-        """Return how many are ahead of a request, those included that are capped."""
+        """Return the number of requests ahead of one, capped ones included."""
         key = self._key(self.requests[request_id])
         if self._policy is Policy.PRIORITY:
             return bisect_left(self._sorted, key)
-        if self._told is not None and request_id in self._ahead:
+        if self._listing is not None and request_id in self._ahead:
             return self._ahead[request_id]
         ahead = self._fronts[: bisect_left(self._fronts, key)]
         return sum(self._num_ahead(int(front[-3]), key) for front in ahead)
 
     def _num_ahead(self, group: int, key: Key) -> int:
-        """Return how many of a group stand before a key."""
+        """Return the number of requests of a group before a key."""
 
         def key_of(entry: Entry) -> Key:
             return self._key(self.requests[entry[1]])
@@ -230,29 +230,29 @@ class Queue:
         return sum(bisect_left(entries, key, key=key_of) for entries in lines)
 
     def first(self, limit: int | None = None) -> list[Request]:
-        """Return the first `limit` requests in order, those included that are capped."""
+        """Return the first `limit` requests in order, capped ones included."""
         if self._policy is Policy.PRIORITY:
             return [self.requests[str(key[-1])] for key in self._sorted[:limit]]
-        if self._told is None:
-            self._told, self._ids, self._ahead = self._in_order(), [], {}
+        if self._listing is None:
+            self._listing, self._ids, self._ahead = self._in_order(), [], {}
         missing = None if limit is None else max(0, limit - len(self._ids))
-        for request_id in islice(self._told, missing):
+        for request_id in islice(self._listing, missing):
             self._ahead[request_id] = len(self._ids)
             self._ids.append(request_id)
         return [self.requests[request_id] for request_id in self._ids[:limit]]
 
     def _in_order(self) -> Iterator[str]:
-        """Yield all who wait, as long as nothing changes."""
-        later: list[Key] = []  # those that follow in groups whose first was told
+        """Yield the ids of all requests in order; any change ends its use."""
+        later: list[Key] = []  # the next key of each group whose first was yielded
         for front in self._fronts:
             while later and later[0] < front:
-                yield from self._tell(later)
+                yield from self._take_least(later)
             heapq.heappush(later, front)
         while later:
-            yield from self._tell(later)
+            yield from self._take_least(later)
 
-    def _tell(self, later: list[Key]) -> Iterator[str]:
-        """Yield the least key's request, and put the next of its group in its place."""
+    def _take_least(self, later: list[Key]) -> Iterator[str]:
+        """Yield the request of the least key, and replace the key by the next of its group."""
         request = self.requests[str(heapq.heappop(later)[-1])]
         entry = (request.number, request.id)
         nexts = []

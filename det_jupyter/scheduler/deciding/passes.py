@@ -1,21 +1,21 @@
-"""One pass along those who wait.
+"""One pass over the waiting requests.
 
-Each in order:
+For each request, in order:
 
-    1. It fits on slots that are not kept for those ahead: it starts.
-    2. Else, if its group holds as much as it may: it is skipped, and keeps nothing.
-    3. Else, if what leaves will make room: those agents are kept for it. If less urgent gangs (in
-       fair share: gangs of groups that have more) would make room: the cheapest are asked to
-       leave, and their agents are kept for it.
+    1. It fits on slots that are not kept for requests ahead: it starts.
+    2. Else, if its group holds `max_slots`: it is skipped, and keeps nothing.
+    3. Else, if leaving gangs will make room: their agents are kept for it. If less urgent gangs
+       (in fair share: gangs of groups that have more) would make room: the cheapest of them are
+       asked to leave, and their agents are kept for it.
     4. Else the agents where it is nearest to fitting are kept for it. With preemption a less
        urgent gang may start even there, if it fits nowhere else: it is marked as backfill, and
-       rule 3 has it leave as soon as that helps.
+       rule 3 asks it to leave as soon as that makes room.
 
-Those for whom others were asked to leave before start where that was, or wait on (promises.py).
-Only the first `reservation_depth` that wait keep agents; those behind may have others leave.
-`LOOKED_AT` of both together are served at most. Of those behind, one of each shape is tried,
-because the others of that shape would not fit either. A pass therefore costs by what starts and by
-how many shapes there are, not by how many wait.
+A request for which gangs were asked to leave before starts on their agents, or waits on
+(promises.py). Only the first `reservation_depth` waiting requests keep agents by rule 4; those
+behind may preempt too. At most `LOOKED_AT` requests are served by rules 3 and 4. Of the requests
+behind, one of each shape is tried, because the others of that shape would not fit either. The cost
+of a pass therefore grows with the number of starts and of shapes, not of waiting requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from det_jupyter.scheduler.deciding.agents import NOBODY, Ledger
+from det_jupyter.scheduler.deciding.agents import NO_PRIORITY, Ledger
 from det_jupyter.scheduler.deciding.fitting import Closed, find_parts, is_spanning
 from det_jupyter.scheduler.deciding.keeping import Kept
 from det_jupyter.scheduler.deciding.order import Key, Queue, Shape, shape_of
@@ -44,18 +44,18 @@ from det_jupyter.scheduler.model import (
     Running,
 )
 
-LOOKED_AT = 32  # that keep agents or have others leave, in one pass
+LOOKED_AT = 32  # requests that keep agents or preempt in one pass
 
 
 class Pass:
-    """One pass: changes the ledger as it decides, and leaves the queue as it is."""
+    """One pass: changes the ledger as it decides, and does not change the queue."""
 
     def __init__(
         self, rules: PoolRules, groups: dict[int, Group], ledger: Ledger, queue: Queue, now: float
     ) -> None:
         self.kept = Kept(ledger, rules)
         self.promises = Promises(rules, groups, ledger, queue, self.kept)
-        self.looking_at = ""  # whose turn it is: to blame, should the pass raise
+        self.looking_at = ""  # the current request: the culprit, should the pass raise
         self._rules = rules
         self._groups = groups
         self._ledger = ledger
@@ -63,7 +63,7 @@ class Pass:
         self._now = now
         self._starts: list[Placement] = []
         self._preemptions: list[Preemption] = []
-        self._served: set[str] = set()  # who had a promise and was decided about
+        self._served: set[str] = set()  # requests with promises that were decided about
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # slots that groups keep agents for
         self._spans: dict[Shape, bool] = {}
@@ -74,7 +74,7 @@ class Pass:
         self._has_backfill = rules.preemption and self._has_order
 
     def run(self) -> Decisions:
-        """Decide about all who wait."""
+        """Decide about all waiting requests."""
         walk = Walk(self._queue)
         while (found := walk.next()) is not None:
             shape, request = found
@@ -96,9 +96,9 @@ class Pass:
         return Decisions(tuple(self._starts), tuple(self._preemptions), tuple(promises))
 
     def _serve_promised(self, until: Key | None) -> None:
-        """Decide about those who have promises, up to this place in the order.
+        """Decide about requests with promises, up to this place in the order.
 
-        The walk might not come to them: to it, one that does not fit stands for all of its shape.
+        The walk may skip them, because it drops a shape whose first request does not fit.
         """
         while (request := self.promises.next_until(until)) is not None:
             self.looking_at = request.id
@@ -132,7 +132,7 @@ class Pass:
         return self._groups[request.group].priority
 
     def _is_full(self, request: Request) -> bool:
-        """Return whether its group will hold as much as it may with those ahead of it."""
+        """Return whether `max_slots` of its group is used up by gangs and requests ahead of it."""
         held = self._ledger.held(request.group) + self._wanted.get(request.group, 0)
         return self._is_capped(request, held)
 
@@ -158,7 +158,7 @@ class Pass:
         return True
 
     def _closed_to_all(self) -> Closed:
-        """Return agents that nobody takes who finds a place elsewhere."""
+        """Return agents that are only used by requests that fit nowhere else."""
         unkept = self.promises.unkept()
         return self.kept.agents.keys() | unkept if unkept else self.kept.agents
 
@@ -182,12 +182,12 @@ class Pass:
         return self._spans[shape]
 
     def _may_stand_in(self, priority: int) -> bool:
-        """Return whether one of this priority could be a backfill somewhere."""
+        """Return whether a request of this priority could be backfill somewhere."""
         least = self.kept.least_loose
         return self._has_backfill and least is not None and priority > least
 
     def _wait(self, shape: Shape, request: Request) -> bool:
-        """Keep agents for it; return whether the next of its shape is worth a look."""
+        """Keep agents for it; return whether to try the next request of its shape."""
         if not shape.slots or self._num_keepers >= LOOKED_AT:
             return False
         may_keep = self._num_keepers < self._rules.reservation_depth
@@ -200,7 +200,7 @@ class Pass:
         elif not may_keep:
             return False
         else:
-            above = self._priority(request) if self._has_backfill else NOBODY
+            above = self._priority(request) if self._has_backfill else NO_PRIORITY
             agents = self.kept.find_nearest(shape, above, spans=self._spans_several(shape))
             if agents is None:
                 return False
@@ -214,7 +214,7 @@ class Pass:
         self._wanted[request.group] = wanted + request.slots
 
     def _find_room(self, shape: Shape) -> list[str] | None:
-        """Return where what leaves makes room."""
+        """Return the agents where leaving gangs make room."""
         if shape in self._no_sight:
             return None
         spans = self._spans_several(shape)
@@ -229,7 +229,7 @@ class Pass:
     def _make_room(
         self, shape: Shape, request: Request, *, needs_victims: bool
     ) -> list[str] | None:
-        """Ask others to leave if that makes room, and return where."""
+        """Preempt gangs if that makes room, and return the agents."""
         way = self._find_way(shape, request) if self._rules.preemption else None
         if way is None or (needs_victims and not way.victims):
             return None
@@ -242,7 +242,7 @@ class Pass:
         return list(way.agents)
 
     def _find_way(self, shape: Shape, request: Request) -> Way | None:
-        """Return the best way to make room; where one of its shape found none, none is sought."""
+        """Return the best way to make room; do not search again where its shape had none."""
         if self._rules.policy is Policy.ROUND_ROBIN:
             return None
         limit = 0.0 if self._has_order else self._share_with(request)
@@ -259,5 +259,5 @@ class Pass:
         return way
 
     def _share_with(self, request: Request) -> float:
-        """Return the share of its group once it has started, all ahead of it having so too."""
+        """Return the share of its group once it and the requests ahead of it have started."""
         return self._queue.share(request) + request.slots / self._groups[request.group].weight

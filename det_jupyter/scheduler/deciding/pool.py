@@ -1,4 +1,4 @@
-"""A pool: who is there, who waits, who runs; told of every change, it decides who starts."""
+"""A pool: agents, waiting requests and running gangs. It takes every change and decides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from det_jupyter.scheduler.model import (
 
 
 class Pool:
-    """One pool. Deterministic: one built anew from the same facts decides the same.
+    """One pool. Deterministic: a pool rebuilt from the same facts decides the same.
 
     Args:
         rules: How it shares its slots.
@@ -43,7 +43,7 @@ class Pool:
         self.running: Mapping[str, Running] = MappingProxyType(self._ledger.running)
 
     def set_agent(self, agent: AgentSlots) -> None:
-        """Take in an agent that is new, or that offers other slots than before."""
+        """Add an agent, or update the slots that it offers."""
         old = self.agents.get(agent.id)
         if old == agent:
             return
@@ -54,14 +54,14 @@ class Pool:
         self.version += 1
 
     def remove_agent(self, agent_id: str) -> None:
-        """Let an agent go; gangs that are there hold on until they are removed."""
+        """Remove an agent; gangs on it hold their slots until they are removed."""
         agent = self.agents[agent_id]
         self._ledger.remove_agent(agent_id)
         self._journal.note(partial(self.set_agent, agent))
         self.version += 1
 
     def set_group(self, group: Group) -> None:
-        """Take in a group that is new, or whose priority, weight, cap or position is."""
+        """Add a group, or update its priority, weight, cap or position."""
         old = self._groups.get(group.id)
         if old == group:
             return
@@ -74,18 +74,18 @@ class Pool:
         self.version += 1
 
     def remove_group(self, group_id: int) -> None:
-        """Forget a group, which has no requests any more."""
+        """Remove a group that has no requests any more."""
         group = self._groups.pop(group_id)
         self._journal.note(partial(self.set_group, group))
         self.version += 1
 
     def add(self, request: Request) -> None:
-        """Let a request wait from now on."""
+        """Add a waiting request."""
         self._queue.add(request)
         self.version += 1
 
     def hold(self, running: Running) -> None:
-        """Take in a gang that holds slots already."""
+        """Add a gang that holds slots already."""
         self._ledger.hold(running)
         self._count(running.request.group)
         self.version += 1
@@ -97,7 +97,7 @@ class Pool:
             self.version += 1
 
     def remove(self, request_id: str) -> None:
-        """Forget a request, whether it waits or holds slots."""
+        """Remove a request, whether it waits or holds slots."""
         if request_id in self._queue.requests:
             self._queue.remove(request_id)
         else:
@@ -109,10 +109,10 @@ class Pool:
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """Take back at the end all that is changed within; what is asked within is not kept.
+        """Undo at the end all changes made within.
 
-        So the answer to "what if" is what the pool itself decides then. It costs by what changes,
-        not by the size of the pool, as a copy of it would.
+        So the answer to "what if" is what the pool itself would decide. The cost grows with the
+        number of changes, not with the size of the pool, as that of a copy would.
         """
         version, reservations = self.version, dict(self._reservations)
         last_pass = self._last_pass
@@ -127,12 +127,12 @@ class Pool:
         self._queue.set_held(group, self._ledger.held(group))
 
     def decide(self, now: float) -> Decisions:
-        """Decide who starts and who is asked to leave; it is so in the pool from now on.
+        """Decide which requests start and which gangs have to leave, and apply it to the pool.
 
-        Where that changes what the next one may count on, passes follow one another until one of
-        them decides nothing. That comes about: every other pass lets one that waits start, or one
-        that runs leave, or ends a promise; who has to leave does not wait again before it has
-        left, and a promise is only made where somebody has to leave.
+        Where a decision changes the facts of the next one, another pass follows, until one
+        decides nothing. This terminates: every pass but the last starts a request, preempts a
+        gang, or ends a promise; a preempted gang does not wait again before it has left, and a
+        promise is only made by a preemption.
         """
         passes = [self._pass(now)]
         while self._is_worth_another(passes[-1]):
@@ -173,25 +173,25 @@ class Pool:
 
     @property
     def looked_at(self) -> str:
-        """Whose request the last pass looked at last: where it raised, if it did."""
+        """The request that the last pass looked at last: the culprit, if it raised."""
         return self._last_pass.looking_at if self._last_pass is not None else ""
 
     def of_group(self, group_id: int) -> list[str]:
-        """Return the ids of all requests of a group, those that hold slots first."""
+        """Return the ids of all requests of a group, running ones first."""
         held = [running.request.id for running in self._ledger.of_group(group_id)]
         return held + self._queue.of_group(group_id)
 
     @property
     def num_waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return len(self._queue.requests)
 
     def free(self, agent_id: str) -> tuple[int, ...]:
-        """Return the usable slots of an agent that nobody holds, ascending."""
+        """Return the usable slots of an agent that no gang holds, ascending."""
         return self._ledger.seats(agent_id).free if agent_id in self.agents else ()
 
     def on_agent(self, agent_id: str) -> list[Running]:
-        """Return who is on an agent, by id; the agent itself may be away."""
+        """Return the gangs on an agent, by id; the agent itself may be away."""
         return [self.running[name] for name in sorted(self._ledger.gangs_on(agent_id))]
 
     def held(self, group_id: int) -> int:
@@ -199,7 +199,7 @@ class Pool:
         return self._ledger.held(group_id)
 
     def waiting(self, limit: int | None = None) -> list[Request]:
-        """Return those who wait, in order; one that is capped stands where it would without."""
+        """Return the waiting requests in order; a cap does not change a request's place."""
         return self._queue.first(limit)
 
     def is_waiting(self, request_id: str) -> bool:
@@ -207,15 +207,15 @@ class Pool:
         return request_id in self._queue.requests
 
     def position(self, request_id: str) -> int:
-        """Return how many are ahead of a request that waits."""
+        """Return the number of requests ahead of a waiting one."""
         return self._queue.position(request_id)
 
     def is_capped(self, request_id: str) -> bool:
-        """Return whether its group holds too many slots to start it."""
+        """Return whether `max_slots` of its group forbids to start it now."""
         return self._queue.is_capped(request_id)
 
     def reservations(self) -> Mapping[str, tuple[str, ...]]:
-        """Return which agents the last pass kept for whom."""
+        """Return the agents that the last pass kept, by request."""
         return MappingProxyType(self._reservations)
 
 

@@ -1,18 +1,18 @@
-"""Agents promised to those for whom others were asked to leave there: what a pass remembers.
+"""Agents promised to waiting requests for which gangs were asked to leave: state between passes.
 
-A promise names agents. It is made when others are asked to leave for somebody who waits, and lasts
-until that one starts or waits no more, or until the agents are not enough for it any more. Without
-it those agents would be anybody's as soon as they are free: one that was asked to leave could come
-back as backfill, or an equal take the place, and others would have to leave for the one who waits.
+A promise names agents. It is made when gangs are asked to leave for a request, and lasts until
+that request starts, waits no more, or the agents are not enough for it any more. Without it the
+agents would be open to all as soon as they are free: a preempted gang could come back as backfill,
+or an equal could start there, and more gangs would have to leave for the same request.
 
-Who comes before whom, on promised agents:
+Precedence on promised agents:
 
-    the strictly more urgent    as if there were no promise, where they find no other place
-    equals further ahead        start there if they fit at once and nowhere else; never wait there
-    who has the promise         keeps them from the first of its priority on
-    all behind it               not at all
+    strictly more urgent requests  as if there were no promise, where they fit nowhere else
+    equals further ahead           start there if they fit at once and nowhere else; never wait
+    the request with the promise   keeps them from the first request of its priority on
+    all requests behind it         not at all
 
-A promise is broken when too little is left of it. Fair share knows no strictly more urgent.
+A promise ends when too little is left of it. Fair share has no strictly more urgent requests.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from det_jupyter.scheduler.model import Group, Part, Policy, PoolRules, Request
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """One who waits and has a promise.
+    """A waiting request that has a promise.
 
     Args:
         key: Its place in the order.
-        request: What it wants, and where it was promised.
-        rank: Of its priority; all of one rank are equals.
+        request: The request, with the promised agents.
+        rank: Of its priority; requests of one rank are equals.
     """
 
     key: Key
@@ -49,9 +49,9 @@ class Promises:
     Args:
         rules: The pool's.
         groups: All groups.
-        ledger: Who holds what.
-        queue: Who waits.
-        kept: What the pass keeps; promised agents are added to it in time.
+        ledger: Agents and the gangs on them.
+        queue: The waiting requests.
+        kept: Agents kept in this pass; promised agents are added when their rank is reached.
     """
 
     def __init__(
@@ -79,28 +79,28 @@ class Promises:
         return self._groups[request.group].priority if has_order else 0
 
     def make(self, request: Request, agents: tuple[str, ...]) -> None:
-        """Promise agents to one for whom others were asked to leave there."""
+        """Promise agents to a request for which gangs were asked to leave there."""
         self.changes[request.id] = agents
 
     def next_until(self, key: Key | None) -> Request | None:
-        """Return the next one who has a promise, if its place is not behind this one."""
+        """Return the next request with a promise, if its place is not behind this one."""
         if not self._next or (key is not None and key < self._next[0].key):
             return None
         return self._next.popleft().request
 
     def reach(self, rank: int) -> None:
-        """Keep what was promised to those of this rank."""
+        """Keep the agents promised to requests of this rank."""
         while self._later and self._later[0].rank <= rank:
             request = self._later.popleft().request
             if self._is_enough(request):
                 self._keep(request)
 
     def unkept(self) -> set[str]:
-        """Return agents promised to less urgent ones than the walk has come to."""
+        """Return agents promised to less urgent requests than the walk has come to."""
         return {agent_id for one in self._later for agent_id in one.request.promised}
 
     def _is_enough(self, request: Request) -> bool:
-        """Return whether it can still have what it was promised, after the more urgent."""
+        """Return whether its promised agents are still enough, after more urgent requests."""
         if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
             return False
         ledger, agents = self._ledger, request.promised
@@ -119,9 +119,9 @@ class Promises:
         )
 
     def _room(self, agent_id: str) -> int:
-        """Return the slots that there are, or will be, for one of the rank reached."""
+        """Return the slots that are or will be free for a request of the rank reached."""
         if self._kept.agents.get(agent_id) is not None:
-            return self._ledger.seats(agent_id).coming  # whose keeper can have it leave again
+            return self._ledger.seats(agent_id).coming  # the keeper can preempt it again
         return self._kept.coming(agent_id)
 
     def _keep(self, request: Request) -> None:
@@ -137,15 +137,15 @@ class Promises:
         self._kept.by_request[request.id] = request.promised
 
     def is_kept(self, request: Request) -> bool:
-        """Return whether it still has what it was promised."""
+        """Return whether it still has its promised agents."""
         return request.id in self._kept.by_request
 
     def settle(self, request: Request) -> None:
-        """Let nobody behind it start there: its place in the order is reached, and it waits."""
+        """Close its agents to requests behind it: its place is reached, and it waits."""
         self._kept.promised.difference_update(request.promised)
 
     def find_parts(self, request: Request) -> tuple[Part, ...] | None:
-        """Return which slots it gets where it has a promise, or None if it does not fit yet."""
+        """Return its slots on the promised agents, or None if it does not fit yet."""
         seats = {agent_id: self._ledger.seats(agent_id) for agent_id in request.promised}
         if len(seats) == 1:
             ((agent_id, only),) = seats.items()
@@ -156,11 +156,11 @@ class Promises:
         return tuple(Part(agent_id, one.free) for agent_id, one in seats.items())
 
     def is_lent(self, request: Request) -> bool:
-        """Return whether more urgent ones wait where it has a promise."""
+        """Return whether more urgent requests wait for its promised agents."""
         return not self._lent.isdisjoint(request.promised)
 
     def end(self, request: Request) -> None:
-        """End a promise; what was kept for it alone is open to others."""
+        """End a promise; agents kept for it alone become open to others."""
         self.changes[request.id] = ()
         if self._kept.by_request.pop(request.id, None) is None:
             return
@@ -178,7 +178,7 @@ class Promises:
             del kept.agents[agent_id], kept.spare[agent_id]
 
     def note_start(self, agents: Iterable[str]) -> None:
-        """End promises of which too little is left since one further ahead started there."""
+        """End promises of which too little is left after starts on these agents."""
         for agent_id in agents:
             if agent_id not in self._kept.promised:
                 continue

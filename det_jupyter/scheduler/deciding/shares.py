@@ -1,16 +1,16 @@
-"""Who leaves in fair share: gangs of those furthest above, as long as that is fairer.
+"""Preemption in fair share: gangs of the groups with the greatest share leave.
 
-    level    what a group holds without what leaves
+    level    slots that a group holds, without those of leaving gangs
     share    level / weight
     fairer   after the exchange the taker's share is at most the giver's
 
-Because the taker then stands no higher than the giver, the giver can never claim its slots back in
-the same way: exchanges come to an end.
+An exchange happens only where it is fairer. Because the taker then has no greater share than the
+giver, the giver can never claim its slots back in the same way: exchanges come to an end.
 
-Groups are gone through from the greatest share downward and their gangs from the newest on,
-`LOOKED_AT` gangs (or groups that may give nothing) at most, until those found hold enough on an
-agent. There those leave first whose group is furthest above; one that turns out not to be needed
-stays.
+The search goes through the groups from the greatest share downward and their gangs from the newest
+on, `LOOKED_AT` gangs (or groups that may give nothing) at most, until the gangs found hold enough
+slots on an agent. There the gangs of the group with the greatest share leave first; a gang that
+turns out not to be needed stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from det_jupyter.scheduler.deciding.agents import EVERYBODY, NOBODY, Ledger
+from det_jupyter.scheduler.deciding.agents import ANY_PRIORITY, NO_PRIORITY, Ledger
 from det_jupyter.scheduler.deciding.fitting import open_on
 from det_jupyter.scheduler.deciding.keeping import Kept
 from det_jupyter.scheduler.deciding.order import Shape
@@ -31,18 +31,18 @@ ROUNDING = 1e-9  # slots
 
 @dataclass(slots=True)
 class Exchange:
-    """One group that wants more, beside those that hold more.
+    """A group that needs slots, beside groups that hold more than it.
 
     Args:
-        ledger: Who holds what.
-        kept: What is kept for those ahead.
+        ledger: Agents and the gangs on them.
+        kept: Agents kept for requests ahead.
         groups: All groups.
-        taker: The group that wants more.
-        shape: What it wants.
+        taker: The group that needs slots.
+        shape: Of its request.
         now: UTC seconds.
-        limit: The taker's share afterwards, by its place in the order: with what it holds and all
-            that its requests ahead of this one want. Below that nobody gives; so who gave does
-            not stand ahead of the taker when it queues again.
+        limit: The taker's share afterwards: its slots, those of this request and of its requests
+            ahead of this one, per weight. No group gives below that, so that a preempted gang
+            does not queue ahead of the taker.
     """
 
     ledger: Ledger
@@ -55,7 +55,7 @@ class Exchange:
     given: dict[int, int] = field(default_factory=dict)
 
     def level(self, group: int) -> int:
-        """Return what a group has, without what it is to give."""
+        """Return the slots of a group, without those that it is to give."""
         return self.ledger.staying_by_group.get(group, 0) - self.given.get(group, 0)
 
     def most(self, group: int) -> float:
@@ -69,11 +69,11 @@ class Exchange:
         return running.request.slots <= self.most(running.request.group)
 
     def find_way(self, *, spans: bool) -> Way | None:
-        """Return who has to leave, or None if there is no way that is fairer."""
+        """Return the gangs that have to leave, or None if no way is fairer."""
         return self._clear_wholes() if spans else self._clear_one()
 
     def _able(self) -> Iterator[Running]:
-        """Yield gangs that may leave: first of the group furthest above, the newest first."""
+        """Yield gangs that may leave: of the group with the greatest share first, newest first."""
         left, running = LOOKED_AT, self.ledger.running
         for negative_share, _, group in self.ledger.ranking:
             above = -negative_share - self.limit
@@ -116,11 +116,11 @@ class Exchange:
         )
 
     def _victims_on(self, agent_id: str, missing: int) -> dict[str, int] | None:
-        """Return gangs that together hold what is missing here, and how much each; or None."""
+        """Return gangs that together hold the missing slots here, with their slots; or None."""
         usable = set(self.ledger.agents[agent_id].slots)
         gains = {
             running.request.id: len(usable.intersection(slots))
-            for running, slots in self.ledger.stayers(agent_id, EVERYBODY)
+            for running, slots in self.ledger.stayers(agent_id, ANY_PRIORITY)
         }
         victims: dict[str, int] = {}
         while sum(victims.values()) < missing:
@@ -151,7 +151,7 @@ class Exchange:
         self.given = {}
         victims: set[str] = set()
         clear: dict[tuple[str, int], list[str]] = {}
-        shelf = self.ledger.clear_shelf(NOBODY)
+        shelf = self.ledger.clear_shelf(NO_PRIORITY)
         for section in shelf.sections():
             clear[section] = [
                 name for _, name in open_on(shelf, section, self.shape, self.kept.agents)
@@ -175,10 +175,10 @@ class Exchange:
         return [agent_id for agent_id in dict.fromkeys(names) if agent_id in self.ledger.agents]
 
     def _clear_whole(self, agent_id: str, victims: set[str]) -> bool:
-        """Let all who stay on an agent leave, or none of them."""
+        """Add all gangs that stay on an agent to the victims, or none of them."""
         new = [
             running
-            for running, _ in self.ledger.stayers(agent_id, EVERYBODY)
+            for running, _ in self.ledger.stayers(agent_id, ANY_PRIORITY)
             if running.request.id not in victims
         ]
         for num, running in enumerate(new):
@@ -195,6 +195,6 @@ class Exchange:
         needed = {
             running.request.id
             for agent_id in agents
-            for running, _ in self.ledger.stayers(agent_id, EVERYBODY)
+            for running, _ in self.ledger.stayers(agent_id, ANY_PRIORITY)
         }
         return Way(tuple(sorted(victims & needed)), tuple(sorted(agents)))

@@ -1,8 +1,8 @@
-"""Agents sorted by a number of theirs, so that the right one is found without a look at all.
+"""Index of agents by a number, so that a lookup does not scan all agents.
 
-A shelf has sections (agents of one kind and one size) and in each of them levels: how many slots
-are free, say. What a level is, the one who makes the shelf says. An agent that has changed is put
-where it belongs when somebody looks next, so that ten changes of an agent cost one move.
+A shelf has sections (agents of one kind and one size), and each section has levels, such as the
+number of free slots; a function given to the shelf computes the level. A changed agent is moved at
+the next lookup, so that ten changes of an agent cost one move.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Shelf:
     """Agents by section and level; within a level by id.
 
     Args:
-        place: Tells where an agent belongs; None: not here.
+        place: Returns section and level of an agent; None: it is not on this shelf.
     """
 
     def __init__(self, place: Callable[[str], Place | None]) -> None:
@@ -30,7 +30,7 @@ class Shelf:
         self._changed: set[str] = set()
 
     def touch(self, agent_id: str) -> None:
-        """Note that an agent may belong elsewhere now."""
+        """Mark an agent as changed."""
         self._changed.add(agent_id)
 
     def sections(self) -> list[Section]:

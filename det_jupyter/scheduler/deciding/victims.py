@@ -1,16 +1,17 @@
-"""Who leaves for a more urgent gang: what costs least.
+"""Preemption by priority: the gangs leave that cost least.
 
     cost of a gang  = its slots · the seconds since it got them: the work that could be lost
-    cost of a way   = what its gangs cost together; no gang leaves that need not
+    cost of a way   = the sum over its gangs; a way has no gang that is not needed
 
-A gang that one agent is large enough for takes, on every agent where less urgent gangs hold
-enough, the cheapest set of them (a knapsack: small, because an agent has few slots), and of these
-sets the cheapest. Agents are looked at in the order of their newest gang: when one slot of the
+For a request that fits on one agent, each agent where less urgent gangs hold enough slots has a
+cheapest set of gangs (a knapsack: small, because an agent has few slots); the cheapest of these
+sets leaves. Agents are looked at in the order of their newest gang: when one slot of the
 next agent's newest gang alone costs more per missing slot than the best way found, no later agent
 can be better. At most `LOOKED_AT` agents are looked at, those with the newest gangs.
 
-A gang that takes whole agents has them cleared: those with the cheapest sets of gangs. Agents that
-one gang spans are cleared together. Agents of several sizes are never cleared for one gang.
+For a request that takes whole agents, the agents with the cheapest sets of gangs are cleared.
+Agents that one gang spans are cleared together. Agents of several sizes are never cleared for one
+request.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from det_jupyter.scheduler.deciding.agents import EVERYBODY, NOBODY, Ledger
+from det_jupyter.scheduler.deciding.agents import ANY_PRIORITY, NO_PRIORITY, Ledger
 from det_jupyter.scheduler.deciding.fitting import open_on
 from det_jupyter.scheduler.deciding.keeping import Kept
 from det_jupyter.scheduler.deciding.order import Shape
@@ -34,7 +35,7 @@ Cost = tuple[float, int, tuple[str, ...]]  # work, number of gangs, their ids
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """These leave, then there is room on these agents."""
+    """Once these gangs have left, there is room on these agents."""
 
     victims: tuple[str, ...]
     agents: tuple[str, ...]
@@ -48,7 +49,7 @@ def cost_of(running: Running, now: float) -> float:
 def find_way(
     ledger: Ledger, kept: Kept, shape: Shape, priority: int, now: float, *, spans: bool
 ) -> Way | None:
-    """Return the cheapest way to make room for one of this priority, or None."""
+    """Return the cheapest way to make room for a request of this priority, or None."""
     if spans:
         return _clear_wholes(ledger, kept, shape, priority, now)
     return _clear_one(ledger, kept, shape, priority, now)
@@ -88,18 +89,18 @@ def _least_missing(ledger: Ledger, kept: Kept, shape: Shape, priority: int) -> i
     )
     if not is_possible:
         return None
-    coming = ledger.reach_shelf(NOBODY)
+    coming = ledger.reach_shelf(NO_PRIORITY)
     most = max((coming.top(section) for section in coming.sections()), default=0)
     return max(1, shape.slots - most)
 
 
 def _above(ledger: Ledger, agent_id: str, priority: int) -> int:
     seats = ledger.seats(agent_id)
-    return seats.reach(priority) - seats.reach(NOBODY)
+    return seats.reach(priority) - seats.reach(NO_PRIORITY)
 
 
 def _newest_above(ledger: Ledger, priority: int) -> Iterator[Running]:
-    """Yield those with a greater priority number who stay, the newest first."""
+    """Yield gangs that stay and have a greater priority number, the newest first."""
     classes = sorted(number for number in cast(Iterable[int], ledger.newest) if number > priority)
     for _, request_id in heapq.merge(*(ledger.newest[number] for number in classes)):
         yield ledger.running[request_id]
@@ -150,7 +151,7 @@ def _cheapest_wholes(
     num = shape.slots // section[1]
     together: dict[tuple[str, ...], list[str]] = {}
     for agent_id in sorted(agents):
-        stayers = ledger.stayers(agent_id, EVERYBODY)
+        stayers = ledger.stayers(agent_id, ANY_PRIORITY)
         ids = tuple(sorted(running.request.id for running, _ in stayers))
         together.setdefault(ids, []).append(agent_id)
     # cheapest[n]: the best way to n agents or more
@@ -177,7 +178,7 @@ def _cheapest_wholes(
 def _worth_a_look(
     ledger: Ledger, together: dict[tuple[str, ...], list[str]], num: int, now: float
 ) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Return, of those sets that clear equally many agents, as many as could all be needed."""
+    """Return, of sets that clear equally many agents, the cheapest that could be needed."""
     by_size: dict[int, list[tuple[float, tuple[str, ...]]]] = {}
     chosen: list[tuple[tuple[str, ...], list[str]]] = []
     for ids, names in together.items():

@@ -1,8 +1,8 @@
-"""The way of a pass along those who wait: in order, but past all that need not be tried.
+"""The walk of a pass over the queue: in order, without requests that need not be tried.
 
 Every shape has a front: its first request that was not tried yet. The walk always takes the least
-of all fronts. What it learns there moves that front on: to the group's next request, to another
-group, to less urgent ones, or out of the walk. The queue must not change meanwhile.
+of all fronts. The result there moves that front on: to the group's next request, to another group,
+to less urgent requests, or out of the walk. The queue must not change meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Walk:
         heapq.heapify(self._fronts)
 
     def next(self) -> tuple[Shape, Request] | None:
-        """Return who is next, or None at the end; say then how to go on."""
+        """Return the next request, or None at the end; then call one of the methods below."""
         if not self._fronts:
             return None
         key, front = heapq.heappop(self._fronts)
@@ -65,13 +65,13 @@ class Walk:
         self.skip_group()
 
     def skip_group(self) -> None:
-        """Go on, but leave out what else of this shape its group wants."""
+        """Go on without the other requests of its group that have this shape."""
         least = self._here.least()
         if least is not None:
             heapq.heappush(self._fronts, (least, self._here))
 
     def skip_priority(self, priority: int) -> None:
-        """Go on with those of this shape whose priority number is above this one."""
+        """Go on with requests of this shape that have a greater priority number."""
         front = self._here
         front.at = max(front.at, bisect_left(front.heads, (priority + 1,)))
         front.later = [key for key in front.later if key[0] > priority]  # type: ignore[operator]
@@ -79,4 +79,4 @@ class Walk:
         self.skip_group()
 
     def drop(self) -> None:
-        """Go on without this shape: just do not come back to it."""
+        """Go on without this shape: its front is not put back."""

@@ -26,8 +26,8 @@ class Story:
         situation: The pool as the request meets it.
         cause: Why it waits.
         reliefs: Whose end alone would start it.
-        holders: Who holds slots there.
-        expected: When it starts, if anybody can tell.
+        holders: The gangs that hold slots there.
+        expected: When it starts, if that is known.
     """
 
     situation: Situation
@@ -110,23 +110,23 @@ def _trials(holder: HolderView) -> str:
     return f"trial {holder.trial_ids[0]}" if num == 1 else f"{num} trials"
 
 
-def what_starts_it(story: Story, *, is_told: bool = True) -> str:
+def what_starts_it(story: Story, *, is_named: bool = True) -> str:
     """Say what has to happen, and when that is expected.
 
     Args:
         story: What is known.
-        is_told: Whether the holders were told of last, so that “it” is the only one of them.
+        is_named: Whether the sentence before named the holders, so that “it” is the only one.
     """
     at = when(story)
     if story.reliefs:
-        return f"starts when {_relief(story, is_told=is_told)}{at}{_who_is_asked(story)}"
+        return f"starts when {_relief(story, is_named=is_named)}{at}{_who_is_asked(story)}"
     if story.situation.fits() and not story.situation.in_the_way:
         return "starts in a moment"
     return f"starts when {_combination(story)}{at}"
 
 
 def when(story: Story) -> str:
-    """Return `, about 14:20`, or nothing if nobody can tell."""
+    """Return `, about 14:20`, or nothing if that is unknown."""
     facts = story.situation.survey.facts
     if story.reliefs and (limit := latest_leaving(story.situation, story.reliefs[0])):
         return limit
@@ -144,27 +144,27 @@ def _who_is_asked(story: Story) -> str:
     return f"; {experiments(groups)}, less urgent, {verb} asked to leave then"
 
 
-def _relief(story: Story, *, is_told: bool) -> str:
+def _relief(story: Story, *, is_named: bool) -> str:
     first = story.reliefs[0]
     after = f"{have_left(first.after)} and " if first.after else ""
     groups = list(dict.fromkeys(r.group_id for r in story.reliefs if r.group_id is not None))
     if first.is_leaving:
         ids = sorted({gang.request.group for gang in first.gangs})
-        if is_told and sorted(holder.experiment_id for holder in story.holders) == ids:
+        if is_named and sorted(holder.experiment_id for holder in story.holders) == ids:
             return "it has left" if len(ids) == 1 else "they have left"
         return have_left(first.gangs)
     if first.is_named or first.num_slots:
         return f"{after}{some_back(story.situation, first)}"
     if len(groups) > 1:
         return f"{after}{_one_of(story, groups)}"
-    return f"{after}{_sole(story, first, is_told=is_told)}"
+    return f"{after}{_sole(story, first, is_named=is_named)}"
 
 
 def _one_of(story: Story, groups: Sequence[int]) -> str:
     """Say that one of several experiments is enough, each by itself."""
     own, first = story.situation.request.group, story.reliefs[0]
     if any(relief.agent_id is not None for relief in story.reliefs):
-        return _sole(story, first, is_told=False)
+        return _sole(story, first, is_named=False)
     if len(groups) > 2:
         return _any_of(story, first)
     others = [group for group in groups if group != own]
@@ -198,13 +198,13 @@ def _one_trial(story: Story, all_ids: Sequence[int], group: int | None, name: st
     return f"one of trials {listed([str(trial) for trial in ids])} ends"
 
 
-def _sole(story: Story, relief: Relief, *, is_told: bool) -> str:
+def _sole(story: Story, relief: Relief, *, is_named: bool) -> str:
     """Say what one experiment has to do."""
     own, group_id = story.situation.request.group, relief.group_id
     assert group_id is not None
     holders = {holder.experiment_id: holder for holder in story.holders}
     trials = holders[group_id].trial_ids
-    name = "it" if len(holders) == 1 and is_told else f"experiment {group_id}"
+    name = "it" if len(holders) == 1 and is_named else f"experiment {group_id}"
     its = "its" if name == "it" or group_id == own else f"{name}’s"
     if relief.agent_id is not None:
         return f"{_some_of(story, relief, its, len(trials))} have ended"

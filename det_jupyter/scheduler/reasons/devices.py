@@ -15,7 +15,7 @@ from det_jupyter.scheduler.reasons.words import file_of, listed, shown
 from det_jupyter.wire import DeviceProcess, Remedy
 from det_jupyter.words import count, lasting, size
 
-IDLE_S = 60.0  # whoever uses a device now and then is not idle
+IDLE_S = 60.0  # a process that uses its device now and then is not idle
 _AGENTS = 16  # that are looked at
 
 Test = Callable[[Sequence[AgentSlots]], bool]

@@ -58,9 +58,9 @@ def estimate_end(
 def end_of_enough(
     ends: Iterable[tuple[Estimate | None, int]], missing: int, now: float
 ) -> Estimate | None:
-    """Return when the ends so far have given back `missing` slots; None when nobody can tell.
+    """Return when the ends so far have given back `missing` slots; None: unknown.
 
-    A gang of which nobody knows may end at any moment, so it counts for `earliest` only.
+    A gang without an estimate may end at any moment, so it counts for `earliest` only.
 
     Args:
         ends: When each gang ends, if that is known, and how many slots that gives back.
@@ -101,7 +101,7 @@ def _finite(at: float) -> float | None:
 
 
 def first_of(estimates: Iterable[Estimate | None], now: float) -> Estimate | None:
-    """Return when the first of these happens; one of which nobody knows may happen at once."""
+    """Return when the first of these happens; an unknown one may happen at once."""
     estimates = list(estimates)
     known = [estimate for estimate in estimates if estimate is not None]
     if not known:
@@ -116,7 +116,7 @@ def first_of(estimates: Iterable[Estimate | None], now: float) -> Estimate | Non
 
 
 def both_of(one: Estimate | None, other: Estimate | None) -> Estimate | None:
-    """Return when both have happened; None when nobody can tell."""
+    """Return when both have happened; None: unknown."""
     if one is None or other is None:
         return None
     later = max(one, other, key=lambda estimate: estimate.at)

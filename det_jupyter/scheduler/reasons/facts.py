@@ -42,7 +42,7 @@ class Facts(Protocol):
 
     @property
     def zone(self) -> tzinfo | None:
-        """That times of day are told in; None: this computer's."""
+        """Zone of the times of day in sentences; None: this computer's."""
 
     @property
     def pool_name(self) -> str:
@@ -59,7 +59,7 @@ class Facts(Protocol):
         """Return what an experiment is called."""
 
     def end_of(self, request_id: str) -> Estimate | None:
-        """Return when a running gang is expected to give its slots back, if anybody can tell."""
+        """Return when a running gang is expected to give its slots back, if that is known."""
 
     def leaves_by(self, request_id: str) -> float | None:
         """Return until when a gang that was asked to leave may take, UTC seconds, if limited."""

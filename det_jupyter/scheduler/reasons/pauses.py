@@ -60,7 +60,7 @@ def _several(situation: Situation, held: Held) -> list[int]:
 
 
 def _enough(situation: Situation, rooms: Sequence[Room], held: Held) -> list[int]:
-    """Take those that help most until they are enough; then leave out who is not needed."""
+    """Take those that help most until they suffice; leave out those that are not needed."""
     helps = {group_id: _help(situation, rooms, group_id, held) for group_id in held}
     order = [group_id for group_id in helps if helps[group_id]]
     order = sorted(order, key=lambda group_id: (-helps[group_id], -group_id))[:_TOGETHER]
@@ -68,9 +68,9 @@ def _enough(situation: Situation, rooms: Sequence[Room], held: Held) -> list[int
     for num in range(2, len(order) + 1):
         chosen = order[:num]
         if sum(helps[group_id] for group_id in chosen) >= missing:
-            told = _told_order(chosen, held)
-            if _starts(situation, told):
-                return _needed(situation, told, held)
+            ordered = _holders_first(chosen, held)
+            if _starts(situation, ordered):
+                return _needed(situation, ordered, held)
     return []
 
 
@@ -91,8 +91,8 @@ def _needed(situation: Situation, chosen: Sequence[int], held: Held) -> list[int
     return needed
 
 
-def _told_order(group_ids: Sequence[int], held: Held) -> list[int]:
-    """Return experiments as they are told: those first that hold slots."""
+def _holders_first(group_ids: Sequence[int], held: Held) -> list[int]:
+    """Return experiments, those that hold slots first."""
     return sorted(group_ids, key=lambda group_id: (not held[group_id], group_id))
 
 

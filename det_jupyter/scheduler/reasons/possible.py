@@ -46,7 +46,7 @@ def can_run(
     rules: PoolRules,
     blocked: Set[str] = frozenset(),
 ) -> bool:
-    """Return whether these agents could run such a gang if nobody else were there.
+    """Return whether these agents could run such a gang if they were idle.
 
     Args:
         slots: How many it needs.
@@ -64,7 +64,7 @@ def can_run(
 
 
 class Capacity:
-    """What some agents could run if nobody were there; each question is worked out once."""
+    """What some agents could run if they were idle; each answer is computed once."""
 
     def __init__(self, agents: Iterable[AgentSlots], rules: PoolRules) -> None:
         self._agents = tuple(agents)
@@ -132,7 +132,7 @@ def find_impossibility(
 ) -> str | None:
     """Return why no gang of this size can ever run on these agents, or None if one can.
 
-    Without agents nobody knows, so that is None.
+    Without agents that is unknown: None.
     """
     if not agents or can_run(slots, is_single_agent, agents, rules):
         return None

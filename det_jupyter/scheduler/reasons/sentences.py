@@ -154,7 +154,7 @@ def _who_else(story: Story) -> str:
 
 def _after(story: Story) -> str:
     if story.reliefs:
-        return what_starts_it(story, is_told=False)
+        return what_starts_it(story, is_named=False)
     return f"starts after {_them(story)}{when(story)}"
 
 
