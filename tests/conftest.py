@@ -17,12 +17,6 @@ settings.register_profile("det_jupyter", deadline=None)
 settings.load_profile("det_jupyter")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes `--numprocesses auto` is: half of the time they only wait."""
-    return min(8, 2 * (os.cpu_count() or 1))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Let what tests of hostile texts have logged go from one process to another."""
