@@ -55,6 +55,7 @@ class Pass:
     ) -> None:
         self.kept = Kept(ledger, rules)
         self.promises = Promises(rules, groups, ledger, queue, self.kept)
+        self.is_cut = False  # ended early, because promises changed: another pass follows
         self.looking_at = ""  # the current request: the culprit, should the pass raise
         self._rules = rules
         self._groups = groups
@@ -78,8 +79,10 @@ class Pass:
         walk = Walk(self._queue)
         while (found := walk.next()) is not None:
             shape, request = found
-            self.looking_at = request.id
             self._serve_promised(walk.key)
+            if self.is_cut:
+                break
+            self.looking_at = request.id
             self.promises.reach(self.promises.rank(request))
             if request.id in self._served:
                 walk.go_on()
@@ -100,7 +103,7 @@ class Pass:
 
         The walk may skip them, because it drops a shape whose first request does not fit.
         """
-        while (request := self.promises.next_until(until)) is not None:
+        while not self.is_cut and (request := self.promises.next_until(until)) is not None:
             self.looking_at = request.id
             self.promises.reach(self.promises.rank(request))
             self._served.add(request.id)
@@ -108,12 +111,9 @@ class Pass:
 
     def _serve(self, request: Request) -> None:
         promises, shape = self.promises, shape_of(request)
-        if self._is_capped(request, self._ledger.held(request.group)):
+        is_capped = self._is_capped(request, self._ledger.held(request.group))
+        if is_capped or not promises.is_kept(request):
             self._end_promise(request)
-        elif not promises.is_kept(request):
-            self._end_promise(request)
-            if not self._is_full(request) and not self._start(shape, request):
-                self._wait(shape, request)
         elif (parts := promises.find_parts(request)) is not None:
             self._hold(request, parts, is_backfill=promises.is_lent(request))
             self._end_promise(request)
@@ -125,8 +125,7 @@ class Pass:
 
     def _end_promise(self, request: Request) -> None:
         self.promises.end(request)
-        self._no_room.clear()
-        self._no_sight.clear()
+        self.is_cut = True
 
     def _priority(self, request: Request) -> int:
         return self._groups[request.group].priority
@@ -154,7 +153,8 @@ class Pass:
             self._no_room[shape] = priority
             return False
         self._hold(request, parts, is_backfill=is_backfill)
-        self.promises.note_start(part.agent_id for part in parts)
+        if shape.slots and not self.kept.promised.isdisjoint(part.agent_id for part in parts):
+            self.is_cut = True
         return True
 
     def _closed_to_all(self) -> Closed:

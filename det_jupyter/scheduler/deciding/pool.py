@@ -149,7 +149,8 @@ class Pool:
 
     def _is_worth_another(self, decided: Decisions) -> bool:
         is_moved = bool(decided.starts) and self._is_order_moving
-        return is_moved or bool(decided.preemptions or decided.promises)
+        is_cut = self._last_pass is not None and self._last_pass.is_cut
+        return is_moved or bool(decided.preemptions) or is_cut
 
     @property
     def _is_order_moving(self) -> bool:

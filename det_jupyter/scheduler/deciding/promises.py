@@ -18,7 +18,6 @@ A promise ends when too little is left of it. Fair share has no strictly more ur
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from det_jupyter.scheduler.deciding.agents import Ledger
@@ -64,7 +63,6 @@ class Promises:
         self._kept = kept
         self._next = deque(self._in_order(queue))  # not served yet
         self._later = self._next.copy()  # nothing kept yet: those whose rank was not reached
-        self._laid: dict[str, list[Request]] = {}  # for whom an agent is kept, by its id
         self._lent: set[str] = set()  # agents that more urgent ones keep loosely
 
     def _in_order(self, queue: Queue) -> list[Promised]:
@@ -133,7 +131,6 @@ class Promises:
                 self._kept.promised.add(agent_id)
             self._kept.agents[agent_id] = None
             self._kept.spare[agent_id] = max(0, room - request.slots)
-            self._laid.setdefault(agent_id, []).append(request)
         self._kept.by_request[request.id] = request.promised
 
     def is_kept(self, request: Request) -> bool:
@@ -160,32 +157,5 @@ class Promises:
         return not self._lent.isdisjoint(request.promised)
 
     def end(self, request: Request) -> None:
-        """End a promise; agents kept for it alone become open to others."""
+        """End a promise."""
         self.changes[request.id] = ()
-        if self._kept.by_request.pop(request.id, None) is None:
-            return
-        for agent_id in request.promised:
-            self._laid[agent_id].remove(request)
-            if agent_id in self._kept.promised:
-                self._count_anew(agent_id)
-
-    def _count_anew(self, agent_id: str) -> None:
-        kept, laid = self._kept, self._laid[agent_id]
-        wanted = sum(one.slots for one in laid)
-        kept.spare[agent_id] = max(0, self._ledger.seats(agent_id).coming - wanted)
-        if not laid:
-            kept.promised.remove(agent_id)
-            del kept.agents[agent_id], kept.spare[agent_id]
-
-    def note_start(self, agents: Iterable[str]) -> None:
-        """End promises of which too little is left after starts on these agents."""
-        for agent_id in agents:
-            if agent_id not in self._kept.promised:
-                continue
-            room = self._ledger.seats(agent_id).coming
-            for request in [*self._laid[agent_id]]:
-                room -= min(request.slots, len(self._ledger.agents[agent_id].slots))
-                if room < 0:
-                    self.end(request)
-            if agent_id in self._kept.promised:
-                self._count_anew(agent_id)
