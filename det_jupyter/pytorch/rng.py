@@ -55,7 +55,7 @@ def _can_have_devices() -> bool:
 
 
 def seed_cpu(seed: int) -> None:
-    """Seed the global generators that draw on the CPU; cheap enough to do forevery batch."""
+    """Seed the global generators that draw on the CPU; cheap enough to do for every batch."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)

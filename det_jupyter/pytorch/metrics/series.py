@@ -1,6 +1,6 @@
 """Metrics of batches, on one rank: checked, and kept where they were computed.
 
-Reading a value off a GPU makes the CPU wait foreverything queued before it. So values stay on
+Reading a value off a GPU makes the CPU wait for everything queued before it. So values stay on
 their device until they are taken, all at once.
 """
 
