@@ -158,13 +158,13 @@ class Ledger:
         for request_id, slots in seats.gangs.items():
             running = self.running[request_id]
             held.update(slots)
+            back = len(usable.intersection(slots))
             if not running.request.slots:
                 seats.num_aux += 1
             elif running.is_leaving:
-                num_leaving += len(usable.intersection(slots))
+                num_leaving += back
             else:
                 priority = self._groups[running.request.group].priority
-                back = len(usable.intersection(slots))
                 seats.staying[priority] = seats.staying.get(priority, 0) + back
         seats.free = tuple(sorted(usable - held))
         seats.coming = len(seats.free) + num_leaving
@@ -173,11 +173,8 @@ class Ledger:
         self._touch(agent_id)
 
     def _touch(self, agent_id: str) -> None:
-        for shelf in (self.free_shelf, self.idle_shelf, self.aux_shelf):
-            shelf.touch(agent_id)
-        for shelf in self._reach.values():
-            shelf.touch(agent_id)
-        for shelf in self._clear.values():
+        shelves = (self.free_shelf, self.idle_shelf, self.aux_shelf)
+        for shelf in (*shelves, *self._reach.values(), *self._clear.values()):
             shelf.touch(agent_id)
 
     def hold(self, running: Running) -> None:
@@ -225,10 +222,7 @@ class Ledger:
         self._journal.note(partial(self.hold, running))
 
     def stayers(self, agent_id: str, priority: int) -> list[tuple[Running, tuple[int, ...]]]:
-        """Return gangs that stay on an agent and have a greater priority number, by id.
-
-        Each comes with its slots there.
-        """
+        """Return gangs that stay here and have a greater priority number, with their slots."""
         here = sorted(self._seats[agent_id].gangs.items())
         found = [(self.running[request_id], slots) for request_id, slots in here]
         return [

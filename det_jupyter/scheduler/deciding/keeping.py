@@ -69,6 +69,10 @@ class Kept:
             return self._ledger.seats(agent_id).coming
         return self.spare.get(agent_id, 0)
 
+    def is_firm(self, agent_id: str) -> bool:
+        """Return whether it is kept firmly."""
+        return self.agents.get(agent_id, 0) is None
+
     def is_barred(self, agent_id: str) -> bool:
         """Return whether no further request can count on slots that come free there."""
         return agent_id in self.agents and agent_id not in self.spare

@@ -64,7 +64,6 @@ class Pass:
         self._now = now
         self._starts: list[Placement] = []
         self._preemptions: list[Preemption] = []
-        self._served: set[str] = set()  # requests with promises that were decided about
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # slots that groups keep agents for
         self._spans: dict[Shape, bool] = {}
@@ -84,7 +83,7 @@ class Pass:
                 break
             self.looking_at = request.id
             self.promises.reach(self.promises.rank(request))
-            if request.id in self._served:
+            if self.promises.is_kept(request):
                 walk.go_on()
             elif self._is_full(request):
                 walk.skip_group()
@@ -106,25 +105,20 @@ class Pass:
         while not self.is_cut and (request := self.promises.next_until(until)) is not None:
             self.looking_at = request.id
             self.promises.reach(self.promises.rank(request))
-            self._served.add(request.id)
             self._serve(request)
 
     def _serve(self, request: Request) -> None:
-        promises, shape = self.promises, shape_of(request)
+        promises = self.promises
         is_capped = self._is_capped(request, self._ledger.held(request.group))
-        if is_capped or not promises.is_kept(request):
-            self._end_promise(request)
-        elif (parts := promises.find_parts(request)) is not None:
-            self._hold(request, parts, is_backfill=promises.is_lent(request))
-            self._end_promise(request)
-        elif self._start(shape, request):
-            self._end_promise(request)
-        else:
-            promises.settle(request)
-            self._note_keeper(request)
-
-    def _end_promise(self, request: Request) -> None:
-        self.promises.end(request)
+        if not is_capped and promises.is_kept(request):
+            parts = promises.find_parts(request)
+            if parts is not None:
+                self._hold(request, parts, is_backfill=promises.is_lent(request))
+            elif not self._start(shape_of(request), request):
+                promises.settle(request)
+                self._note_keeper(request)
+                return
+        promises.end(request)
         self.is_cut = True
 
     def _priority(self, request: Request) -> int:

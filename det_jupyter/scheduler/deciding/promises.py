@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from det_jupyter.scheduler.deciding.agents import Ledger
-from det_jupyter.scheduler.deciding.fitting import is_spanning
+from det_jupyter.scheduler.deciding.agents import NO_PRIORITY, Ledger
+from det_jupyter.scheduler.deciding.fitting import find_wholes, is_spanning
 from det_jupyter.scheduler.deciding.keeping import Kept
 from det_jupyter.scheduler.deciding.order import Key, Queue, shape_of
 from det_jupyter.scheduler.model import Group, Part, Policy, PoolRules, Request
@@ -101,20 +101,15 @@ class Promises:
         """Return whether its promised agents are still enough, after more urgent requests."""
         if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
             return False
-        ledger, agents = self._ledger, request.promised
-        if any(name not in ledger.agents or name in request.blocked for name in agents):
+        ledger, agents, shape = self._ledger, request.promised, shape_of(request)
+        if is_spanning(ledger, shape):
+            mine = {name for name in agents if not self._kept.is_firm(name)}
+            clear = ledger.clear_shelf(NO_PRIORITY)
+            wholes = find_wholes(clear, self._rules, shape, ledger.agents.keys() - mine)
+            return wholes is not None and len(wholes) == len(agents)
+        if len(agents) > 1 or agents[0] not in ledger.agents or agents[0] in shape.blocked:
             return False
-        is_whole = is_spanning(ledger, shape_of(request))
-        if not is_whole or len(agents) == 1:
-            return len(agents) == 1 and not is_whole and self._room(agents[0]) >= request.slots
-        sizes = {len(ledger.agents[name].slots) for name in agents}
-        return (
-            sum(len(ledger.agents[name].slots) for name in agents) == request.slots
-            and len({ledger.agents[name].kind for name in agents}) == 1
-            and (len(sizes) == 1 or self._rules.allow_heterogeneous_fits)
-            and all(self._room(name) == len(ledger.agents[name].slots) > 0 for name in agents)
-            and not any(ledger.seats(name).staying for name in agents)
-        )
+        return self._room(agents[0]) >= request.slots
 
     def _room(self, agent_id: str) -> int:
         """Return the slots that are or will be free for a request of the rank reached."""
@@ -124,10 +119,10 @@ class Promises:
 
     def _keep(self, request: Request) -> None:
         for agent_id in request.promised:
-            room, is_mine = self._room(agent_id), agent_id in self._kept.promised
+            room = self._room(agent_id)
             if self._kept.agents.get(agent_id) is not None:
                 self._lent.add(agent_id)
-            elif agent_id not in self._kept.agents or is_mine:
+            elif agent_id not in self._kept.agents:
                 self._kept.promised.add(agent_id)
             self._kept.agents[agent_id] = None
             self._kept.spare[agent_id] = max(0, room - request.slots)
