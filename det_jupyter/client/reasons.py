@@ -28,7 +28,7 @@ def reason_text(reason: Reason) -> str:
     if expected := _expected(reason):
         lines.append(f"  {expected}")
     if reason.remedies:
-        lines.append("  What would start it:")
+        lines.append(f"  {_heading(reason)}")
     for remedy in reason.remedies:
         lines.append(f"    • {remedy.text}")
         lines += [f"        {line}" for line in notebook_lines(remedy)]
@@ -47,8 +47,13 @@ def reason_page(reason: Reason) -> str:
             + "</li>"
             for remedy in reason.remedies
         )
-        parts.append(f"<p>What would start it:</p><ul>{items}</ul>")
+        parts.append(f"<p>{_heading(reason)}</p><ul>{items}</ul>")
     return f"<div>{''.join(parts)}</div>"
+
+
+def _heading(reason: Reason) -> str:
+    """Return what the remedies do: a trial that leaves, and is not to queue again, only ends."""
+    return "What would end it now:" if reason.cause == "leaving" else "What would start it:"
 
 
 def _expected(reason: Reason) -> str:

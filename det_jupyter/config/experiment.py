@@ -62,9 +62,9 @@ class ExperimentConfig(Section):
     resources: Resources = Resources.model_construct()
     """What a trial needs, and how urgent it is."""
     reproducibility: Reproducibility
-    """Where everything random begins."""
+    """Seeds of random numbers."""
     data: dict[str, Any] = {}
-    """Anything that the trial wants to know about its data: context.get_data_config()."""
+    """Values, usually about data, that the trial reads by context.get_data_config()."""
     records_per_epoch: Count = 0
     """Records in an epoch; 0: as many as the training data has."""
     scheduling_unit: PositiveInt = 100

@@ -107,7 +107,7 @@ class _Mending:
             alias = _ALIAS.match(error.problem or "")
             return None if alias and alias[1] in self._anchors else explain(error)
         if self.lines[start].strip() == "---":
-            return start + 1, "this is not YAML: another document begins here, of which it is one"
+            return start + 1, "a second document begins here; expected one"
         if isinstance(node, yaml.ScalarNode) and node.tag != UNREAD_TAG:
             missing = "space after the colon" if ":" in node.value else "colon"
             line = int(node.start_mark.line) + 1

@@ -85,7 +85,7 @@ class _Halving(_Searcher):
     max_concurrent_trials: Count = 16
     """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
     divisor: Divisor = 4
-    """One of so many trials goes on from each rung to the next."""
+    """The best 1/divisor of the trials at each rung continue to the next."""
     stop_once: Bool = False
     """Judge a trial once per rung and stop it for good, instead of letting it rest."""
     time_metric: Title | None = None
@@ -143,7 +143,7 @@ class OptunaSearcher(_Searcher):
     num_rungs: Rungs = 3
     """At how many lengths trials are compared, the last included."""
     divisor: Divisor = 4
-    """One of so many trials goes on from each rung to the next."""
+    """The best 1/divisor of the trials at each rung continue to the next."""
 
 
 SEARCHERS: dict[str, type[Section]] = {

@@ -57,7 +57,7 @@ class Resources(Section):
 
 
 class Reproducibility(Section):
-    """Where everything random begins."""
+    """Seeds of random numbers."""
 
     experiment_seed: Annotated[Int, Field(ge=0, le=MAX_SEED)]
     """The seed that hyperparameters and the seeds of trials derive from; drawn if not given."""

@@ -13,7 +13,7 @@ from det_jupyter.verbs.grammar import argument, flag, one_of
 
 def experiment_number(text: str) -> int:
     """Return the number of an experiment."""
-    if not text.isdigit():
+    if not text.isdecimal():
         message = f"got {text!r}, expected the number of an experiment"
         raise ArgumentTypeError(message + _number_hint(text))
     return int(text)
@@ -21,7 +21,7 @@ def experiment_number(text: str) -> int:
 
 def trial_number(text: str) -> int:
     """Return the number of a trial."""
-    if not text.isdigit():
+    if not text.isdecimal():
         message = f"got {text!r}, expected the number of a trial, or --experiment ID"
         raise ArgumentTypeError(message + _number_hint(text))
     return int(text)
@@ -38,6 +38,13 @@ def _number_hint(text: str) -> str:
     if not all(part.isidentifier() for part in text.split(".")):
         return ""
     return f"; write {{{text if '.' in text else f'{text}.id'}}}"
+
+
+def whole(text: str) -> int:
+    """Return a whole number, at least 0."""
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"got {text!r}, expected a whole number, 0 or more")
+    return int(text)
 
 
 def positive(text: str) -> float:
@@ -64,7 +71,7 @@ def limit(text: str) -> int | str:
     """Return a number of slots, or "none" for no limit."""
     if text.lower() == "none":
         return "none"
-    if not text.isdigit():
+    if not text.isdecimal():
         raise ArgumentTypeError(f"got {text!r}, expected a whole number, or none")
     return int(text)
 
@@ -88,7 +95,7 @@ AGENT_OR_ALL = (
     argument("agent", nargs="?", help="name of the agent"),
     flag("--all", help="all agents"),
 )
-SLOTS = argument("slots", nargs="*", type=int, metavar="SLOT", help="all if none")
+SLOTS = argument("slots", nargs="*", default=[], type=whole, metavar="SLOT", help="all if none")
 FILE = argument("file", nargs="?", help="YAML; in a cell (%%%%det) the cell is meant")
 KEY = argument("path", nargs="?", default="", help="such as searcher.divisor")
 
@@ -101,7 +108,7 @@ TABLE = (
     one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON")),
 )
 
-PRIORITY = argument("--priority", "-p", type=int, metavar="N", help="1 to 99, lower goes first")
+PRIORITY = argument("--priority", "-p", type=whole, metavar="N", help="1 to 99, lower goes first")
 WEIGHT = argument("--weight", "-w", type=positive, metavar="W", help="share, under fair share")
 MAX_SLOTS = argument(
     "--max-slots", type=limit, metavar="N", help="most slots of all its trials, or none"
@@ -116,22 +123,22 @@ _NEIGHBOURS = (
 )
 PLACE, MAYBE_PLACE = one_of(*_NEIGHBOURS, required=True), one_of(*_NEIGHBOURS)
 
-RANK = argument("--rank", type=int, help="only this rank")
-TAIL = argument("--tail", type=int, default=100, help="how many lines (default: 100)")
+RANK = argument("--rank", type=whole, help="only this rank")
+TAIL = argument("--tail", type=whole, default=100, help="how many lines (default: 100)")
 LIMITS_OF_A_SEARCH = (
-    argument("--max-trials", type=int, metavar="N", help="number of trials in all"),
+    argument("--max-trials", type=whole, metavar="N", help="number of trials in all"),
     argument(
         "--max-length", type=yaml_value, metavar="LENGTH", help='train longer: "{epochs: 12}"'
     ),
     argument(
-        "--max-concurrent", type=int, metavar="N", help="number of trials that train at once"
+        "--max-concurrent", type=whole, metavar="N", help="number of trials that train at once"
     ),
     argument(
         "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for the trials to come"
     ),
 )
 RETENTION = tuple(
-    argument(f"--save-{name}", type=int, metavar="N", required=True, help=f"number of {kept}")
+    argument(f"--save-{name}", type=whole, metavar="N", required=True, help=f"number of {kept}")
     for name, kept in (
         ("experiment-best", "the best of all"),
         ("trial-best", "the best of each trial"),
@@ -147,14 +154,14 @@ CONFIG = argument(
     help="change its configuration, such as searcher.max_length.epochs=12",
 )
 SOURCE = one_of(
-    argument("--trial", type=int, metavar="N", help="start from its latest checkpoint"),
+    argument("--trial", type=whole, metavar="N", help="start from its latest checkpoint"),
     argument("--checkpoint", metavar="UUID", help="start from this checkpoint"),
 )
 
 # Of the cell that submits an experiment.
 CELL = (
     argument("--name", help="name of the experiment, instead of the YAML's"),
-    argument("--slots", type=int, metavar="N", help="resources.slots_per_trial"),
+    argument("--slots", type=whole, metavar="N", help="resources.slots_per_trial"),
     argument("--var", default="experiment", help="variable for the handle (default: experiment)"),
     flag("--wait", help="block until it has ended"),
     flag("--dry-run", help="check and show what would travel; submit nothing"),

@@ -45,8 +45,8 @@ def show_slots(call: Call) -> str:
 
 
 def notes(client: Client) -> list[str]:
-    """Return a line for each thing in the master's files that it cannot follow."""
-    return [f"Note: not followed: {problem}" for problem in client.problems()]
+    """Return a line for each problem of the master's files, of agents and of pools."""
+    return [f"Note: {problem}" for problem in client.problems()]
 
 
 def show_queue(call: Call) -> str:

@@ -31,9 +31,7 @@ def _kind(field: FieldHelp) -> str:
 
 
 def _default(field: FieldHelp) -> str:
-    if field.is_required:
-        return "required"
-    return str(field.default) if field.default in ({}, []) else shown(field.default)
+    return "required" if field.is_required else shown(field.default)
 
 
 def _unknown(path: str) -> str:

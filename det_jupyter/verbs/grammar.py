@@ -123,7 +123,7 @@ class LineParser(argparse.ArgumentParser):
     default_verb: str | None = None
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message} (see {self.prog.split()[0]} --help)")
+        raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise HelpShown
@@ -153,7 +153,12 @@ def _add_members(parser: LineParser, group: Group) -> None:
     parser.default_verb = group.default
     words = parser.add_subparsers(metavar=group.metavar, required=True)
     for member in group.members:
-        inner = words.add_parser(member.name, aliases=list(member.aliases), help=member.help)
+        inner = words.add_parser(
+            member.name,
+            aliases=list(member.aliases),
+            help=member.help,
+            description=f"{member.help[0].upper()}{member.help[1:]}.",
+        )
         if isinstance(member, Group):
             _add_members(inner, member)
         else:
@@ -183,7 +188,11 @@ def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
         words: Sequence[str] = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"{parser.prog}: {error}") from None
-    return parser.parse_args(_with_default_verb(parser, words))
+    options, rest = parser.parse_known_args(_with_default_verb(parser, words))
+    if rest:  # said of the verb, where argparse would say it of the outermost group
+        prog = getattr(options, "words", parser.prog)
+        raise UsageError(f"{prog}: unrecognized arguments: {' '.join(rest)} (see {prog} --help)")
+    return options
 
 
 def _with_default_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import yaml
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -25,8 +28,8 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def shown(value: Any) -> str:
     """Return a value as a cell of a table.
 
-    >>> [shown(value) for value in (0.123456, 3, None, True, "a")]
-    ['0.1235', '3', '-', 'true', 'a']
+    >>> [shown(value) for value in (0.123456, 3, None, True, "a", {"epochs": 1})]
+    ['0.1235', '3', '-', 'true', 'a', '{epochs: 1}']
     """
     match value:
         case None:
@@ -35,5 +38,7 @@ def shown(value: Any) -> str:
             return str(value).lower()
         case float():
             return f"{value:.4g}"
+        case dict() | list():
+            return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf)).strip()
         case _:
             return str(value)

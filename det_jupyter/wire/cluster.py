@@ -149,7 +149,7 @@ class Reason(Wire):
         processes: Processes that are not ours on devices that it could use otherwise.
         position: How many are ahead of it in the queue; None when it does not queue.
         ahead: The experiments ahead of it that are in its way.
-        remedies: What would start it, the mildest first.
+        remedies: What would start it, the mildest first; what would end it if it is leaving.
         expected: When it starts, if nothing is changed.
         why_unknown: Why that cannot be said, if it cannot.
     """

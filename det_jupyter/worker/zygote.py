@@ -61,8 +61,8 @@ logger = logging.getLogger(__name__)
 
 RankTarget = Callable[[RankSpec], NoReturn]
 
-_NEEDED = ("torch", "torch.distributed")
-_HELPFUL = (
+NEEDED = ("torch", "torch.distributed")
+HELPFUL = (
     "torch._dynamo",  # 1 s of the first DistributedDataParallel, see above
     "torch.profiler._cupti_monitor",  # the first optimizer imports it
     "torch.utils.data",
@@ -70,7 +70,6 @@ _HELPFUL = (
     "cloudpickle",
     "ipykernel.kernelapp",  # the rank's kernel
     "ipykernel.ipkernel",
-    "det_jupyter.config.foreign",  # what a configuration from a cluster has besides
     "det_jupyter.pytorch",
 )
 _WHILE_PRELOADING = {
@@ -116,9 +115,9 @@ def _preload(target: str) -> RankTarget:
     """Import everything, with the collector off, which would visit all of it again and again."""
     gc.disable()
     with _environment(_WHILE_PRELOADING):
-        for name in _NEEDED:
+        for name in NEEDED:
             importlib.import_module(name)
-        for name in _HELPFUL:
+        for name in HELPFUL:
             try:
                 importlib.import_module(name)
             except Exception as error:  # a rank may not need it, and reports the error if it does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickletools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.capsule import load_capsule
+from det_jupyter.pytorch import PyTorchTrial
 from tests.integration.capture_notebook import Notebook, open_notebook
+from tests.trials import TRIAL_SOURCE
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64,
@@ -223,3 +226,19 @@ def test_capturing_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     assert printed.strip() == "set()"
+
+
+def test_a_capsule_names_what_we_export_as_users_import_it(tmp_path: Path) -> None:
+    with open_notebook(tmp_path) as notebook:
+        notebook.run(TRIAL_SOURCE)
+        capsule = notebook.capture("SmallTrial")
+        stream = notebook.blobs.read(capsule.payload)
+        loaded = load_capsule(capsule, notebook.blobs, tmp_path / "code", as_main=False)
+    ours = {
+        str(value)
+        for _, value, _ in pickletools.genops(stream)
+        if isinstance(value, str) and value.startswith("det_jupyter")
+    }
+    # `det_jupyter.capsule` is a part of the format.
+    assert ours == {"det_jupyter.capsule", "det_jupyter.pytorch"}
+    assert issubclass(loaded, PyTorchTrial)

@@ -275,7 +275,8 @@ class Service:
         refused = [text for agent_id in sorted(strangers) if (text := self.refusal_of(agent_id))]
         stuck = self.machine.pools.stuck
         undecided = [_cannot_decide(name, stuck[name]) for name in stuck]
-        return [*self.file_problems, *dict.fromkeys(of_agents), *refused, *undecided]
+        of_files = [f"not followed: {problem}" for problem in self.file_problems]
+        return [*of_files, *dict.fromkeys(of_agents), *refused, *undecided]
 
     # the end
 

@@ -1,6 +1,7 @@
 """How a trial's objects are pickled: cloudpickle by value, arrays and tensors out of band.
 
 The notebook's functions share one dict of globals in the stream, which `load_capsule` provides.
+What det_jupyter exports is named as users import it, so that capsules outlive moves of modules.
 torch and numpy are not imported: their objects are recognised by the names of their types.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import functools
+import importlib
 import io
 import pickle
 import sys
@@ -42,6 +44,8 @@ _SKELETONS = {"_make_skeleton_class", "_make_skeleton_enum"}
 
 # What Python knows by module and name, where there is one.
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
+
+_PUBLIC = ("det_jupyter.pytorch", "det_jupyter.core")
 
 _Reducer = Callable[[Any], Any]
 
@@ -87,7 +91,8 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         reduce = self._reducers.get(type_)
         if reduce is None:
             reduce = self._reducers[type_] = self._reducer_of(type_)
-        return reduce(obj)
+        reduced = reduce(obj)
+        return _by_public_name(obj) if reduced is NotImplemented else reduced
 
     def _reducer_of(self, type_: type) -> _Reducer:
         if refusal := refusal_of(type_):
@@ -222,6 +227,19 @@ def is_importable(value: Any) -> bool:
         return functools.reduce(getattr, value.__qualname__.split("."), module) is value
     except AttributeError:
         return False
+
+
+def _by_public_name(obj: Any) -> Any:
+    """Return the reduction of what a package of ours exports: by its name in that package."""
+    if not isinstance(obj, _NAMED):
+        return NotImplemented
+    home = obj.__module__
+    for package in _PUBLIC:
+        if isinstance(home, str) and home.startswith(f"{package}."):
+            exporter = importlib.import_module(package)
+            if obj.__name__ in exporter.__all__ and getattr(exporter, obj.__name__) is obj:
+                return getattr, (exporter, obj.__name__)
+    return NotImplemented
 
 
 def is_plain_array(array: Any) -> bool:

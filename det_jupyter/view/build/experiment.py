@@ -151,16 +151,17 @@ def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointVie
     direction = direction_of(experiment)
     kept = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
     judged = [(m, c.steps_completed) for c in kept if (m := finite(c.searcher_metric)) is not None]
-    best = min(judged, key=lambda pair: direction.loss(pair[0]), default=None)
+    best = direction.best(
+        [*(t.best_metric for t in experiment.trials), *(metric for metric, _ in judged)]
+    )
     return Checkpoints(
         count=len(kept),
         size_bytes=sum(checkpoint.size_bytes for checkpoint in kept),
         latest_step=max((checkpoint.steps_completed for checkpoint in kept), default=None),
         metric=metric_of(experiment),
-        best_metric=direction.best(
-            [*(t.best_metric for t in experiment.trials), *(m for m, _ in judged)]
-        ),
-        best_step=None if best is None else best[1],
+        best_metric=best,
+        # None once its checkpoint is deleted, though worse ones may be kept.
+        best_step=next((step for metric, step in judged if metric == best), None),
     )
 
 

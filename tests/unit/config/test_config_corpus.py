@@ -160,7 +160,7 @@ FILES = [
      ["line 2: description: this is not YAML: a second `key: ` in the line, or one indented more "
       "than the line before"]),
     (f"{SINGLE}\n---\nmax_restarts: 3",
-     ["line 3: this is not YAML: another document begins here, of which it is one"]),
+     ["line 3: a second document begins here; expected one"]),
 ]  # fmt: skip
 
 

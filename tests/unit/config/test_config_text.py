@@ -108,7 +108,7 @@ def test_keys_are_text_whatever_they_look_like() -> None:
         ("a: 1\n\x00", "line 2: this is not YAML: the character #x0000 is not allowed"),
         (
             "a: 1\n---\nb: 2",
-            "line 2: this is not YAML: another document begins here, of which it is one",
+            "line 2: a second document begins here; expected one",
         ),
         ("a: *b", "line 1: a: this is not YAML: found undefined alias 'b'"),
     ],

@@ -172,6 +172,12 @@ def test_a_reason_is_a_sentence_and_what_to_type() -> None:
     )
 
 
+def test_what_ends_a_trial_that_leaves_is_not_said_to_start_it() -> None:
+    leaving = reason(cause="leaving")
+    assert "  What would end it now:" in reason_text(leaving).splitlines()
+    assert "What would end it now:" in reason_page(leaving)
+
+
 def test_slots_are_a_table_with_determineds_columns() -> None:
     table = slots_listing(cluster(pool(busy_agent())))
     assert list(table.header) == [

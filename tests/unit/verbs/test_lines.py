@@ -225,6 +225,12 @@ def test_what_there_is_is_listed(
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
         ("agent enable left --all", "give the name of an agent, or --all"),
         ("pool set", "give either a file, or %%det pool set above YAML"),
+        ("slot disable", "are required: agent (see %det slot disable --help)"),
+        ("slot disable left x", "got 'x', expected a whole number, 0 or more"),
+        (
+            "agent enable left right",
+            "%det agent enable: unrecognized arguments: right (see %det agent enable --help)",
+        ),
     ],
 )
 def test_a_wrong_line_is_told_in_one(master: Master, line: str, problem: str) -> None:
@@ -253,6 +259,8 @@ def test_a_wrong_line_is_an_error_that_ipython_prints_in_one_line() -> None:
             "got '{w.id}', expected the number of an experiment; w.id is not defined here",
         ),
         ("arhive 5", "invalid choice: 'arhive'; did you mean archive?"),
+        ("pause ²", "got '²', expected the number of an experiment"),
+        ("logs 5 --tail -5", "got '-5', expected a whole number, 0 or more"),
     ],
 )
 def test_a_wrong_line_about_an_experiment_is_told_in_one(
@@ -296,11 +304,13 @@ def test_lists_for_programs_are_one_document_whatever_there_is(
 def test_what_is_wrong_with_the_file_of_the_pools_is_told(
     master: Master, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    master.noted = ["pools.yaml: polls: unknown key"]
+    master.noted = ["not followed: pools.yaml: polls: unknown key", "pool a: the scheduler fails"]
     for line in ("slots", "pool list"):
         det(line)
-        last = capsys.readouterr().out.splitlines()[-1]
-        assert last == "Note: not followed: pools.yaml: polls: unknown key"
+        assert capsys.readouterr().out.splitlines()[-2:] == [
+            "Note: not followed: pools.yaml: polls: unknown key",
+            "Note: pool a: the scheduler fails",
+        ]
     assert "polls: unknown key" in det_jupyter.slots()._repr_html_()
 
 

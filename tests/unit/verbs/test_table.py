@@ -7,7 +7,8 @@ from typing import get_args
 import pytest
 
 from det_jupyter.remedies import notebook_lines
-from det_jupyter.verbs.grammar import Group, Verb, make_parser, parse
+from det_jupyter.verbs.explain import explain
+from det_jupyter.verbs.grammar import Group, HelpShown, Verb, make_parser, parse
 from det_jupyter.verbs.table import DET, EXPERIMENT, det_parser, line_parser
 from det_jupyter.wire import Remedy
 from det_jupyter.wire.cluster import RemedyVerb
@@ -38,6 +39,17 @@ def test_the_lines_of_a_remedy_are_lines_of_the_table(remedy: Remedy) -> None:
         magic, _, words = line.partition(" ")
         options = parse({"%det": det_parser, "%det_experiment": line_parser}[magic](), words)
         assert options.verb.name in words
+
+
+def test_the_help_of_a_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(HelpShown):
+        parse(line_parser(), "why --help")
+    assert "\nPrint why it does not run, and what would start it.\n" in capsys.readouterr().out
+
+
+def test_defaults_are_explained_as_they_are_written() -> None:
+    [row] = [line for line in explain("").splitlines() if line.startswith("min_checkpoint_period")]
+    assert "  {batches: 0}  " in row
 
 
 def test_the_examples_of_the_help_are_lines_of_the_table() -> None:

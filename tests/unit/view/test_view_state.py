@@ -183,6 +183,12 @@ def test_deleted_checkpoints_do_not_count_and_nan_is_never_best() -> None:
     }
 
 
+def test_a_best_whose_checkpoint_is_deleted_has_no_step() -> None:
+    saved = [checkpoint(22, 0.7), checkpoint(44, 0.9, state="DELETED")]
+    shown = built(experiment(trial(best_metric=0.9)), *saved)["checkpoints"]
+    assert (shown["best_metric"], shown["best_step"]) == (0.9, None)
+
+
 def test_hyperparameters_of_a_trial_are_one_line() -> None:
     hparams = {
         "lr": 0.00123456789,

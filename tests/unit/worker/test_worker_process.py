@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from det_jupyter.lengths import Length
 from det_jupyter.wire import Capsule, GangPlan, RankPlace, SlotView
 from det_jupyter.worker.process import environment
 from det_jupyter.worker.rendezvous import choose_backend, choose_device
+from det_jupyter.worker.zygote import HELPFUL, NEEDED
 
 
 def plan(slots: list[SlotView], **config: Any) -> GangPlan:
@@ -45,6 +48,20 @@ def place(rank: int, world_size: int, *, local: tuple[int, int] | None = None) -
         master_addr="127.0.0.1",
         master_port=29500,
     )
+
+
+def test_every_module_that_the_fork_server_preloads_is_there() -> None:
+    assert [name for name in NEEDED + HELPFUL if not is_there(name)] == []
+
+
+def is_there(module: str) -> bool:
+    """Return whether a module has a file or a folder; nothing is imported, as torch is slow."""
+    top, *inner = module.split(".")
+    spec = find_spec(top)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    path = Path(spec.submodule_search_locations[0], *inner)
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def test_a_rank_sees_its_gangs_devices_in_the_order_of_ranks() -> None:
