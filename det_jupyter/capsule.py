@@ -12,6 +12,7 @@ import json
 import linecache
 import os
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -21,9 +22,11 @@ from types import ModuleType
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.errors import ProtocolMismatch
 from det_jupyter.wire import Capsule
 
 _NOTE = ".unpacked"  # in a folder of unpacked modules: the state of each file
+_OUR_MODULE = re.compile(r"(module|named) 'det_jupyter\b")  # in what a failed import says
 _notebook: ContextVar[dict[str, Any]] = ContextVar("notebook")
 
 
@@ -43,6 +46,9 @@ def load_capsule(
         as_main: True in a rank: the captured names become `__main__`, and captured modules take
             precedence over others of their names. False in a notebook: `__main__` stays, and
             modules that can be imported take precedence.
+
+    Raises:
+        ProtocolMismatch: It refers to a module or name of ours that this version does not have.
     """
     _unpack_modules(capsule, blobs, code_dir, as_main=as_main)
     for filename, cell in _sources(capsule, blobs).items():
@@ -58,6 +64,13 @@ def load_capsule(
         # notebook must not become one.
         buffers = [blobs.map(digest) for digest in capsule.buffers]
         trial, names = pickle.loads(blobs.map(capsule.payload), buffers=buffers)
+    except (AttributeError, ModuleNotFoundError) as error:
+        if _OUR_MODULE.search(str(error)) is None:
+            raise
+        raise ProtocolMismatch(
+            f"{capsule.entrypoint} was captured with another version of det_jupyter ({error}); "
+            "run its cells again and submit it anew"
+        ) from error
     finally:
         _notebook.reset(token)
     vars(main).update(names)

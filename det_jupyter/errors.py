@@ -9,7 +9,7 @@
     │   └── InvalidTransition     an edge that the transition tables do not have
     ├── WaitTimeout               it has not ended in the time that was given (a TimeoutError too)
     ├── MasterUnreachable         no master answers, or it cannot be started
-    ├── ProtocolMismatch          client, master or agent are of incompatible versions
+    ├── ProtocolMismatch          programs, or what they stored, are of incompatible versions
     ├── LaunchError               a gang of ranks could not be started
     ├── PeerRefused               what a rank was sent does not come from its gang
     ├── RankFailed                a rank ended with an error (carries its traceback)
@@ -81,7 +81,7 @@ class MasterUnreachable(DetError):
 
 
 class ProtocolMismatch(DetError):
-    """Two of our programs speak different versions of the wire contract."""
+    """Two programs, or a program and what another one stored, are of incompatible versions."""
 
 
 class LaunchError(DetError):

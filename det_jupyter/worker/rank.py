@@ -33,7 +33,7 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels, code_key, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.control import ControlPage
-from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused
+from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.ranks.failures import is_lost_peer, is_lost_worker
 from det_jupyter.pytorch.training.events import Reason
@@ -191,7 +191,7 @@ class Rank:
             error=message,
             traceback=explanation.traceback,
             where=explanation.where,
-            final=isinstance(error, ConfigError) or is_hopeless,
+            final=isinstance(error, ConfigError | ProtocolMismatch) or is_hopeless,
         )
         self.journal.write(failure)
         return 1

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.config import parse_config
-from det_jupyter.errors import ConfigError, PeerRefused
+from det_jupyter.errors import ConfigError, PeerRefused, ProtocolMismatch
 from det_jupyter.lengths import Length
 from det_jupyter.records import RankFailure, parse_line
 from det_jupyter.system.rundir import RunDir
@@ -74,6 +74,7 @@ def fail(
         (RuntimeError(LOST_WORKER), 0, None, False),
         (PeerRefused("no"), 0, None, False),
         (ConfigError(["context: got 1"]), 5, CHECKPOINT, True),
+        (ProtocolMismatch("no"), 0, CHECKPOINT, True),
     ],
 )
 def test_a_failure_is_final_if_every_run_would_fail_alike(
