@@ -76,8 +76,7 @@ def problems_of(text: str) -> list[str]:
         ("labels:", "name: b\nlabels:", "line 9: name: given twice, in lines 1 and 9"),
         ("name: digits", "name: dig\x00its", "line 1: this is not YAML: the character #x0000 is "
                                              "not allowed"),
-        ("labels:", "---\nlabels:", "line 9: this is not YAML: another document begins here, of "
-                                    "which it is one"),
+        ("labels:", "---\nlabels:", "line 9: a second document begins here; expected one"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_text_is_told_with_all_else(good: str, bad: str, problem: str) -> None:

@@ -46,7 +46,7 @@ def test_a_key_is_described() -> None:
         path="searcher.divisor",
         type="number, above 1",
         default=4,
-        text="One of so many trials goes on from each rung to the next.",
+        text="The best 1/divisor of the trials at each rung continue to the next.",
     )
     assert describe("resources.priority") == FieldHelp(
         path="resources.priority",
