@@ -15,13 +15,14 @@ import fcntl
 import logging
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 from det_jupyter.errors import CheckpointError
 
@@ -123,6 +124,10 @@ class _OpenFolder:
 _OpenFolder.prepare_forks()
 
 
+# Inode, size and time of the last change in ns: a file that is changed has another one.
+_Stamp: TypeAlias = tuple[int, int, int]
+
+
 class LocalDraft:
     """A Draft in a folder of its own, which is locked until it ends one way or the other."""
 
@@ -130,14 +135,15 @@ class LocalDraft:
         self.path = path
         self._final = final
         self._lock = lock
+        self._synced: dict[Path, _Stamp] = {}
 
     def sync(self) -> None:
         """See Draft."""
-        _sync_tree(self.path)
+        _sync_tree(self.path, self._synced)
 
     def commit(self) -> None:
         """See Draft."""
-        _sync_tree(self.path)
+        _sync_tree(self.path, self._synced)
         self.path.rename(self._final)
         _sync(self._final.parent)
         self._lock.close()
@@ -269,11 +275,21 @@ def _make_locked(folder: Path) -> _OpenFolder:
     raise CheckpointError(f"{folder}: another process holds its lock; it is writing the same one")
 
 
-def _sync_tree(folder: Path) -> None:
+def _sync_tree(folder: Path, synced: dict[Path, _Stamp]) -> None:
+    """Sync what is new or has changed since the calls before, which `synced` holds.
+
+    A file with several names is a link to a blob, whose bytes were synced when it was stored. So
+    only its folder is synced: the code of a trial may be hundreds of files.
+    """
     for parent, _, files in os.walk(folder):
-        for name in files:
-            _sync(Path(parent) / name)
-        _sync(Path(parent))
+        paths = [Path(parent, name) for name in files]
+        for path in [*paths, Path(parent)]:
+            info = path.stat()
+            stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
+            is_link = info.st_nlink > 1 and stat.S_ISREG(info.st_mode)
+            if not is_link and synced.get(path) != stamp:
+                _sync(path)
+                synced[path] = stamp
 
 
 def _sync(path: Path) -> None:
