@@ -74,3 +74,11 @@ class BlobStore:
                 f"blob {digest[:12]} is not in {self.root}: a part of what the notebook captured "
                 "is gone; submit the experiment anew from the notebook"
             ) from None
+
+
+class FlatBlobs(BlobStore):
+    """Blobs in one folder: for the code in a checkpoint, where each folder would be synced."""
+
+    def path(self, digest: str) -> Path:
+        """Return the path of the blob, which may not exist."""
+        return self.root / digest

@@ -143,11 +143,23 @@ def test_what_was_captured_is_linked_and_not_copied(
     second = save(tmp_path / "checkpoints", origin_of(captured), 3)
     (digest,) = set(capsule.buffers)
     for record in (first, second):
-        carried = Path(record.path) / "code" / "blobs" / digest[:2] / digest
+        carried = Path(record.path) / "code" / "files" / digest
         assert carried.samefile(blobs.path(digest))
         assert record.size_bytes < 100_000  # without the 1.2 MB that it shares
     LocalStorage(tmp_path / "checkpoints").delete(first.uuid)
     assert blobs.path(digest).stat().st_size >= 1_200_000
+
+
+def test_code_is_found_where_earlier_versions_kept_it(
+    tmp_path: Path, captured: tuple[Capsule, BlobStore]
+) -> None:
+    path = Path(save(tmp_path / "checkpoints", origin_of(captured), 3).path)
+    digest = captured[0].payload
+    earlier = path / "code" / "blobs" / digest[:2] / digest
+    earlier.parent.mkdir(parents=True)
+    (path / "code" / "files").rename(path / "elsewhere")
+    (path / "elsewhere" / digest).rename(earlier)
+    assert Origin.read(path).blobs.path(digest) == earlier  # type: ignore[union-attr]
 
 
 def test_a_class_beside_a_captured_function_is_found(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The origin of a checkpoint: what is needed to build its trial again, on any computer.
 
     load_data.json         name of the class, hyperparameters, configuration, seed, ids
-    code/blobs/            the captured class: the blobs that the capsule in load_data.json names
+    code/files/            the captured class: the blobs that the capsule in load_data.json names
 
 The blobs are hard links into the blob store where that is possible, so a hundred checkpoints of a
 trial that captured a large array hold it once. A trial whose class was not captured is named by
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from det_jupyter.blobs import BlobStore
+from det_jupyter.blobs import BlobStore, FlatBlobs
 from det_jupyter.capsule import blobs_of
 from det_jupyter.errors import CheckpointError
 from det_jupyter.wire import Capsule, GangPlan
@@ -84,7 +84,7 @@ class Origin:
         text = json.dumps(load_data, indent=2, default=str)
         (path / LOAD_DATA_FILE).write_text(text, encoding="utf-8")
         if self.capsule is not None and self.blobs is not None:
-            _link_blobs(self.capsule, self.blobs, carried_blobs(path))
+            _link_blobs(self.capsule, self.blobs, FlatBlobs(path / CODE_FOLDER / "files"))
 
     @classmethod
     def read(cls, path: Path) -> Origin:
@@ -140,13 +140,15 @@ def import_class(name: str, where: str) -> Any:
 
 def carried_blobs(path: Path) -> BlobStore:
     """Return the blobs that travel in the folder of a checkpoint."""
-    return BlobStore(path / CODE_FOLDER / "blobs")
+    files = path / CODE_FOLDER / "files"
+    # Checkpoints of earlier versions have a folder for each two letters of a name.
+    return FlatBlobs(files) if files.is_dir() else BlobStore(path / CODE_FOLDER / "blobs")
 
 
 def _link_blobs(capsule: Capsule, source: BlobStore, target: BlobStore) -> None:
+    target.root.mkdir(mode=0o700, parents=True)
     for digest in sorted(blobs_of(capsule)):
         path = target.path(digest)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             os.link(source.path(digest), path)
         except FileNotFoundError:
