@@ -52,6 +52,7 @@ def rank_runner() -> Iterator[RankRunner]:
     finally:
         assert process.stdin is not None
         assert process.stdout is not None
+        pickle.dump(None, process.stdin)  # a process forked by a test may have the pipe open, too
         process.stdin.close()
         process.wait(10)
         process.stdout.close()
@@ -65,6 +66,8 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
         try:
             request = pickle.load(requests)
         except EOFError:
+            return
+        if request is None:
             return
         pickle.dump(_run_ranks(*request), answers)
         answers.flush()

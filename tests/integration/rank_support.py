@@ -97,6 +97,9 @@ class Zygote:
 
     def close(self) -> None:
         """End the zygote, and with it its ranks."""
+        with suppress(OSError):  # it may have ended
+            # A process forked by a test may have the socket open, too: closing is not enough.
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
         os.close(self.lifeline_fd)
         if self._keep_open >= 0:
