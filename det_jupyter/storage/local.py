@@ -2,6 +2,7 @@
 
     <root>/<uuid>/             a complete checkpoint
     <root>/.part-<uuid>/       one being written; renamed when every byte of it is on the disk
+                               (of hard links only their folder: see `_sync_tree`)
 
 A writer holds a lock on its scratch folder, which the kernel drops when the writer dies. So a
 leftover can be told from work in progress, and the next writer removes it. The lock belongs to the

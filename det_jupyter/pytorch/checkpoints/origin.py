@@ -146,7 +146,7 @@ def carried_blobs(path: Path) -> BlobStore:
 
 
 def _link_blobs(capsule: Capsule, source: BlobStore, target: BlobStore) -> None:
-    target.root.mkdir(mode=0o700, parents=True)
+    target.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     for digest in sorted(blobs_of(capsule)):
         path = target.path(digest)
         try:

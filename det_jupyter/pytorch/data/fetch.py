@@ -87,7 +87,8 @@ class Fetch:
     def batches_at_once(self, batch_size: int) -> int:
         """Return how many batches to load at a time: several, if they are small and of tensors.
 
-        One by one they take three times as long, because the steps between them empty the caches.
+        The steps between them empty the caches: [m] picking a batch takes 3 us by itself and 6 to
+        10 us between steps.
         """
         if self._columns is None:
             return 1

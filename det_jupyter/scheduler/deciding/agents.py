@@ -20,8 +20,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from det_jupyter.scheduler.deciding.journal import Journal
 from det_jupyter.scheduler.deciding.shelves import Place, Section, Shelf
+from det_jupyter.scheduler.deciding.undo import UndoLog
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules, Running
 
 NO_PRIORITY = 1000  # no gang has a greater priority number
@@ -69,7 +69,7 @@ class Seats:
 class Ledger:
     """All agents, all gangs that hold slots, and the slots that each group holds."""
 
-    def __init__(self, rules: PoolRules, groups: Mapping[int, Group], journal: Journal) -> None:
+    def __init__(self, rules: PoolRules, groups: Mapping[int, Group], undo_log: UndoLog) -> None:
         self.agents: dict[str, AgentSlots] = {}
         self.running: dict[str, Running] = {}
         self.newest: dict[
@@ -78,7 +78,7 @@ class Ledger:
         self.ranking: list[tuple[float, float, int]] = []  # groups that hold, most first
         self._rules = rules
         self._groups = groups
-        self._journal = journal
+        self._undo_log = undo_log
         self._seats: dict[str, Seats] = {}
         self._held: dict[int, int] = {}
         self.staying_by_group: dict[int, int] = {}  # without what leaves
@@ -187,7 +187,7 @@ class Ledger:
             seats = self._seats.setdefault(part.agent_id, Seats(AgentSlots(id=part.agent_id)))
             seats.gangs[request.id] = part.slot_ids
             self._recount(part.agent_id)
-        self._journal.note(partial(self.drop, request.id))
+        self._undo_log.note(partial(self.drop, request.id))
 
     def leave(self, request_id: str) -> dict[str, int]:
         """Note that a gang was asked to leave; return the slots that it gives back per agent."""
@@ -199,7 +199,7 @@ class Ledger:
         self._account(running, 1)
         for part in running.parts:
             self._recount(part.agent_id)
-        self._journal.note(partial(self._stay, request_id))
+        self._undo_log.note(partial(self._stay, request_id))
         return {agent_id: self._seats[agent_id].coming - num for agent_id, num in before.items()}
 
     def _stay(self, request_id: str) -> None:
@@ -219,7 +219,7 @@ class Ledger:
         for part in running.parts:
             del self._seats[part.agent_id].gangs[request_id]
             self._recount(part.agent_id)
-        self._journal.note(partial(self.hold, running))
+        self._undo_log.note(partial(self.hold, running))
 
     def stayers(self, agent_id: str, priority: int) -> list[tuple[Running, tuple[int, ...]]]:
         """Return gangs that stay here and have a greater priority number, with their slots."""

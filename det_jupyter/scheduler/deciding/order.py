@@ -26,7 +26,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from det_jupyter.scheduler.deciding.journal import Journal
+from det_jupyter.scheduler.deciding.undo import UndoLog
 from det_jupyter.scheduler.model import Group, Policy, Request
 
 Key = tuple[float | str, ...]
@@ -49,13 +49,13 @@ def shape_of(request: Request) -> Shape:
 class Queue:
     """The waiting requests."""
 
-    def __init__(self, policy: Policy, groups: dict[int, Group], journal: Journal) -> None:
+    def __init__(self, policy: Policy, groups: dict[int, Group], undo_log: UndoLog) -> None:
         self.requests: dict[str, Request] = {}
         self.promised: dict[str, Request] = {}  # requests that have promises
         self.heads: dict[Shape, list[Key]] = {}
         self._policy = policy
         self._groups = groups
-        self._journal = journal
+        self._undo_log = undo_log
         self._held: dict[int, int] = {}
         self._lines: dict[int, dict[Shape, list[Entry]]] = {}
         self._head_of: dict[tuple[int, Shape], Key] = {}
@@ -76,7 +76,7 @@ class Queue:
         if self._policy is Policy.PRIORITY:
             insort(self._sorted, self._key(request))
         self._refresh(request.group)
-        self._journal.note(partial(self.remove, request.id))
+        self._undo_log.note(partial(self.remove, request.id))
 
     def remove(self, request_id: str) -> None:
         """Remove a request."""
@@ -93,13 +93,13 @@ class Queue:
         self._refresh(request.group)
         if not line:
             del self._lines[request.group]
-        self._journal.note(partial(self.add, request))
+        self._undo_log.note(partial(self.add, request))
 
     def promise(self, request_id: str, agents: tuple[str, ...]) -> None:
         """Set the agents that are promised to a request; (): none any longer."""
         self.promised.pop(request_id, None)
         before = self.requests[request_id]
-        self._journal.note(partial(self.promise, request_id, before.promised))
+        self._undo_log.note(partial(self.promise, request_id, before.promised))
         request = replace(before, promised=agents)
         self.requests[request_id] = request
         if agents:
@@ -115,7 +115,7 @@ class Queue:
 
     def set_held(self, group: int, slots: int) -> None:
         """Set the number of slots that a group holds."""
-        self._journal.note(partial(self.set_held, group, self._held.get(group, 0)))
+        self._undo_log.note(partial(self.set_held, group, self._held.get(group, 0)))
         if slots:
             self._held[group] = slots
         else:

@@ -8,9 +8,9 @@ from functools import partial
 from types import MappingProxyType
 
 from det_jupyter.scheduler.deciding.agents import Ledger
-from det_jupyter.scheduler.deciding.journal import Journal
 from det_jupyter.scheduler.deciding.order import Queue
 from det_jupyter.scheduler.deciding.passes import Pass
+from det_jupyter.scheduler.deciding.undo import UndoLog
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Decisions,
@@ -33,9 +33,9 @@ class Pool:
         self.rules = rules
         self.version = 0
         self._groups: dict[int, Group] = {}
-        self._journal = Journal()
-        self._ledger = Ledger(rules, self._groups, self._journal)
-        self._queue = Queue(rules.policy, self._groups, self._journal)
+        self._undo_log = UndoLog()
+        self._ledger = Ledger(rules, self._groups, self._undo_log)
+        self._queue = Queue(rules.policy, self._groups, self._undo_log)
         self._reservations: dict[str, tuple[str, ...]] = {}
         self._last_pass: Pass | None = None
         self.agents: Mapping[str, AgentSlots] = MappingProxyType(self._ledger.agents)
@@ -48,7 +48,7 @@ class Pool:
         if old == agent:
             return
         self._ledger.set_agent(agent)
-        self._journal.note(
+        self._undo_log.note(
             partial(self.set_agent, old) if old else partial(self.remove_agent, agent.id)
         )
         self.version += 1
@@ -57,7 +57,7 @@ class Pool:
         """Remove an agent; gangs on it hold their slots until they are removed."""
         agent = self.agents[agent_id]
         self._ledger.remove_agent(agent_id)
-        self._journal.note(partial(self.set_agent, agent))
+        self._undo_log.note(partial(self.set_agent, agent))
         self.version += 1
 
     def set_group(self, group: Group) -> None:
@@ -68,7 +68,7 @@ class Pool:
         listed = self._ledger.forget_classes(group.id)
         self._queue.set_group(group)
         self._ledger.list_again(group.id, listed)
-        self._journal.note(
+        self._undo_log.note(
             partial(self.set_group, old) if old else partial(self.remove_group, group.id)
         )
         self.version += 1
@@ -76,7 +76,7 @@ class Pool:
     def remove_group(self, group_id: int) -> None:
         """Remove a group that has no requests any more."""
         group = self._groups.pop(group_id)
-        self._journal.note(partial(self.set_group, group))
+        self._undo_log.note(partial(self.set_group, group))
         self.version += 1
 
     def add(self, request: Request) -> None:
@@ -117,7 +117,7 @@ class Pool:
         version, reservations = self.version, dict(self._reservations)
         last_pass = self._last_pass
         try:
-            with self._journal.trying():
+            with self._undo_log.trying():
                 yield
         finally:
             self.version, self._reservations = version, reservations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Journal:
+class UndoLog:
     """Records the inverse of each change while changes are tried."""
 
     def __init__(self) -> None:
