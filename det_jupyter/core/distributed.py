@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Literal, TypeVar, cast
+from typing import Literal, NoReturn, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -63,7 +63,7 @@ class DistributedContext:
         self.local_size = local_size
         self.cross_rank = cross_rank
         self.cross_size = cross_size
-        self._group = group
+        self._groups = {made for made in (group, local_group) if made is not None}
         self._everyone = _exchange(group, size, "all", secret)
         self._neighbours = _exchange(local_group, local_size, "local", secret)
 
@@ -145,14 +145,33 @@ class DistributedContext:
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        if self._group is not None:
-            dist.barrier(group=self._group)
+        if self._everyone:
+            self._everyone.barrier()
 
     def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> torch.Tensor:
         """Replace the CPU tensor by the sum or maximum over all ranks, in place, and return it."""
-        if self._group is not None:
-            dist.all_reduce(tensor, op=_OPERATIONS[operation], group=self._group)
+        if self._everyone:
+            self._everyone.reduce_(tensor, _OPERATIONS[operation])
         return tensor
+
+    def close(self) -> None:
+        """End the groups of these ranks; later collectives raise a RuntimeError.
+
+        Waits for the collectives that this rank has begun. Call it before a script ends: a thread
+        of a group that releases a tensor while Python ends aborts the process.
+        """
+        for group in self._groups if dist.is_initialized() else ():
+            dist.destroy_process_group(group)
+        if self._groups:
+            self._everyone = self._neighbours = cast("ObjectExchange", _Closed())
+        self._groups = set()  # the last reference: the groups' threads have ended after it
+
+
+class _Closed:
+    """Takes the place of the exchanges of a closed context."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(f"distributed: got {name}, but these ranks' groups are closed")
 
 
 def _exchange(

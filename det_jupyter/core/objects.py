@@ -85,7 +85,7 @@ def _unproved(rank: int, waited_s: float) -> Exception:
 
 
 class ObjectExchange:
-    """Collectives on picklable values between the ranks of one gloo group.
+    """Collectives between the ranks of one gloo group, on picklable values above all.
 
     All ranks must call the same ones in the same order.
 
@@ -103,6 +103,14 @@ class ObjectExchange:
         self._size = dist.get_world_size(group)
         self._chief = dist.get_global_rank(group, 0)
         self._number = 0
+
+    def barrier(self) -> None:
+        """Wait for all ranks of the group."""
+        dist.barrier(group=self._group)
+
+    def reduce_(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> None:
+        """Replace the CPU tensor by its reduction over the group's ranks, in place."""
+        dist.all_reduce(tensor, op=operation, group=self._group)
 
     def allgather(self, value: Any) -> list[Any]:
         """Return every rank's value on all ranks."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, parse_config
@@ -15,7 +17,7 @@ from det_jupyter.pytorch.messages import without_own_frames
 from det_jupyter.pytorch.ranks.failures import naming_lost_peers
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords
-from det_jupyter.pytorch.training.torchrun import choose_device, join, leaving_the_group
+from det_jupyter.pytorch.training.torchrun import choose_device, joined
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.tensorboard import tensorboard_folder
 
@@ -55,10 +57,14 @@ def init(
         aggregation_frequency=aggregation_frequency,
         seed=seed,
     )
-    with leaving_the_group():
-        context = _rank_context(hparams) or _local_context(
-            hparams, exp_conf, distributed, seed, checkpoint_storage
-        )
+    with ExitStack() as stack:
+        context = _rank_context(hparams)
+        if context is None:
+            device = choose_device()
+            distributed = distributed or stack.enter_context(joined(device))
+            context = _local_context(
+                hparams, exp_conf, distributed, device, seed, checkpoint_storage
+            )
         if aggregation_frequency is not None:
             context.position.aggregation_frequency = aggregation_frequency
         if enable_tensorboard_logging:
@@ -89,12 +95,11 @@ def _rank_context(hparams: Mapping[str, Any] | None) -> PyTorchTrialContext | No
 def _local_context(
     hparams: Mapping[str, Any] | None,
     exp_conf: Mapping[str, Any] | None,
-    distributed: core.DistributedContext | None,
+    distributed: core.DistributedContext,
+    device: torch.device,
     seed: int | None,
     checkpoint_storage: str | Path | None,
 ) -> PyTorchTrialContext:
-    device = choose_device()
-    distributed = distributed or join(device)
     config = _completed(exp_conf) if exp_conf is not None else None
     if seed is None and "reproducibility" in (exp_conf or {}):
         seed = config.reproducibility.experiment_seed if config else None

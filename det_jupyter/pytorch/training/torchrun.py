@@ -23,28 +23,27 @@ def choose_device() -> torch.device:
     return device
 
 
-def join(device: torch.device) -> DistributedContext:
-    """Return this process's place among the ranks. Collective if torchrun's variables are set.
+@contextmanager
+def joined(device: torch.device) -> Iterator[DistributedContext]:
+    """Yield this process's place among the ranks. Collective if torchrun's variables are set.
 
-    A process group that the script has made already is used as it is.
+    A process group that the script has made is used and left open. One that is made here is
+    destroyed: a process that exits with an open group may be aborted by the group's threads.
     """
+    had_group = dist.is_initialized()
+    try:
+        distributed = _join(device)
+        yield distributed
+        distributed.close()  # after an error it might wait for ranks that are gone
+    finally:
+        if not had_group and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _join(device: torch.device) -> DistributedContext:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         return DistributedContext()
     if not dist.is_initialized():
         is_gpu = device.type == "cuda"
         dist.init_process_group("nccl" if is_gpu else "gloo", device_id=device if is_gpu else None)
     return DistributedContext.from_torch_distributed()
-
-
-@contextmanager
-def leaving_the_group() -> Iterator[None]:
-    """Let the block join the ranks; what it has made for that is ended with it.
-
-    A process that exits with a group still open may be aborted by the threads that serve it.
-    """
-    had_group = dist.is_initialized()
-    try:
-        yield
-    finally:
-        if not had_group and dist.is_initialized():
-            dist.destroy_process_group()
