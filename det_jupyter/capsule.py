@@ -93,6 +93,16 @@ def code_key(capsule: Capsule) -> str:
     return hashlib.sha256(modules.encode()).hexdigest()
 
 
+def code_of(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
+    """Return the captured source: of cells by label ("Cell In[5]"), of local modules by path."""
+    cells = {cell["label"]: cell["source"] for cell in _sources(capsule, blobs).values()}
+    modules = {
+        name: blobs.read(digest).decode("utf-8", "replace")
+        for name, digest in sorted(capsule.modules.items())
+    }
+    return {**cells, **modules}
+
+
 def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
     """Return the labels of the captured code, such as "Cell In[5]", by file name."""
     return {filename: cell["label"] for filename, cell in _sources(capsule, blobs).items()}
@@ -233,6 +243,7 @@ __all__ = [
     "blobs_of",
     "cell_labels",
     "code_key",
+    "code_of",
     "fill_cached",
     "load_capsule",
     "notebook_globals",

@@ -19,6 +19,7 @@ from det_jupyter.wire import (
     ChangeResources,
     ChangeSearch,
     CheckpointView,
+    CodeView,
     ClusterView,
     ContinueExperiment,
     ContinueTrial,
@@ -164,6 +165,12 @@ class Client:
         """Return every metric of every trial of an experiment."""
         answer = self.session.get(f"/experiments/{experiment_id}/curves", max_points=max_points)
         return [Curve.model_validate(item) for item in answer]
+
+    def code(self, experiment_id: int) -> dict[str, str]:
+        """Return the captured source of an experiment: cells by label, local modules by path."""
+        return CodeView.model_validate(
+            self.session.get(f"/experiments/{experiment_id}/code")
+        ).files
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         """Return the checkpoints of an experiment, oldest first."""

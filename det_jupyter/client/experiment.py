@@ -135,6 +135,14 @@ class Experiment(SteeredExperiment):
         """Return every metric, each with its steps and values."""
         return self._client.curves(self.id, max_points=max_points)
 
+    def code(self) -> dict[str, str]:
+        """Return the captured source: of cells by label ("Cell In[5]"), of local modules by path.
+
+        Raises:
+            NotFound: The code is not readable any more.
+        """
+        return self._client.code(self.id)
+
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints, oldest first."""
         return self._checkpoints(self._client.checkpoints(self.id))

@@ -39,3 +39,9 @@ class Capsule(Wire):
     packages: dict[str, str] = {}
     environment: str | None = None
     notices: list[str] = []
+
+
+class CodeView(Wire):
+    """The captured source: of cells by label ("Cell In[5]"), of local modules by path."""
+
+    files: dict[str, str]

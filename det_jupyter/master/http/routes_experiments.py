@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from det_jupyter.blobs import BlobStore
 from det_jupyter.bounds import Whole
+from det_jupyter.capsule import code_of
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.core.events import (
@@ -33,6 +35,7 @@ from det_jupyter.master.service.service import Service, check_patterns
 from det_jupyter.master.views.curves import to_curves
 from det_jupyter.wire import (
     CheckpointView,
+    CodeView,
     ContinueExperiment,
     CreateExperiment,
     Curve,
@@ -114,6 +117,13 @@ def experiment_routes(service: Service) -> APIRouter:
         """Return every metric of every trial, each thinned to `max_points`."""
         service.machine.state.experiment(experiment_id)
         return await asyncio.to_thread(_read_curves, service, experiment_id, max_points)
+
+    @routes.get("/experiments/{experiment_id}/code", response_model=CodeView)
+    async def code(experiment_id: Whole) -> Response:
+        """Return the captured source: of cells by label, of local modules by path."""
+        capsule = service.machine.state.experiment(experiment_id).capsule
+        blobs = BlobStore(service.store.path.parent / "blobs")
+        return JsonResponse(CodeView(files=await asyncio.to_thread(code_of, capsule, blobs)))
 
     @routes.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
     async def checkpoints(experiment_id: Whole) -> Response:

@@ -417,3 +417,20 @@ def test_news_of_a_run_that_is_over_changes_nothing(
     before = world.machine.state.model_dump_json(exclude={"seq"})
     assert world.tell(news) == []
     assert world.machine.state.model_dump_json(exclude={"seq"}) == before
+
+
+# What a run has used
+
+
+def test_slot_seconds_add_up_over_the_runs_of_a_trial(world: World) -> None:
+    world.tell(*running())
+    started_at = world.allocation().started_at
+    assert started_at is not None
+    world.tell(PauseRequested(experiment_id=1), exited())
+    used = world.trial().slot_seconds
+    assert used == 2 * (world.now - started_at) > 0
+    world.tell(ActivateRequested(experiment_id=1), *running("1.1.2"))
+    started_again_at = world.allocation().started_at
+    assert started_again_at is not None
+    world.tell(*completed(allocation_id="1.1.2"), exited(allocation_id="1.1.2"))
+    assert world.trial().slot_seconds == used + 2 * (world.now - started_again_at)

@@ -101,6 +101,7 @@ class Trial(Wire):
     notices: list[str] = []  # notices that its ranks wrote
     waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
     avoids: list[str] = []  # agents that it shall not run on
+    slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
     created_at: float
     ended_at: float | None = None
     story: list[str] = []  # its last events, for errors

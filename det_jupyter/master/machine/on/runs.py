@@ -184,6 +184,7 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
         return
     trial, allocation = found
     assert allocation.agent_id is not None
+    _add_slot_seconds(turn, trial, allocation)
     if turn.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
         return
@@ -208,6 +209,13 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
             _on_failed(turn, trial, allocation, event)
         case _:
             assert_never(outcome)
+
+
+def _add_slot_seconds(turn: Turn, trial: Trial, allocation: Allocation) -> None:
+    """Add what the run has used; a trial without slots uses none."""
+    if allocation.started_at is not None:
+        num_slots = sum(slot.id >= 0 for slot in allocation.slots)
+        trial.slot_seconds += num_slots * max(0.0, turn.now - allocation.started_at)
 
 
 def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None:
