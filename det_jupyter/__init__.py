@@ -2,9 +2,9 @@
 
 In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
 `experiments()` return handles, `slots()`, `queue()` and `jobs()` say who runs and who waits,
-`preview(config)` says what a search would train, and `templates` are parts of configurations.
-Everything is looked up when it is first used, so that importing
-the package costs next to nothing.
+`preview(config)` says what a search would train, `submit(Trial, config)` submits an experiment,
+and `templates` are parts of configurations. Everything is looked up when it is first used, so that
+importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter.notebook.handles.cluster import jobs, queue, slots
     from det_jupyter.notebook.handles.experiments import experiment, experiments
     from det_jupyter.notebook.handles.templates import templates
+    from det_jupyter.notebook.submit.from_python import submit
     from det_jupyter.notebook.submit.preview import preview
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "preview": "det_jupyter.notebook.submit.preview",
     "queue": "det_jupyter.notebook.handles.cluster",
     "slots": "det_jupyter.notebook.handles.cluster",
+    "submit": "det_jupyter.notebook.submit.from_python",
     "templates": "det_jupyter.notebook.handles.templates",
     "load_ipython_extension": "det_jupyter.notebook.extension",
     "unload_ipython_extension": "det_jupyter.notebook.extension",
@@ -49,6 +51,7 @@ __all__ = [
     "preview",
     "queue",
     "slots",
+    "submit",
     "templates",
 ]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from det_jupyter.client.checkpoint import POLICY, Checkpoint
-from det_jupyter.client.follow import Follower
+from det_jupyter.client.client import Client
+from det_jupyter.client.follow import Follower, call_at_end
 from det_jupyter.client.ranking import ranked, row_of
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.steering import SteeredExperiment
@@ -175,22 +176,22 @@ class Experiment(SteeredExperiment):
 
     def wait(
         self,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
         *,
         on_tick: Callable[[LiveExperiment], None] = lambda live: None,
     ) -> State:
         """Block until it has ended; an interrupt ends the waiting, not the experiment.
 
         Args:
-            timeout_s: Give up after so long, with a WaitTimeout (which is a TimeoutError).
+            timeout: Give up after so many seconds, with a WaitTimeout (a TimeoutError).
             on_tick: Called a few times a second with a current copy.
 
         Raises:
             RankFailed: It ended with an error; the message has the rank's traceback.
             Conflict: It was paused, so it would not end by itself.
-            WaitTimeout: It has not ended after `timeout_s`.
+            WaitTimeout: It has not ended after `timeout` seconds.
         """
-        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
         follower = Follower(self._client, self.id).start()
         try:
             while follower.thread.is_alive() and time.monotonic() < deadline:
@@ -203,7 +204,20 @@ class Experiment(SteeredExperiment):
             follower.stop()
         if follower.error is not None:
             raise follower.error
-        return self._outcome(self.view, timeout_s)
+        return self._outcome(self.view, timeout)
+
+    def on_end(self, callback: Callable[[Self], object]) -> None:
+        """Have `callback(experiment)` called once when it has ended, at once if it has already.
+
+        The call comes in a thread of this process, so it needs the process: a script that ends
+        before makes no call. An error that the callback raises is logged. A paused experiment has
+        not ended; one that is deleted before its end calls nothing.
+        """
+        call_at_end(self._following_client(), self.id, lambda: callback(self))
+
+    def _following_client(self) -> Client:
+        """Return the client with which something in the background follows it."""
+        return self._client
 
     def verify_resume(
         self,
@@ -211,7 +225,7 @@ class Experiment(SteeredExperiment):
         batches: int | None = None,
         pause_at: int | None = None,
         kill_at: int | None = None,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
         *,
         keep: bool = False,
     ) -> Verification:
@@ -227,7 +241,7 @@ class Experiment(SteeredExperiment):
             batches: How many to train; by default the length in the configuration.
             pause_at: Pause after this batch. If neither is given, a third of the batches.
             kill_at: Kill all ranks with SIGKILL after this one. If neither is given, two thirds.
-            timeout_s: Give up waiting for one of them after so long.
+            timeout: Give up waiting for one of them after so many seconds.
             keep: Do not delete them.
 
         Raises:
@@ -240,13 +254,13 @@ class Experiment(SteeredExperiment):
         if chosen is None:
             raise NotFound(f"experiment {self.id} has no trial yet")
         trying = plan_trying(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
-        return verify(self._client, view, trying, self._plain, timeout_s=timeout_s, keep=keep)
+        return verify(self._client, view, trying, self._plain, timeout_s=timeout, keep=keep)
 
     def _plain(self, experiment_id: int) -> Experiment:
         """Return a handle that shows nothing, and that an interrupt reaches, in notebooks too."""
         return Experiment(self._client, experiment_id)
 
-    def _outcome(self, view: ExperimentView, timeout_s: float | None) -> State:
+    def _outcome(self, view: ExperimentView, timeout: float | None) -> State:
         if view.state is State.ERROR:
             raise _failure(view)
         if view.state.is_terminal:
@@ -254,7 +268,7 @@ class Experiment(SteeredExperiment):
         if _is_at_rest(view):
             raise Conflict(f"experiment {self.id} is paused; activate() lets it go on")
         raise WaitTimeout(
-            f"experiment {self.id} is still {view.state} after {timeout_s or 0:g} s; it goes on"
+            f"experiment {self.id} is still {view.state} after {timeout or 0:g} s; it goes on"
         )
 
     def __repr__(self) -> str:

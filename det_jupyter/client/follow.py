@@ -164,3 +164,20 @@ class Follower:
     def _show(self, live: LiveExperiment) -> None:
         self.live = live
         self._on_change(live)
+
+
+def call_at_end(client: Client, experiment_id: int, call: Callable[[], object]) -> None:
+    """Call once when an experiment has ended, from a thread in the background."""
+    follower = Follower(client, experiment_id).start()
+
+    def await_end() -> None:
+        follower.thread.join()
+        if follower.error is not None:
+            logger.warning("experiment %s is not followed: %s", experiment_id, follower.error)
+            return
+        try:
+            call()
+        except Exception:  # the boundary to the user's function
+            logger.exception("the callback at the end of experiment %s", experiment_id)
+
+    threading.Thread(target=await_end, name=f"det-end-{experiment_id}", daemon=True).start()

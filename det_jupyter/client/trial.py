@@ -52,7 +52,7 @@ class Rank:
         """For `jupyter console --existing`."""
         return self.view.connection_file
 
-    def execute(self, code: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+    def execute(self, code: str, *, timeout: float = ANSWER_TIMEOUT_S) -> Any:
         """Run `code` in the rank, beside its training, and return its last expression's value.
 
         What the code prints is printed here. Numbers, strings and containers of them come back as
@@ -69,31 +69,31 @@ class Rank:
         kernel = self._connected()
         outputs: list[dict[str, Any]] = []
         try:
-            _wait_until_listening(kernel, timeout_s)
+            _wait_until_listening(kernel, timeout)
             reply = kernel.execute_interactive(
                 code,
                 store_history=False,
                 allow_stdin=False,
                 stop_on_error=False,  # else what is asked in the moment after an error is dropped
-                timeout=timeout_s,
+                timeout=timeout,
                 output_hook=outputs.append,
             )
         except queue.Empty:  # no answer to the first message
             is_busy = _answers_control(kernel, "kernel_info_request")
             busy = "it is still busy with an earlier execute"
-            raise self._silent(busy if is_busy else f"no answer within {timeout_s:g} s") from None
+            raise self._silent(busy if is_busy else f"no answer within {timeout:g} s") from None
         except TimeoutError:
             # Else every later execute would wait for this one.
             is_told = _answers_control(kernel, "interrupt_request")
             told = " and was told to interrupt the code" if is_told else ""
-            raise self._silent(f"no result within {timeout_s:g} s{told}") from None
+            raise self._silent(f"no result within {timeout:g} s{told}") from None
         finally:
             kernel.stop_channels()
         return _value(reply["content"], outputs, self.view.rank)
 
     def stack(self) -> str:
         """Return where the rank's training thread is, cells named as in the notebook."""
-        return str(self.execute("det_stack()", timeout_s=5.0))
+        return str(self.execute("det_stack()", timeout=5.0))
 
     def _connected(self) -> BlockingKernelClient:
         from jupyter_client.blocking.client import BlockingKernelClient
@@ -116,12 +116,12 @@ class Rank:
         return f"Rank {self.view.rank} of trial {self._trial_id} (pid {self.view.pid}, {place})"
 
 
-def _wait_until_listening(kernel: BlockingKernelClient, timeout_s: float) -> None:
+def _wait_until_listening(kernel: BlockingKernelClient, timeout: float) -> None:
     """Wait until the kernel answers and its outputs reach us.
 
     jupyter_client's own `wait_for_ready` takes 0.2 s more: it waits for silence.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout
     while (left_s := deadline - time.monotonic()) > 0:
         kernel.kernel_info()
         kernel.get_shell_msg(timeout=left_s)

@@ -46,7 +46,7 @@ class Watched(Protocol):
     def view(self) -> ExperimentView:
         """Everything the master knows of it."""
 
-    def wait(self, timeout_s: float | None = None, *, on_tick: Callable[[Any], None]) -> Any:
+    def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> Any:
         """Block until it has ended; raise if it ended with an error."""
 
     def kill(self) -> None:

@@ -70,13 +70,13 @@ class DetMagics(Magics):
         return self._submit_or_check(cell, options)
 
     def _submit_or_check(self, cell: str, options: argparse.Namespace) -> Any:
-        from det_jupyter.notebook.submit.submitting import dry_run, submit
+        from det_jupyter.notebook.submit.submitting import dry_run, submit_cell
 
         shell = self.shell
         assert shell is not None, "magics are registered by a shell"
         if options.dry_run:
             return dry_run(cell, options, shell)
-        experiment = submit(cell, options, shell)
+        experiment = submit_cell(cell, options, shell)
         shell.user_ns[options.var] = experiment
         if options.wait:
             experiment.show()

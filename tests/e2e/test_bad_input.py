@@ -149,7 +149,7 @@ def test_too_many_slots_are_told_with_all_other_problems(book: Notebook) -> None
 
 def test_waiting_too_short_a_time(book: Notebook) -> None:
     book.check(variant("pause_s: 0", "pause_s: 0.5"))
-    shown = message_of(book, "experiment.wait(timeout_s=0.1)")
+    shown = message_of(book, "experiment.wait(timeout=0.1)")
     assert "WaitTimeout: experiment " in shown
     assert "it goes on" in shown
     assert len(shown.strip().splitlines()) <= 2  # the bar, the error

@@ -179,9 +179,9 @@ def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
     with pytest.raises(TypeError, match="execute: got 5, expected Python code as a string"):
         rank.execute(5)  # type: ignore[arg-type]
     with pytest.raises(Conflict, match=r"no result within 0\.5 s and was told to interrupt"):
-        rank.execute("import time; time.sleep(2)", timeout_s=0.5)
+        rank.execute("import time; time.sleep(2)", timeout=0.5)
     with pytest.raises(Conflict, match="it is still busy with an earlier execute"):
-        rank.execute("1", timeout_s=0.5)
+        rank.execute("1", timeout=0.5)
     stacks = experiment.trial.stacks()
     assert set(stacks) == {0, 1}
     # Now and then they wait for a checkpoint to be written.

@@ -43,7 +43,7 @@ def test_a_trial_that_resumes_exactly_is_found_identical_and_nothing_is_left(
     experiment = submit(client, small_config())
     experiment.wait(60)
     before = {view.id for view in client.experiments()}
-    found = experiment.verify_resume(timeout_s=120)
+    found = experiment.verify_resume(timeout=120)
     assert found.is_identical, found
     assert found.interruptions == (("pause", 20), ("kill", 40))
     assert found.steps_completed == 60
@@ -61,7 +61,7 @@ def test_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(client: Clien
     config = small_config(entrypoint="ForgetfulTrial")
     experiment = submit(client, config, FORGETFUL_SOURCE)
     experiment.wait(60)
-    found = experiment.verify_resume(batches=12, pause_at=5, kill_at=9, timeout_s=120)
+    found = experiment.verify_resume(batches=12, pause_at=5, kill_at=9, timeout=120)
     assert not found
     assert found.steps_completed == 12
     lines = repr(found).splitlines()
@@ -82,10 +82,10 @@ def test_what_fails_or_takes_too_long_leaves_nothing_unless_asked(client: Client
     wait_until(lambda: experiment.state.is_terminal, "it has ended")
     before = {view.id for view in client.experiments()}
     with pytest.raises(WaitTimeout):
-        experiment.verify_resume(timeout_s=2)
+        experiment.verify_resume(timeout=2)
     assert {view.id for view in client.experiments()} == before
     with pytest.raises(WaitTimeout):
-        experiment.verify_resume(timeout_s=2, keep=True)
+        experiment.verify_resume(timeout=2, keep=True)
     kept = [view for view in client.experiments() if view.id not in before]
     assert [view.name for view in kept] == ["small: straight", "small: interrupted"]
 

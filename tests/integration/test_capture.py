@@ -447,7 +447,7 @@ def test_more_than_a_gibibyte_is_refused_before_anything_is_written(notebook: No
     )
     assert end.endswith(
         ", from In [3]); load the data in build_training_data_loader instead, "
-        "or pass --allow-large"
+        "or pass --allow-large (in Python, allow_large=True)"
     )
     assert blob_files(notebook) == []
 

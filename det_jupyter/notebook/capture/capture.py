@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -37,14 +38,16 @@ def capture(
     *,
     blobs: BlobStore,
     cwd: Path,
+    given: Any = None,
     shell: InteractiveShell | None = None,
     allow_large: bool = False,
 ) -> Capsule:
-    """Take `entrypoint`, with everything it refers to, out of a notebook.
+    """Take `entrypoint`, with everything it refers to, out of a notebook or script.
 
     Args:
         entrypoint: Name of the trial's class, or of a function.
         namespace: The notebook's globals: the very dict (`shell.user_ns`), not a copy of it.
+        given: The class or function itself, if it need not be the one that the name means there.
         blobs: Where to write what travels.
         cwd: The notebook's folder; modules below it travel too.
         shell: Knows the cells; without it, `namespace["In"]` has to do.
@@ -55,11 +58,13 @@ def capture(
         CaptureError: Something cannot travel (one line for each), or it is too large.
         DetError: There is no room for it.
     """
-    if problem := find_entrypoint_problem(entrypoint, namespace):
-        raise ConfigError([problem])
+    if given is None:
+        if problem := find_entrypoint_problem(entrypoint, namespace):
+            raise ConfigError([problem])
+        given = namespace[entrypoint]
     blobs = _Blobs(blobs.root)
     cells = Cells.of(namespace, shell)
-    survey = survey_trial(entrypoint, namespace, _own_names(shell))
+    survey = survey_trial(entrypoint, given, namespace, _own_names(shell))
     if problems := _describe_failures(survey, entrypoint, cells):
         raise CaptureError(problems)
     if not allow_large:
@@ -77,7 +82,7 @@ def capture(
         modules={name: blobs.put(Path(file).read_bytes()) for name, file in local.files.items()},
         captured=_list_captured(survey, cells),
         packages=find_packages(local.imports, local.files),
-        notices=_device_notices(survey) + local.notices,
+        notices=_device_notices(survey) + _source_notices(given, entrypoint) + local.notices,
     )
 
 
@@ -114,7 +119,7 @@ def _describe(culprit: Culprit, name: str, survey: Survey, entrypoint: str, cell
     user, cell = survey.users[name], cells.maker_of(name)
     origin = f"{culprit.type_name}, from {cell}" if cell else culprit.type_name
     remedy = culprit.refusal.remedy.format(trial=entrypoint)
-    if not isinstance(survey.namespace[entrypoint], type):
+    if not isinstance(survey.values[entrypoint], type):
         remedy = remedy.replace(f"{entrypoint}.__init__", entrypoint)
     line = (
         f"{culprit.path} ({origin}) cannot travel to the ranks: {culprit.refusal.reason}; {remedy}"
@@ -132,19 +137,22 @@ def _check_size(survey: Survey, entrypoint: str, cells: Cells) -> None:
         for name in largest
         for cell in [cells.maker_of(name)]
     ]
-    is_class = isinstance(survey.namespace[entrypoint], type)
+    is_class = isinstance(survey.values[entrypoint], type)
     place = "build_training_data_loader" if is_class else entrypoint
     raise CaptureError(
         [
             f"the trial takes {size(total)} with it: {', '.join(parts)}; load the data in "
-            f"{place} instead, or pass --allow-large"
+            f"{place} instead, or pass --allow-large (in Python, allow_large=True)"
         ]
     )
 
 
 def _pack(entrypoint: str, survey: Survey, blobs: BlobStore) -> tuple[bytes, PackPickler]:
     try:
-        return pack(entrypoint, survey.sizes, survey.namespace, blobs)
+        value, namespace = survey.values[entrypoint], survey.namespace
+        # A class that was made in a function need not be what its name means outside of it.
+        names = [name for name in survey.sizes if namespace.get(name) is survey.values[name]]
+        return pack(value, names, namespace, blobs)
     except DetError:
         raise
     except Exception as error:  # each name can be pickled, yet not all of them together
@@ -173,7 +181,7 @@ def _list_captured(survey: Survey, cells: Cells) -> list[CapturedName]:
         CapturedName(
             name=name,
             cell=cells.maker_of(name),
-            type=_kind_of(survey.namespace[name]),
+            type=_kind_of(survey.values[name]),
             size_bytes=num_bytes,
         )
         for name, num_bytes in survey.sizes.items()
@@ -183,6 +191,18 @@ def _list_captured(survey: Survey, cells: Cells) -> list[CapturedName]:
 
 def _kind_of(value: Any) -> str:
     return "class" if isinstance(value, type) else type(value).__name__
+
+
+def _source_notices(value: Any, entrypoint: str) -> list[str]:
+    """Return a notice if no source is known: code typed at `python`, or piped into it."""
+    parts = vars(value).values() if isinstance(value, type) else [value]
+    files = {part.__code__.co_filename for part in parts if isinstance(part, FunctionType)}
+    if not files or any(linecache.getlines(file) for file in files):
+        return []
+    return [
+        f"{entrypoint}: its source cannot be read (it is in neither a cell nor a file), so "
+        "tracebacks have none of its lines; put it into a file"
+    ]
 
 
 def _device_notices(survey: Survey) -> list[str]:

@@ -301,13 +301,13 @@ class PackPickler(TrialPickler):
 
 
 def pack(
-    entrypoint: str, names: Iterable[str], namespace: Mapping[str, Any], blobs: BlobStore
+    value: Any, names: Iterable[str], namespace: Mapping[str, Any], blobs: BlobStore
 ) -> tuple[bytes, PackPickler]:
-    """Return the stream of a class and of all names that travel with it.
+    """Return the stream of a class or function and of all names that travel with it.
 
     Large buffers are written to `blobs`; the pickler holds what it noted on the way.
     """
-    root = (namespace[entrypoint], {name: namespace[name] for name in names})
+    root = (value, {name: namespace[name] for name in names})
     stream = io.BytesIO()
     pickler = PackPickler(stream, namespace, blobs)
     pickler.dump(root)

@@ -41,6 +41,7 @@ class Survey:
     """What was found: sizes of the names that travel, in the order in which they were met."""
 
     namespace: Mapping[str, Any]
+    values: Mapping[str, Any]  # the namespace, and in it the class or function that travels
     names: dict[int, str]  # of the notebook's objects, by identity
     sizes: dict[str, int] = field(default_factory=dict)
     users: dict[str, str] = field(default_factory=dict)  # functions that refer to names
@@ -53,27 +54,30 @@ class Survey:
         if name not in self.sizes:
             self.sizes[name] = 0
             self.users[name] = user
-            self.names.setdefault(id(self.namespace[name]), name)
+            self.names.setdefault(id(self.values[name]), name)
 
 
 def survey_trial(
-    entrypoint: str, namespace: Mapping[str, Any], ignored: Collection[str]
+    entrypoint: str, value: Any, namespace: Mapping[str, Any], ignored: Collection[str]
 ) -> Survey:
     """Return what travels when `entrypoint` does.
 
     Args:
         entrypoint: Name of the class or function.
+        value: The class or function.
         namespace: The notebook's globals.
         ignored: Names in it that are the shell's own.
     """
-    survey = Survey(namespace=namespace, names=_names_by_identity(namespace, ignored))
-    survey.names[id(namespace[entrypoint])] = entrypoint
+    values = {**namespace, entrypoint: value}
+    names = _names_by_identity(namespace, ignored)
+    survey = Survey(namespace=namespace, values=values, names=names)
+    survey.names[id(value)] = entrypoint
     survey.meet(entrypoint, "")
     done = 0
     while done < len(survey.sizes):  # the names that are met on the way queue at its end
         name = list(survey.sizes)[done]
         done += 1
-        _survey_name(survey, name, namespace[name])
+        _survey_name(survey, name, values[name])
     return survey
 
 
@@ -198,7 +202,7 @@ class Culprit:
 def find_culprits(survey: Survey, name: str) -> list[Culprit]:
     """Return the innermost objects that kept a name from being pickled, the first few of them."""
     search = _Search(survey)
-    search.descend(name, survey.namespace[name], survey.failures[name], depth=0)
+    search.descend(name, survey.values[name], survey.failures[name], depth=0)
     return search.culprits[:_MAX_CULPRITS]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from det_jupyter.client import Experiment
+from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.handles.live import LiveView
@@ -46,7 +46,7 @@ class NotebookExperiment(Experiment):
 
     def wait(
         self,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
         *,
         on_tick: Callable[[LiveExperiment], None] = lambda live: None,
     ) -> State:
@@ -55,13 +55,13 @@ class NotebookExperiment(Experiment):
         An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
 
         Args:
-            timeout_s: Give up after so long, with a WaitTimeout (which is a TimeoutError).
+            timeout: Give up after so many seconds, with a WaitTimeout (a TimeoutError).
             on_tick: Called a few times a second with a current copy.
 
         Raises:
             RankFailed: It ended with an error; the message has the rank's traceback.
             Conflict: It was paused, so it would not end by itself.
-            WaitTimeout: It has not ended after `timeout_s`.
+            WaitTimeout: It has not ended after `timeout` seconds.
         """
         progress, waiting = WaitProgress(self.id), WaitReasons()
 
@@ -71,7 +71,7 @@ class NotebookExperiment(Experiment):
             on_tick(live)
 
         try:
-            state = super().wait(timeout_s, on_tick=tick)
+            state = super().wait(timeout, on_tick=tick)
         except KeyboardInterrupt:
             print(
                 f"Stopped waiting. Experiment {self.id} goes on; "
@@ -83,6 +83,9 @@ class NotebookExperiment(Experiment):
         if message := self.view.message:  # such as why its hyperparameters cannot work
             print(message)
         return state
+
+    def _following_client(self) -> Client:
+        return connection.watching_client()
 
     def show(self) -> None:
         """Display its live view here; interactive even when it has ended."""

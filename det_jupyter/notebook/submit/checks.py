@@ -37,7 +37,7 @@ def find_slot_problems(
     return [] if problem is None else [problem]
 
 
-def find_class_problems(entrypoint: str, namespace: dict[str, Any]) -> list[str]:
+def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with the trial class or function, as far as its source shows."""
     library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
     base = library.PyTorchTrial if library is not None else object
@@ -71,7 +71,7 @@ def find_batch_size_problems(document: dict[str, Any]) -> list[str]:
     return find_missing_batch_size(document)
 
 
-def find_metric_problems(config: ExperimentConfig, namespace: dict[str, Any]) -> list[str]:
+def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any]) -> list[str]:
     """Return a problem if the class's source shows that it never reports the searcher's metric.
 
     A function need not report any: then there is nothing to judge it by, and it runs all the same.

@@ -1,4 +1,4 @@
-"""From the text of a cell to a submitted experiment: parse, check everything, capture, post."""
+"""From a draft to a submitted experiment: check everything, capture, post."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import argparse
 import os
 import sys
 import time
+from collections import ChainMap
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
 from det_jupyter.config import (
     ExperimentConfig,
+    Reading,
     notices,
     read_yaml,
     take_template,
@@ -35,35 +39,68 @@ from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import count, printable
 
 
-def submit(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
-    """Submit the experiment that the cell describes and return its handle.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The process that submits, and what it allows.
+
+    Args:
+        namespace: The globals of the notebook or script: the very dict, not a copy of it.
+        shell: Knows the cells of a notebook; None in a script.
+        given: The class or function by its name, if it was given as an object.
+        queue_anyway: Submit it though no pool can run it now.
+        allow_large: Send more than 1 GiB.
+    """
+
+    namespace: Mapping[str, Any]
+    shell: Any = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    queue_anyway: bool = False
+    allow_large: bool = False
+
+    @property
+    def names(self) -> Mapping[str, Any]:
+        """What an entrypoint may name."""
+        return ChainMap(dict(self.given), dict(self.namespace)) if self.given else self.namespace
+
+
+def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
+    """Submit the experiment that the cell describes, as `submit_draft` does."""
+    return submit_draft(read_draft(cell, options), _caller_of(options, shell))
+
+
+def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
+    """Submit an experiment and return its handle.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration or the entrypoint, each line
-            with the line of the cell it is about.
+            with the line of the text it is about.
         CaptureError: Everything that cannot travel to the ranks.
     """
-    draft, _, capsule = _prepare(cell, options, shell)
+    _, capsule = _prepare(draft, caller)
     request = CreateExperiment(
         config=draft.document,
         template=draft.template_name,
         capsule=capsule,
         python=sys.executable,
         cwd=str(_folder()),
-        notebook=_notebook_path(shell),
-        queue_anyway=options.queue_anyway,
+        notebook=_notebook_path(caller),
+        queue_anyway=caller.queue_anyway,
     )
     try:
         view = connection.client().create(request)
     except ConfigError as error:
         raise draft.located(error.problems) from None
     print_notices(draft)
+    if caller.given:  # the handle need not be shown, and its view says the same
+        for notice in capsule.notices:
+            print(f"Note: {notice}")
     return experiments.experiment_of(view)
 
 
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     """Check everything as `submit` does and print what would travel; submit nothing."""
-    draft, config, capsule = _prepare(cell, options, shell)
+    draft = read_draft(cell, options)
+    config, capsule = _prepare(draft, _caller_of(options, shell), is_dry=True)
     print(f"“{config.name}” is ready {_to_run(config, connection.client())}.")
     print("It takes with it:")
     for item in capsule.captured:
@@ -93,22 +130,28 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
     Problems with its text are among those that `Draft.parse` returns.
     """
     reading = read_yaml(below_magic(cell))
-    name, problems = take_template(reading.document, options.template)
-    reading.problems.extend(problems)
+    document = _with_options(reading.document, options)
+    return with_template(reading, document, options.template)
+
+
+def with_template(reading: Reading, document: dict[str, Any], given: str | None = None) -> Draft:
+    """Return the draft of a document, over the template that it or the magic's line names.
+
+    Args:
+        reading: The text that the document is from.
+        document: The document, with what is laid over it; its key `template` is taken away.
+        given: The template that the magic's line names.
+    """
+    name, problems = take_template(document, given)
     template: dict[str, Any] | None = {}
     try:
         if name is not None:
             template = connection.client().template(name).config
     except NotFound as error:
         template = None
-        where = "template" if options.template is None else "--template"
-        reading.problems.append(f"{where}: {error}")
-    return Draft(
-        reading=reading,
-        document=_with_options(reading.document, options),
-        template_name=name,
-        template=template,
-    )
+        problems.append(f"{'template' if given is None else '--template'}: {error}")
+    reading.problems.extend(problems)
+    return Draft(reading=reading, document=document, template_name=name, template=template)
 
 
 def print_notices(draft: Draft) -> None:
@@ -118,39 +161,48 @@ def print_notices(draft: Draft) -> None:
         print(f"Note: {notice}")
 
 
+def _caller_of(options: argparse.Namespace, shell: Any) -> Caller:
+    return Caller(
+        namespace=shell.user_ns,
+        shell=shell,
+        queue_anyway=options.queue_anyway,
+        allow_large=options.allow_large,
+    )
+
+
 def _prepare(
-    cell: str, options: argparse.Namespace, shell: Any
-) -> tuple[Draft, ExperimentConfig, Capsule]:
-    draft = read_draft(cell, options)
+    draft: Draft, caller: Caller, *, is_dry: bool = False
+) -> tuple[ExperimentConfig, Capsule]:
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
     entrypoint = merged.get("entrypoint")
     if isinstance(entrypoint, str) and entrypoint.isidentifier():
-        own_problems = find_class_problems(entrypoint, shell.user_ns)
+        own_problems = find_class_problems(entrypoint, caller.names)
         if config is not None and not own_problems:
-            problems += find_metric_problems(config, shell.user_ns)
-        if isinstance(shell.user_ns.get(entrypoint), type):
+            problems += find_metric_problems(config, caller.names)
+        if isinstance(caller.names.get(entrypoint), type):
             own_problems += find_batch_size_problems(merged)
         problems += [problem for problem in own_problems if problem not in problems]
     # A submission without problems is checked by the master itself.
-    if problems or options.dry_run:
+    if problems or is_dry:
         with suppress(MasterUnreachable):
             problems += find_slot_problems(
-                merged, connection.client(), queue_anyway=options.queue_anyway
+                merged, connection.client(), queue_anyway=caller.queue_anyway
             )
     if problems or config is None:
         raise draft.located(problems)
     blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
     capsule = capture(
         config.entrypoint,
-        shell.user_ns,
+        caller.namespace,
+        given=caller.given.get(config.entrypoint),
         blobs=blobs,
         cwd=_folder(),
-        shell=shell,
-        allow_large=options.allow_large,
+        shell=caller.shell,
+        allow_large=caller.allow_large,
     )
-    return draft, config, take_along(capsule, config.to_document(), blobs)
+    return config, take_along(capsule, config.to_document(), blobs)
 
 
 def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -185,7 +237,13 @@ def _folder() -> Path:
         ) from None
 
 
-def _notebook_path(shell: Any) -> str | None:
-    """Return the notebook's path where the front end gives it (JupyterLab, VS Code)."""
-    path = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
+def _notebook_path(caller: Caller) -> str | None:
+    """Return the path of the script, or the notebook's if the front end gives it.
+
+    JupyterLab and VS Code do.
+    """
+    if caller.shell is None:
+        script = os.path.abspath(caller.namespace.get("__file__") or "")
+        return printable(script) if os.path.isfile(script) else None
+    path = os.environ.get("JPY_SESSION_NAME") or caller.namespace.get("__vsc_ipynb_file__")
     return printable(str(path)) if path else None

@@ -190,7 +190,7 @@ def test_why_a_trial_ended_early_is_printed(
         update={"state": State.COMPLETED, "message": "invalid hyperparameters: lr is too large"}
     )
 
-    def ended(self: Experiment, timeout_s: float | None = None, **kwargs: Any) -> State:
+    def ended(self: Experiment, timeout: float | None = None, **kwargs: Any) -> State:
         return State.COMPLETED
 
     monkeypatch.setattr(Experiment, "wait", ended)

@@ -1,0 +1,149 @@
+"""`det_jupyter.submit`: an experiment from a loop, a script or a computed configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from det_jupyter.config import Reading, merge, read_yaml
+from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.handles.experiments import NotebookExperiment
+from det_jupyter.notebook.submit.submitting import Caller, submit_draft, with_template
+from det_jupyter.verbs.drafts import read_file
+
+_SHORT = {"slots": "resources.slots_per_trial"}
+_FILES = (".yaml", ".yml")
+
+
+def submit(
+    trial: type | FunctionType,
+    config: Mapping[str, Any] | str | Path,
+    /,
+    *,
+    queue_anyway: bool = False,
+    allow_large: bool = False,
+    **overrides: Any,
+) -> NotebookExperiment:
+    """Submit an experiment, as `%%det_experiment` does, and return its handle at once.
+
+    It works in a notebook and in a script, where the classes and functions of the script travel
+    to the ranks as those of a notebook do; nothing of the script is run there.
+
+        for lr in (0.1, 0.03, 0.01):
+            det_jupyter.submit(Trial, config, slots=2, **{"hyperparameters.lr": lr})
+
+    Args:
+        trial: The trial class, or a function that each rank calls. Its name takes the place of
+            the configuration's `entrypoint`.
+        config: The configuration, its YAML, or the file that holds it: a Path, or text that ends
+            in .yaml or .yml.
+        queue_anyway: Submit it though no pool can run it now: slots may come.
+        allow_large: Send more than 1 GiB to the ranks.
+        overrides: Laid over the configuration: any of its keys (`name`, `hyperparameters`,
+            `template`), `slots` for `resources.slots_per_trial`, and keys with dots in a dict:
+            `**{"searcher.max_length.epochs": 3}`.
+
+    Raises:
+        ConfigError: Everything that is wrong with the configuration or the trial.
+        CaptureError: Everything that cannot travel to the ranks.
+    """
+    problems: list[str] = []
+    name = _name_of(trial, problems)
+    reading, where = _read(config)
+    changes = [_nested(key, _plain(value, key, problems)) for key, value in overrides.items()]
+    document = _plain(reading.document, "", problems)
+    document = reduce(merge, changes, document) | ({"entrypoint": name} if name else {})
+    # A value that was given here is not in the line of the text that has its key.
+    lines = reading.lines | {path: 0 for change in changes for path in _paths(change)}
+    reading = Reading(
+        document=document,
+        problems=reading.problems + problems,
+        lines=lines,
+        is_document=reading.is_document,
+    )
+    shell = get_ipython()
+    caller = Caller(
+        namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
+        shell=shell,
+        given={name: trial} if name else {},
+        queue_anyway=queue_anyway,
+        allow_large=allow_large,
+    )
+    try:
+        return submit_draft(with_template(reading, document), caller)
+    except ConfigError as error:
+        found = [each for each in error.problems if name or "entrypoint: missing" not in each]
+        raise ConfigError([f"{where}{problem}" for problem in found]) from None
+
+
+def _name_of(trial: Any, problems: list[str]) -> str:
+    name = trial.__name__ if isinstance(trial, (type, FunctionType)) else ""
+    if not name.isidentifier():
+        problems.append(
+            f"entrypoint: got {trial!r:.60}, expected a class or a function with a name"
+        )
+        return ""
+    return name
+
+
+def _read(config: Any) -> tuple[Reading, str]:
+    """Return what the configuration says, and what its problems begin with."""
+    if isinstance(config, Mapping):
+        return Reading(document=dict(config)), ""
+    if isinstance(config, str) and not config.rstrip().endswith(_FILES):
+        return read_yaml(config), ""
+    if isinstance(config, str | Path):
+        return read_yaml(read_file(Path(config))), f"{config}: "
+    raise ConfigError(
+        [f"config: got {config!r:.60}, expected a dict, YAML, or the path of a file with YAML"]
+    )
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    """Return the document that has only this key.
+
+    >>> _nested("searcher.max_length.epochs", 3)
+    {'searcher': {'max_length': {'epochs': 3}}}
+    """
+    *sections, last = _SHORT.get(key, key).split(".")
+    document = {last: value}
+    for section in reversed(sections):
+        document = {section: document}
+    return document
+
+
+def _plain(value: Any, path: str, problems: list[str]) -> Any:
+    """Return a value as YAML has it: numbers of numpy and torch, tuples and paths are made so."""
+    if isinstance(value, Mapping):
+        return {
+            key: _plain(v, f"{path}.{key}" if path else key, problems) for key, v in value.items()
+        }
+    if isinstance(value, list | tuple | range | set | frozenset):
+        return [_plain(each, f"{path}[{i}]", problems) for i, each in enumerate(value)]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):  # of numpy and torch: a number if it has no dimensions
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    problems.append(
+        f"{path}: got an object of type {type(value).__name__}, expected a number, text, a list "
+        "or a dict of these"
+    )
+    return None
+
+
+def _paths(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the paths of a change, but for the sections around it."""
+    for key, value in document.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _paths(value, f"{path}.")
+        else:
+            yield path
