@@ -9,9 +9,9 @@ from typing import Any, Self
 from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower, call_at_end
-from det_jupyter.client.ranking import ranked, row_of
+from det_jupyter.client.ranking import ranked
 from det_jupyter.client.reasons import ShownReason, telling
-from det_jupyter.client.steering import SteeredExperiment
+from det_jupyter.client.taking_out import TabledExperiment
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.verification import Verification
 from det_jupyter.client.verify import plan_trying, verify
@@ -19,7 +19,6 @@ from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTim
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     ContinueTrial,
-    Curve,
     EffectiveConfig,
     ExperimentView,
     State,
@@ -36,7 +35,7 @@ class ShownConfig(EffectiveConfig):
         return self.yaml
 
 
-class Experiment(SteeredExperiment):
+class Experiment(TabledExperiment):
     """An experiment that the master runs. Holds nothing that cannot be fetched again."""
 
     @property
@@ -89,14 +88,6 @@ class Experiment(SteeredExperiment):
             raise NotFound(f"experiment {self.id}: no trial has reported {view.metric} yet")
         return self._trials([best])[0]
 
-    def trials_table(self) -> list[dict[str, Any]]:
-        """Return a row for each trial, best first: `pandas.DataFrame(experiment.trials_table())`.
-
-        Hyperparameters are columns of their own, nested ones as `optimizer.lr`.
-        """
-        view = self.view
-        return [row_of(trial, view) for trial in ranked(view)]
-
     @property
     def trial(self) -> Trial:
         """Its first trial (a `single` search has no other)."""
@@ -131,18 +122,6 @@ class Experiment(SteeredExperiment):
 
     def _trials(self, views: Iterable[TrialView]) -> list[Trial]:
         return [Trial(self._client, view.id, self._handle) for view in views]
-
-    def curves(self, *, max_points: int | None = None) -> list[Curve]:
-        """Return every metric, each with its steps and values."""
-        return self._client.curves(self.id, max_points=max_points)
-
-    def code(self) -> dict[str, str]:
-        """Return the captured source: of cells by label ("Cell In[5]"), of local modules by path.
-
-        Raises:
-            NotFound: The code is not readable any more.
-        """
-        return self._client.code(self.id)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints, oldest first."""

@@ -25,18 +25,6 @@ def describe_trial(trial: TrialView) -> str:
     return "resting" if trial.is_resting else "waiting"
 
 
-def row_of(trial: TrialView, view: ExperimentView) -> dict[str, Any]:
-    """Return a trial as a flat row; hyperparameters are columns, nested ones with dots."""
-    return {
-        "trial": trial.id,
-        "state": describe_trial(trial),
-        view.metric: trial.best_metric,
-        "batches": trial.steps_completed,
-        "rungs": len(trial.rung_metrics),
-        **dict(flattened(trial.hparams)),
-    }
-
-
 def flattened(hparams: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each hyperparameter by its dotted path.
 

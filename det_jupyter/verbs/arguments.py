@@ -123,6 +123,12 @@ _NEIGHBOURS = (
 )
 PLACE, MAYBE_PLACE = one_of(*_NEIGHBOURS, required=True), one_of(*_NEIGHBOURS)
 
+EXPORT = (
+    argument("--to", required=True, metavar="FILE", help="FILE.csv, or FILE.parquet (pyarrow)"),
+    argument("--what", choices=("metrics", "trials"), default="metrics",
+             help="every value of every metric (default), or a row for each trial"),
+)  # fmt: skip
+FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
 RANK = argument("--rank", type=whole, help="only this rank")
 TAIL = argument("--tail", type=whole, default=100, help="how many lines (default: 100)")
 LIMITS_OF_A_SEARCH = (

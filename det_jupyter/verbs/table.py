@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from det_jupyter.verbs import cluster, experiments, queue_changes, steering, templates
+from det_jupyter.verbs import cluster, experiments, queue_changes, steering, taking_out, templates
 from det_jupyter.verbs.arguments import (
     AGENT,
     AGENT_OR_ALL,
@@ -16,7 +16,9 @@ from det_jupyter.verbs.arguments import (
     CONFIG,
     DETAIL,
     DRAIN,
+    EXPORT,
     FILE,
+    FOLDER,
     ID,
     KEY,
     LIMITS_OF_A_SEARCH,
@@ -60,6 +62,9 @@ EXPERIMENT = Group(
         Verb("trials", "print its trials, best first", experiments.list_trials, (ID,)),
         Verb("config", "print its configuration and where it comes from",
              experiments.show_config, (ID,)),
+        Verb("export", "write its metrics or trials to a file",
+             taking_out.export, (ID, *EXPORT)),
+        Verb("code", "print the code that it was made with", taking_out.show_code, (ID, FOLDER)),
         Verb("why", "print why it does not run, and what would start it",
              experiments.why, (ID,)),
         Verb("change", "give its search other limits while it runs",
@@ -90,6 +95,7 @@ EXPERIMENT = Group(
   %det_experiment show 7              the live view of experiment 7
   %det_experiment trials 7            its trials, best first
   %det_experiment logs 7 --rank 1     what rank 1 printed
+  %det_experiment export 7 --to a.csv  its metrics as a table
   %det_experiment change 7 --max-trials 50 --max-length "{epochs: 12}"
   %det_experiment why 7               why it does not run, and what would start it
   %det_experiment set 7 --priority 10  before others, while it waits or runs

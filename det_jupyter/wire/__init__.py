@@ -33,7 +33,7 @@ from det_jupyter.wire.cluster import (
     SwitchSlots,
     TaskEntry,
 )
-from det_jupyter.wire.curves import BATCHES, Curve, CurveKey, Curves
+from det_jupyter.wire.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
 from det_jupyter.wire.gangs import (
     AgentCommand,
     AgentReport,

@@ -16,6 +16,7 @@ class Curve(Wire):
     """One metric of one trial, as parallel lists.
 
     A value is None where it was not a finite number; `times` has when each point was reported.
+    `steps_per_epoch` is None where the reports do not say it: batches alone do not.
     """
 
     trial_id: int
@@ -24,6 +25,7 @@ class Curve(Wire):
     steps: list[int]
     values: list[float | None]
     times: list[float]
+    steps_per_epoch: float | None = None
 
     @property
     def key(self) -> CurveKey:
@@ -55,6 +57,7 @@ class Curves(dict[CurveKey, Curve]):
         A step that a curve has passed is left out: a follower had it with the curve already, or
         the next run repeated a validation that was due at the checkpoint.
         """
+        steps_per_epoch = _steps_per_epoch(record)
         for group, name, step, value in _points(record):
             key = (trial_id, group, name)
             if key not in self:
@@ -62,6 +65,7 @@ class Curves(dict[CurveKey, Curve]):
                     trial_id=trial_id, group=group, name=name, steps=[], values=[], times=[]
                 )
             curve = self[key]
+            curve.steps_per_epoch = steps_per_epoch or curve.steps_per_epoch
             if not curve.steps or step > curve.steps[-1]:
                 curve.steps.append(step)
                 curve.values.append(to_finite(value))
@@ -73,6 +77,16 @@ class Curves(dict[CurveKey, Curve]):
             if curve.trial_id == trial_id:
                 kept = [i for i, step in enumerate(curve.steps) if step <= steps_completed]
                 self[key] = curve.at_places(kept)
+
+
+def steps_per_epoch(curves: Iterable[Curve]) -> dict[int, float]:
+    """Return of each trial the steps of an epoch, where one of its curves has them."""
+    return {c.trial_id: c.steps_per_epoch for c in curves if c.steps_per_epoch is not None}
+
+
+def _steps_per_epoch(record: dict[str, Any]) -> float | None:
+    epochs = (record.get("trained") or {}).get("epochs")
+    return record["steps_completed"] / epochs if epochs else None
 
 
 def _points(record: dict[str, Any]) -> Iterator[tuple[str, str, int, Any]]:

@@ -100,14 +100,6 @@ def test_without_a_value_there_is_no_best_trial() -> None:
         found.best_trial()
 
 
-def test_rows_are_flat() -> None:
-    found, _ = handle_on(searched(sample(1, 0.5, rung_metrics=[0.6, 0.5])))
-    assert found.trials_table() == [
-        {"trial": 1, "state": "completed", "error": 0.5, "batches": 58, "rungs": 2,
-         "global_batch_size": 64, "lr": 0.01, "optimizer.depth": 1}
-    ]  # fmt: skip
-
-
 def test_the_table_of_trials_has_the_hyperparameters_that_differ() -> None:
     trials = [
         sample(1, 0.5),

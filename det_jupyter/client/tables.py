@@ -1,0 +1,149 @@
+"""Tables as columns: for a DataFrame, for CSV and Parquet. It knows nothing of experiments.
+
+pandas and pyarrow are no dependencies: they are imported where they are needed.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.errors import DetError
+
+Columns = dict[str, list[Any]]  # lists of one length, by name
+
+TIMES = ("time", "created", "ended")  # columns of UTC seconds
+_SUFFIXES = (".csv", ".parquet")
+
+
+class Row(dict[str, Any]):
+    """A row by column; names a hyperparameter's column where the name alone was given."""
+
+    def __missing__(self, name: str) -> Any:
+        column = f"hparams.{name}"
+        known = f"the columns are {', '.join(self)}"
+        raise KeyError(
+            f"{name!r}: its column is {column!r}" if column in self else f"{name!r}: {known}"
+        )
+
+
+class Rows(list[Row]):
+    """A table as a list of rows, which `pandas.DataFrame` takes as it is."""
+
+    def to_columns(self) -> Columns:
+        """Return it as columns; None where a row has no such column."""
+        names = dict.fromkeys(name for row in self for name in row)
+        return {name: [row.get(name) for row in self] for name in names}
+
+    def to_frame(self) -> Any:
+        """Return it as a pandas DataFrame.
+
+        Raises:
+            DetError: pandas is not installed.
+        """
+        return to_frame(self.to_columns())
+
+
+def to_frame(columns: Columns) -> Any:
+    """Return columns as a pandas DataFrame; those of times are UTC timestamps.
+
+    Raises:
+        DetError: pandas is not installed.
+    """
+    pandas = _library("pandas", "a DataFrame")
+    frame = pandas.DataFrame(columns)
+    for name, values in columns.items():
+        if name in TIMES:
+            frame[name] = pandas.to_datetime(frame[name].astype("float64"), unit="s", utc=True)
+        elif all(value is None for value in values):  # else a column of objects
+            frame[name] = frame[name].astype("float64")
+    return frame
+
+
+def check_target(file: str | Path) -> Path:
+    """Return the path of a file that `write` can write.
+
+    Raises:
+        DetError: It is neither CSV nor Parquet, its folder is not there, or pyarrow is missing.
+    """
+    path = Path(file).expanduser()
+    if path.suffix.lower() not in _SUFFIXES:
+        raise DetError(f"{file}: got a file {path.suffix or 'without a suffix'}, expected "
+                       f"{' or '.join(_SUFFIXES)}")  # fmt: skip
+    if not path.parent.is_dir():
+        raise DetError(f"{file}: the folder {path.parent} does not exist; make it first")
+    if path.suffix.lower() == ".parquet":
+        _library("pyarrow.parquet", "a Parquet file")
+    return path
+
+
+def write(columns: Columns, file: str | Path) -> Path:
+    """Write columns to a CSV or Parquet file, over what is there; return its path.
+
+    Raises:
+        DetError: As `check_target`; or it cannot be written.
+    """
+    path = check_target(file)
+    try:
+        if path.suffix.lower() == ".csv":
+            _write_csv(columns, path)
+        else:
+            _write_parquet(columns, path)
+    except OSError as error:
+        raise DetError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return path
+
+
+def _write_csv(columns: Columns, path: Path) -> None:
+    texts = [_texts(values, is_time=name in TIMES) for name, values in columns.items()]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*texts, strict=True))
+
+
+def _texts(values: list[Any], *, is_time: bool) -> Iterable[Any]:
+    if is_time:
+        return (None if at is None else _timestamp(at).isoformat() for at in values)
+    return (json.dumps(v) if isinstance(v, (bool, dict, list)) else v for v in values)
+
+
+def _write_parquet(columns: Columns, path: Path) -> None:
+    pyarrow, parquet = importlib.import_module("pyarrow"), _library("pyarrow.parquet", "Parquet")
+
+    def array(name: str, values: list[Any]) -> Any:
+        if name in TIMES:
+            stamps = [None if at is None else round(at * 1e6) for at in values]
+            return pyarrow.array(stamps, pyarrow.timestamp("us", tz="UTC"))
+        try:
+            return pyarrow.array(values)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):  # of several types
+            return pyarrow.array([None if value is None else str(value) for value in values])
+
+    table = pyarrow.table({name: array(name, values) for name, values in columns.items()})
+    parquet.write_table(table, path)
+
+
+def _timestamp(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def _library(name: str, purpose: str) -> Any:
+    """Return an imported library.
+
+    Raises:
+        DetError: It is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        package = name.partition(".")[0]
+        raise DetError(
+            f"{purpose} needs {package}, which is not installed here ({error}); run "
+            f"`%pip install {package}`, or install det-jupyter[dataframes]"
+        ) from None

@@ -1,0 +1,33 @@
+"""The verbs that take out what an experiment has: its metrics, its trials, its code."""
+
+from __future__ import annotations
+
+from det_jupyter.client import Experiment
+from det_jupyter.client.tables import Columns, check_target, write
+from det_jupyter.client.taking_out import metric_columns
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.words import count
+
+
+def export(call: Call) -> str:
+    """Write the metrics or the trials of an experiment to a file."""
+    given, experiment = call.options, call.experiment(call.options.id)
+    check_target(given.to)  # before everything is fetched
+    columns = _columns(experiment, given.what)
+    path = write(columns, given.to)
+    rows = count(len(columns.get("trial", [])), "row")
+    return f"Wrote {rows}, {given.what} of experiment {given.id}, to {path}."
+
+
+def _columns(experiment: Experiment, what: str) -> Columns:
+    if what == "trials":
+        return experiment.trials_table().to_columns()
+    return metric_columns(experiment.curves())
+
+
+def show_code(call: Call) -> str:
+    """Return the captured source of an experiment, or write it to a folder."""
+    given, code = call.options, call.experiment(call.options.id).code()
+    if given.to is None:
+        return repr(code)
+    return "\n".join(f"Wrote {path}" for path in code.write(given.to))
