@@ -61,6 +61,7 @@ export class ExperimentView {
   update(state: IViewState): void {
     this._state = state;
     this._clock.accept(state.as_of, Date.now() / 1000);
+    this._header.note(state);
     if (this._isVisible) {
       this._draw();
     } else {

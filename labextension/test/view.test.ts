@@ -72,6 +72,72 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
+describe('the bell', () => {
+  const bell = (): HTMLButtonElement => view.node.querySelector('.det-bell') as HTMLButtonElement;
+  const settle = (): Promise<unknown> => vi.advanceTimersByTimeAsync(0);
+
+  /** Give the browser notifications; return what it shows, and how often it was asked. */
+  function allow(permission: NotificationPermission): { shown: string[]; asked: number } {
+    const browser = { shown: [] as string[], asked: 0 };
+    const Notifies = function (title: string): void {
+      browser.shown.push(title);
+    };
+    Notifies.requestPermission = (): Promise<NotificationPermission> => {
+      browser.asked += 1;
+      return Promise.resolve(permission);
+    };
+    vi.stubGlobal('Notification', Notifies);
+    return browser;
+  }
+
+  afterEach(() => vi.unstubAllGlobals());
+
+  it('asks for permission when it is pressed, not before, and notifies once at the end', async () => {
+    const browser = allow('granted');
+    show(state());
+    expect(browser.asked).toBe(0);
+    bell().click();
+    await settle();
+    expect(bell().getAttribute('aria-pressed')).toBe('true');
+    view.update(state());
+    expect(browser.shown).toEqual([]);
+    const ended = state({ status: 'completed', status_word: 'Completed', message: '' });
+    view.update(ended);
+    view.update(ended);
+    expect(browser.shown).toEqual(['digits: Completed']);
+    expect(bell().hidden).toBe(true);
+  });
+
+  it('stays off and says why where the browser does not allow it', async () => {
+    allow('denied');
+    show(state());
+    bell().click();
+    await settle();
+    expect(bell().getAttribute('aria-pressed')).toBe('false');
+    expect(text('.det-notice')).toContain('does not allow');
+  });
+
+  it('says what a browser without notifications needs', async () => {
+    show(state());
+    vi.stubGlobal('Notification', undefined);
+    Reflect.deleteProperty(globalThis, 'Notification');
+    bell().click();
+    await settle();
+    expect(text('.det-notice')).toContain('https');
+  });
+
+  it('notifies of nothing when it is off, or was pressed twice', async () => {
+    const browser = allow('granted');
+    show(state());
+    bell().click();
+    await settle();
+    bell().click();
+    await settle();
+    view.update(state({ status: 'failed', status_word: 'Failed' }));
+    expect(browser.shown).toEqual([]);
+  });
+});
+
 describe('header', () => {
   it('says state, name, progress and time in words', () => {
     show(state());

@@ -14,7 +14,7 @@ const BARS = 'M4 3h2.75v10H4zM9.25 3H12v10H9.25z';
 const PLAY = 'M4.5 2.6v10.8L13.2 8z';
 const CROSS = 'M5.5 5.5l5 5M10.5 5.5l-5 5';
 
-const SHAPES: Record<Status | Verb | SlotState | 'own' | 'copy' | 'close', IShape> = {
+const SHAPES: Record<Status | Verb | SlotState | 'own' | 'copy' | 'close' | 'bell', IShape> = {
   queued: { stroke: `${CIRCLE}M8 4.5V8l2.4 1.6` },
   starting: { stroke: CIRCLE, dash: '2.4 1.9' },
   running: { fill: PLAY },
@@ -36,6 +36,10 @@ const SHAPES: Record<Status | Verb | SlotState | 'own' | 'copy' | 'close', IShap
   disabled: { stroke: `${CIRCLE}M3.8 3.8l8.4 8.4` },
   free: { stroke: CIRCLE },
   copy: { stroke: 'M5.5 5.5h7v8h-7zM3.5 10.5v-8h7' },
+  bell: {
+    stroke:
+      'M3 11.5h10c-1.2-1.2-1.5-2.4-1.5-4.5a3.5 3.5 0 0 0-7 0c0 2.1-.3 3.3-1.5 4.5zM6.6 13.6h2.8'
+  },
   close: { stroke: 'M4 4l8 8M12 4l-8 8' }
 };
 

@@ -26,25 +26,26 @@ export class Notice {
       { type: 'button', 'aria-label': label, title: label },
       icon('close')
     );
-    dismiss.addEventListener('click', () => this._say(''));
+    dismiss.addEventListener('click', () => this.say(''));
     this.node.append(this._text, dismiss);
   }
 
   /** Ask for something; say so when it takes long, and why it was refused. */
   async ask(command: string): Promise<void> {
-    this._say('');
-    const slow = setTimeout(() => this._say(this._asking.slowHint), SLOW_AFTER_MS);
+    this.say('');
+    const slow = setTimeout(() => this.say(this._asking.slowHint), SLOW_AFTER_MS);
     try {
       await this._asking.onCommand(command);
-      this._say('');
+      this.say('');
     } catch (error) {
-      this._say(error instanceof Error ? error.message : String(error));
+      this.say(error instanceof Error ? error.message : String(error));
     } finally {
       clearTimeout(slow);
     }
   }
 
-  private _say(text: string): void {
+  /** Show a text until it is dismissed or replaced; an empty one hides the notice. */
+  say(text: string): void {
     setText(this._text, text);
     setHidden(this.node, !text);
   }

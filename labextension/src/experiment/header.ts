@@ -2,6 +2,7 @@
 import { focusedIn, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { formatClock, formatDuration, formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
+import { Bell } from './bell.js';
 import { Notice, type IAsking } from '../dom/notice.js';
 import { isEnded, type Clock } from '../model/clock.js';
 import type { IAction, IViewState, Verb } from '../model/state.js';
@@ -21,6 +22,7 @@ export class Header {
     });
     this._bar.append(this._fill);
     this._notice = new Notice(_asking);
+    this._bell = new Bell(trans, text => this._notice.say(text));
     this._confirm = this._makeConfirm();
     this.node = h(
       'header.det-header',
@@ -30,7 +32,7 @@ export class Header {
         {},
         this._badge,
         h('div.det-names', {}, this._name, this._id),
-        h('div.det-actions', {}, this._buttons, this._confirm)
+        h('div.det-actions', {}, this._bell.node, this._buttons, this._confirm)
       ),
       this._notice.node,
       h('div.det-track', {}, this._bar, this._percent),
@@ -54,6 +56,11 @@ export class Header {
     if (!this._canKill) {
       this._askToKill(false);
     }
+  }
+
+  /** Note a state that need not be drawn. */
+  note(state: IViewState): void {
+    this._bell.update(state);
   }
 
   /** Redraw what changes by time alone. */
@@ -181,6 +188,7 @@ export class Header {
   private readonly _summary = h('span');
   private readonly _news = h('span.det-news');
   private readonly _message = h('p.det-message', { hidden: true });
+  private readonly _bell: Bell;
   private readonly _notice: Notice;
   private readonly _confirm: HTMLElement;
   private _keep: HTMLElement | undefined;
