@@ -14,6 +14,10 @@ Request = TypeVar("Request", bound=Wire)
 _EXPECTED = {
     "config": "a mapping of names to values",
     "hyperparameters": "a mapping of names to ranges or values",
+    "name": "one line of text",
+    "description": "text",
+    "add_labels": "words, each of 1 to 100 characters",
+    "remove_labels": "words, each of 1 to 100 characters",
     "length": "a length such as {'epochs': 12}, or a number of batches",
     "max_length": "a length such as {'epochs': 12}, or a number of batches",
     "seconds_per_batch": "a number above 0",

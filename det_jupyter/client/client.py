@@ -15,6 +15,7 @@ from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentStatus,
     AgentView,
+    ChangeDetails,
     ChangeQueue,
     ChangeResources,
     ChangeSearch,
@@ -138,6 +139,10 @@ class Client:
         """Return what a search would train; nothing is submitted."""
         answer = self.session.post("/preview", request.model_dump(mode="json"), repeatable=True)
         return PreviewView.model_validate(answer)
+
+    def change_details(self, experiment_id: int, change: ChangeDetails) -> ExperimentView:
+        """Change name, description or labels of an experiment; safe to repeat."""
+        return self._again(f"/experiments/{experiment_id}/details", change)
 
     def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
         """Give a running search other limits; safe to repeat."""

@@ -21,6 +21,7 @@ from det_jupyter.wire import (
     ContinueTrial,
     EffectiveConfig,
     ExperimentView,
+    SearchChangeView,
     State,
     TrialView,
 )
@@ -66,6 +67,11 @@ class Experiment(TabledExperiment):
     def effective_config(self) -> EffectiveConfig:
         """Return its effective configuration, with the origin of each value; prints as YAML."""
         return ShownConfig(**dict(self._client.effective_config(self.id)))
+
+    @property
+    def search_changes(self) -> list[SearchChangeView]:
+        """The changes of its search by `change_search`, oldest first: when, before and after."""
+        return self.view.search_changes
 
     @property
     def trials(self) -> list[Trial]:

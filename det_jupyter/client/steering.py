@@ -13,6 +13,7 @@ from det_jupyter.client.trial import Trial
 from det_jupyter.config import merge
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import (
+    ChangeDetails,
     ChangeResources,
     ChangeSearch,
     CheckpointView,
@@ -67,6 +68,25 @@ class SteeredExperiment:
             Conflict: It is not over, or another experiment still needs one of its checkpoints.
         """
         self._client.order(self.id, "delete")
+
+    def set_name(self, name: str) -> None:
+        """Give it another name."""
+        self._change_details(name=name)
+
+    def set_description(self, description: str) -> None:
+        """Write what it is about, or what came out: text of any number of lines."""
+        self._change_details(description=description)
+
+    def add_label(self, *labels: str) -> None:
+        """Give it labels, by which it can be found; those that it has already stay."""
+        self._change_details(add_labels=list(labels))
+
+    def remove_label(self, *labels: str) -> None:
+        """Take labels away from it."""
+        self._change_details(remove_labels=list(labels))
+
+    def _change_details(self, **given: Any) -> None:
+        self._client.change_details(self.id, ask_for(ChangeDetails, **given))
 
     def set_priority(self, priority: int) -> None:
         """Have it go before, or after, others: 1 to 99, a lower number is more urgent."""

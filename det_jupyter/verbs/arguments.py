@@ -108,6 +108,9 @@ TABLE = (
     one_of(flag("--csv", help="comma-separated values"), flag("--json", help="JSON")),
 )
 
+TITLE = argument("--name", dest="title", metavar="NAME", help="another name")
+DESCRIPTION = argument("--description", metavar="TEXT", help="what it is about, or what came out")
+LABELS = argument("labels", nargs="+", metavar="LABEL", help="words to find it by")
 PRIORITY = argument("--priority", "-p", type=whole, metavar="N", help="1 to 99, lower goes first")
 WEIGHT = argument("--weight", "-w", type=positive, metavar="W", help="share, under fair share")
 MAX_SLOTS = argument(

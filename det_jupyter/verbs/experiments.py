@@ -12,7 +12,7 @@ from det_jupyter.verbs.cluster_tables import MOST_ROWS
 from det_jupyter.verbs.explain import explain
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import plain_table, shown
-from det_jupyter.wire import ExperimentView
+from det_jupyter.wire import ExperimentView, SearchChangeView
 from det_jupyter.words import count, date
 
 _HEADER = ("id", "name", "state", "progress", "metric", "slots", "started", "notebook")
@@ -96,7 +96,18 @@ def show_config(call: Call) -> str:
     """Return the configuration of an experiment as YAML, with the notices about it."""
     effective = call.client.effective_config(call.options.id)
     notices = [f"Note: {notice}" for notice in effective.notices]
-    return "\n".join([effective.yaml.rstrip("\n"), *notices])
+    changes = call.client.experiment(call.options.id).search_changes
+    history = [describe_change(change) for change in changes]
+    return "\n".join([effective.yaml.rstrip("\n"), *notices, *history])
+
+
+def describe_change(change: SearchChangeView) -> str:
+    """Return when a search was changed, and what in it."""
+    parts = [
+        f"{name} {shown(change.before.get(name))} → {shown(value)}"
+        for name, value in change.after.items()
+    ]
+    return f"Changed {date(change.at)}: {', '.join(parts)}"
 
 
 def show_logs(call: Call) -> str:

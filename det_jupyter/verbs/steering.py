@@ -12,7 +12,7 @@ from det_jupyter.errors import UsageError
 from det_jupyter.verbs.experiments import describe_state, title
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.overrides import read_overrides
-from det_jupyter.wire import ChangeResources, ExperimentView
+from det_jupyter.wire import ChangeDetails, ChangeResources, ExperimentView
 from det_jupyter.words import count, length, size
 
 _MOST_CHECKPOINTS = 20
@@ -34,9 +34,10 @@ def unarchive(call: Call) -> str:
     return f"{title(call.client.order(call.options.id, 'unarchive'))}: shown in lists again."
 
 
-def set_resources(call: Call) -> str:
-    """Change the priority, weight, limit or pool of an experiment."""
+def set_values(call: Call) -> str:
+    """Change the name or description of an experiment, or its place and share."""
     given = call.options
+    details = ask_for(ChangeDetails, name=given.title, description=given.description)
     change = ask_for(
         ChangeResources,
         priority=given.priority,
@@ -44,11 +45,36 @@ def set_resources(call: Call) -> str:
         max_slots=given.max_slots,
         resource_pool=given.pool,
     )
-    if change == ChangeResources():
+    if change == ChangeResources() and details == ChangeDetails():
         raise UsageError(
-            f"{given.words}: nothing to change; give --priority, --weight, --max-slots or --pool"
+            f"{given.words}: nothing to change; give --name, --description, --priority, --weight, "
+            "--max-slots or --pool"
         )
-    return describe_place(call.client.change_resources(given.id, change))
+    lines = []
+    if details != ChangeDetails():
+        lines.append(describe_details(call.client.change_details(given.id, details)))
+    if change != ChangeResources():
+        lines.append(describe_place(call.client.change_resources(given.id, change)))
+    return "\n".join(lines)
+
+
+def add_labels(call: Call) -> str:
+    """Give an experiment labels."""
+    change = ask_for(ChangeDetails, add_labels=call.options.labels)
+    return describe_details(call.client.change_details(call.options.id, change))
+
+
+def remove_labels(call: Call) -> str:
+    """Take labels away from an experiment."""
+    change = ask_for(ChangeDetails, remove_labels=call.options.labels)
+    return describe_details(call.client.change_details(call.options.id, change))
+
+
+def describe_details(view: ExperimentView) -> str:
+    """Return an experiment's name, its labels and its description."""
+    labels = f"labels {', '.join(view.labels)}" if view.labels else "no labels"
+    about = f"\n{view.description}" if view.description else ""
+    return f"{title(view)}: {labels}.{about}"
 
 
 def describe_place(view: ExperimentView) -> str:

@@ -14,6 +14,7 @@ from det_jupyter.verbs.arguments import (
     AGENT_OR_ALL,
     CELL,
     CONFIG,
+    DESCRIPTION,
     DETAIL,
     DRAIN,
     EXPORT,
@@ -21,6 +22,7 @@ from det_jupyter.verbs.arguments import (
     FOLDER,
     ID,
     KEY,
+    LABELS,
     LIMITS_OF_A_SEARCH,
     MAX_SLOTS,
     MAYBE_PLACE,
@@ -36,6 +38,7 @@ from det_jupyter.verbs.arguments import (
     TABLE,
     TAIL,
     TEMPLATE_NAME,
+    TITLE,
     TRIAL_OR_EXPERIMENT,
     WEIGHT,
     YES,
@@ -49,6 +52,16 @@ from det_jupyter.verbs.grammar import (
     flag,
     make_parser,
 )
+
+_LABEL = Group(
+    name="label",
+    help="words to find it by",
+    members=(
+        Verb("add", "give it labels", steering.add_labels, (ID, LABELS)),
+        Verb("remove", "take labels away from it", steering.remove_labels, (ID, LABELS),
+             aliases=("rm",)),
+    ),
+)  # fmt: skip
 
 EXPERIMENT = Group(
     name="%det_experiment",
@@ -69,8 +82,10 @@ EXPERIMENT = Group(
              experiments.why, (ID,)),
         Verb("change", "give its search other limits while it runs",
              steering.change_search, (ID, *LIMITS_OF_A_SEARCH)),
-        Verb("set", "change its priority, weight, limit or pool",
-             steering.set_resources, (ID, PRIORITY, WEIGHT, MAX_SLOTS, POOL)),
+        Verb("set", "change its name, description, priority, weight, limit or pool",
+             steering.set_values,
+             (ID, TITLE, DESCRIPTION, PRIORITY, WEIGHT, MAX_SLOTS, POOL)),
+        _LABEL,
         Verb("pause", "all ranks save their state and give their slots back",
              steering.command, (ID,)),
         Verb("activate", "go on from where it was paused", steering.command, (ID,)),
@@ -98,6 +113,8 @@ EXPERIMENT = Group(
   %det_experiment export 7 --to a.csv  its metrics as a table
   %det_experiment change 7 --max-trials 50 --max-length "{epochs: 12}"
   %det_experiment why 7               why it does not run, and what would start it
+  %det_experiment set 7 --name "wide nets"   another name
+  %det_experiment label add 7 good    find it by this word
   %det_experiment set 7 --priority 10  before others, while it waits or runs
   %%det_experiment fork 7             the same with the changes in the YAML below it
   %det_experiment ? searcher.divisor  what a key of the configuration means""",

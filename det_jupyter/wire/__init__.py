@@ -71,6 +71,7 @@ from det_jupyter.wire.ranks import (
     ZygoteReport,
 )
 from det_jupyter.wire.requests import (
+    ChangeDetails,
     ChangeSearch,
     ContinueTrial,
     CreateExperiment,
@@ -97,6 +98,7 @@ from det_jupyter.wire.views import (
     MasterInfo,
     RankView,
     RungView,
+    SearchChangeView,
     SearchView,
     SlotView,
     Target,

@@ -152,6 +152,23 @@ class ChangeSearch(Wire):
     hyperparameters: dict[str, Any] | None = None
 
 
+Label = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class ChangeDetails(Wire):
+    """A request to describe an experiment anew, whatever its state; None: as it is.
+
+    Args:
+        add_labels: Labels that it gets; those that it has already stay.
+        remove_labels: Labels that it loses; those that it does not have do not matter.
+    """
+
+    name: str | None = None
+    description: Annotated[str, Field(max_length=20_000)] | None = None
+    add_labels: Annotated[list[Label], Field(max_length=100)] = []
+    remove_labels: Annotated[list[Label], Field(max_length=100)] = []
+
+
 class ContinueTrial(Wire):
     """A request to train a trial on, as an experiment of its own. Repeatable by its key, too."""
 

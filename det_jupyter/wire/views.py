@@ -135,6 +135,14 @@ class SearchView(Wire):
     brackets: list[BracketView] = []
 
 
+class SearchChangeView(Wire):
+    """A change of a running search: what it changed, by name, before and after."""
+
+    at: float
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
 class ExperimentView(Wire):
     """An experiment with its trials."""
 
@@ -152,6 +160,7 @@ class ExperimentView(Wire):
     message: str = ""  # why it ended as it did
     template: str | None = None  # that its configuration was laid over
     search: SearchView | None = None
+    search_changes: list[SearchChangeView] = []  # the latest ones, oldest first
     trials: list[TrialView] = []
     last_seq: int = 0  # number of the last feed item about it
     pool: str = ""
@@ -165,6 +174,16 @@ class ExperimentView(Wire):
     def metric(self) -> str:
         """The name of the searcher's metric."""
         return str(self.config["searcher"]["metric"])
+
+    @property
+    def labels(self) -> list[str]:
+        """The words to find it by."""
+        return list(self.config.get("labels") or [])
+
+    @property
+    def description(self) -> str:
+        """What it is about."""
+        return str(self.config.get("description") or "")
 
     @property
     def direction(self) -> Direction:

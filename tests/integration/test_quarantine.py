@@ -36,6 +36,7 @@ from det_jupyter.scheduler.model import Decisions, Request
 from det_jupyter.wire import (
     AgentReport,
     AgentReports,
+    ChangeDetails,
     ChangeResources,
     DevicesSeen,
     GangExited,
@@ -157,6 +158,7 @@ REQUESTS: list[Event] = [
     events.KillTrialRequested(trial_id=A),
     events.SearchChangeRequested(experiment_id=A, max_length=parse_length(LENGTH)),
     events.ResourcesChangeRequested(experiment_id=A, change=ChangeResources(priority=3)),
+    events.DetailsChangeRequested(experiment_id=A, change=ChangeDetails(name="other")),
     events.MoveRequested(experiment_id=A, move=MoveInQueue(ahead_of=B)),
     events.QueueChangesRequested(
         changes=[QueueChange(experiment_id=A, where="", request=ChangeResources(priority=3))]

@@ -14,6 +14,7 @@ from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
+    DetailsChangeRequested,
     ExperimentSubmitted,
     KillTrialRequested,
     SearchChangeRequested,
@@ -25,6 +26,7 @@ from det_jupyter.master.service.service import Service, check_sampler
 from det_jupyter.master.views.forecast import PaceFinder, fill_times, places_for, preview_view
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.wire import (
+    ChangeDetails,
     ChangeSearch,
     ContinueTrial,
     ExperimentView,
@@ -52,6 +54,12 @@ def search_routes(service: Service) -> APIRouter:
         if body.max_length is not None:
             changes["max_length"] = checked_length(body.max_length, "searcher.max_length")
         service.apply(SearchChangeRequested(experiment_id=experiment_id, **changes))
+        return JsonResponse(service.views.experiment(experiment_id))
+
+    @routes.post("/experiments/{experiment_id}/details", response_model=ExperimentView)
+    async def describe(experiment_id: Whole, body: ChangeDetails) -> Response:
+        """Change name, description or labels; safe to repeat."""
+        service.apply(DetailsChangeRequested(experiment_id=experiment_id, change=body))
         return JsonResponse(service.views.experiment(experiment_id))
 
     @routes.post("/trials/{trial_id}/kill", response_model=TrialView)

@@ -8,6 +8,7 @@ That is what makes a restart safe: restore a snapshot, then handle the later eve
 
     source        events                                                module
     user          submitted; pause, activate, cancel, kill              on/users
+                  name, description, labels                             on/details
                   resources, place in the queue                         on/queue
                   slots, pools                                          on/pools
                   archive, delete, continue, retention                  on/ended
@@ -53,6 +54,7 @@ from det_jupyter.master.machine.invariants import check
 from det_jupyter.master.machine.on import (
     agents,
     clock,
+    details,
     ended,
     pools,
     queue,
@@ -67,6 +69,7 @@ from det_jupyter.words import error_line
 
 HANDLERS: Handlers = {
     **users.HANDLERS,
+    **details.HANDLERS,
     **queue.HANDLERS,
     **pools.HANDLERS,
     **ended.HANDLERS,

@@ -251,7 +251,7 @@ def test_a_wrong_line_is_an_error_that_ipython_prints_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("set 5", "%det_experiment set: nothing to change; give --priority"),
+        ("set 5", "%det_experiment set: nothing to change; give --name"),
         ("set 5 --max-slots some", "got 'some', expected a whole number, or none"),
         ("pause w.id", "got 'w.id', expected the number of an experiment; write {w.id}"),
         (

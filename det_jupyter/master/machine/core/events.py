@@ -22,6 +22,7 @@ from det_jupyter.records import (
 )
 from det_jupyter.wire import (
     Capsule,
+    ChangeDetails,
     ChangeResources,
     DeviceProcess,
     GangExited,
@@ -113,6 +114,14 @@ class ResourcesChangeRequested(Wire):
     kind: Literal["resources_change_requested"] = "resources_change_requested"
     experiment_id: int
     change: ChangeResources
+
+
+class DetailsChangeRequested(Wire):
+    """An experiment is to have another name, description or labels."""
+
+    kind: Literal["details_change_requested"] = "details_change_requested"
+    experiment_id: int
+    change: ChangeDetails
 
 
 class MoveRequested(Wire):
@@ -326,6 +335,7 @@ Event = Annotated[
     | KillTrialRequested
     | SearchChangeRequested
     | ResourcesChangeRequested
+    | DetailsChangeRequested
     | MoveRequested
     | QueueChangesRequested
     | SlotsSwitched

@@ -20,6 +20,7 @@ from det_jupyter.wire import (
     DeviceProcess,
     FailureView,
     RankView,
+    SearchChangeView,
     SearchView,
     SlotView,
     State,
@@ -127,6 +128,7 @@ class Experiment(Wire):
     searcher: dict[str, Any] | None = None  # snapshot of the search; None: not started, or over
     search_view: SearchView | None = None
     search_progress: float = 0.0
+    search_changes: list[SearchChangeView] = []  # by users; the latest ones
     warm_start: CheckpointRef | None = None  # whose weights its trials begin with
     continues: int | None = None  # the trial whose training it goes on with
     parent_id: int | None = None  # the experiment that it is a fork of

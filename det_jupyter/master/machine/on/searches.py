@@ -18,7 +18,9 @@ from det_jupyter.master.machine.core.turn import Handlers, Turn
 from det_jupyter.master.machine.rules.placing import make_leave
 from det_jupyter.master.machine.rules.searching import carry_out, conclude_if_drained, finish_trial
 from det_jupyter.searcher import ExitReason, SearchChange
-from det_jupyter.wire import State
+from det_jupyter.wire import SearchChangeView, State
+
+_MOST_CHANGES = 100  # of an experiment that are kept
 
 
 def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None:
@@ -29,6 +31,7 @@ def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None
             f"experiment {experiment.id} is {experiment.state}: its search is over; "
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
         )
+    asked = event
     if event.hyperparameters is not None:  # those that are not named stay as they are
         event = event.model_copy(update={"hyperparameters": _laid_over(experiment, event)})
     change = SearchChange(
@@ -39,9 +42,23 @@ def on_search_change_requested(turn: Turn, event: SearchChangeRequested) -> None
     )
     search = turn.searches.of(experiment)
     actions = search.change(change)
+    _note(turn, experiment, asked)
     _note_in_config(experiment, event)
     turn.touch(experiment)
     carry_out(turn, experiment, actions)
+
+
+def _note(turn: Turn, experiment: Experiment, event: SearchChangeRequested) -> None:
+    """Keep what is changed, with the values before."""
+    after = event.model_dump(exclude={"kind", "experiment_id"}, exclude_none=True)
+    if event.max_length is not None:
+        after["max_length"] = event.max_length.to_document()
+    before = {key: experiment.config["searcher"].get(key) for key in after}
+    if event.hyperparameters is not None:
+        known = experiment.config["hyperparameters"]
+        before["hyperparameters"] = {name: known.get(name) for name in event.hyperparameters}
+    change = SearchChangeView(at=turn.now, before=before, after=after)
+    experiment.search_changes = [*experiment.search_changes, change][-_MOST_CHANGES:]
 
 
 def _laid_over(experiment: Experiment, event: SearchChangeRequested) -> Any:

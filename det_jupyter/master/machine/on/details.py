@@ -1,0 +1,55 @@
+"""How an experiment is described: its name, description and labels, in any state."""
+
+from __future__ import annotations
+
+from pydantic import TypeAdapter, ValidationError
+
+from det_jupyter.config.fields import Title
+from det_jupyter.errors import ConfigError
+from det_jupyter.master.machine.core.events import DetailsChangeRequested
+from det_jupyter.master.machine.core.turn import Handlers, Turn
+from det_jupyter.wire import ChangeDetails
+
+_MOST_LABELS = 100
+_TITLE: TypeAdapter[str] = TypeAdapter(Title)
+
+
+def on_details_change_requested(turn: Turn, event: DetailsChangeRequested) -> None:
+    """Change name, description or labels; what is refused changes nothing."""
+    experiment, change = turn.experiment(event.experiment_id), event.change
+    if change == ChangeDetails():
+        raise ConfigError(["nothing to change: give a name, a description or labels"])
+    before = experiment.config.get("labels") or []
+    removed = set(change.remove_labels)
+    labels = [
+        label for label in dict.fromkeys([*before, *change.add_labels]) if label not in removed
+    ]
+    if problems := _find_problems(change, len(labels)):
+        raise ConfigError(problems)
+    changed = change.model_dump(include={"name", "description"}, exclude_none=True)
+    if labels != before:
+        changed["labels"] = labels
+    experiment.reconfigure(experiment.config | changed, changed)
+    turn.touch(experiment)
+
+
+def _find_problems(change: ChangeDetails, num_labels: int) -> list[str]:
+    problems = []
+    if change.name is not None:
+        try:
+            _TITLE.validate_python(change.name)
+        except ValidationError as error:
+            problems.append(f"name: got {change.name!r:.60}, {error.errors()[0]['msg']}")
+    both = [label for label in change.add_labels if label in change.remove_labels]
+    problems += [f"labels: {label!r} is both to add and to remove; give it once" for label in both]
+    problems += [
+        f"labels: got {label!r}, expected one line of printable text"
+        for label in change.add_labels
+        if not label.strip() or not label.isprintable()
+    ]
+    if num_labels > _MOST_LABELS:
+        problems.append(f"labels: {num_labels} with those it has, expected at most {_MOST_LABELS}")
+    return problems
+
+
+HANDLERS: Handlers = {DetailsChangeRequested: on_details_change_requested}
