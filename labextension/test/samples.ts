@@ -47,6 +47,8 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
   return {
     id: 7,
     name: 'digits',
+    labels: ['good', 'wide'],
+    description: 'Two hidden layers.',
     status: 'running',
     status_word: 'Running',
     as_of: 1000,

@@ -143,6 +143,11 @@ describe('header', () => {
     show(state());
     expect(text('.det-badge')).toBe('Running');
     expect(text('.det-name')).toBe('digits');
+    expect([...view.node.querySelectorAll('.det-label')].map(label => label.textContent)).toEqual([
+      'good',
+      'wide'
+    ]);
+    expect(text('.det-description')).toBe('Two hidden layers.');
     expect(text('.det-percent')).toBe('50 %');
     expect(text('.det-line')).toContain('step 44 · epoch 2.0 · 0:42 elapsed · about 0:40 left');
     const bar = view.node.querySelector('[role=progressbar]');

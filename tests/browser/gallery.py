@@ -68,6 +68,8 @@ WIDGET.render({ model: window.model, el: document.getElementById('cell') });
 def samples() -> dict[str, ViewState]:
     """Return the experiments to draw."""
     single = experiment(trial(progress=0.75, steps_completed=100))
+    single.config["labels"] = ["baseline", "two layers"]
+    single.config["description"] = "As on Monday, with weight decay.\nWider is no better."
     states = {"single": build_view_state(single, digits_curves(100), [], CREATED_AT + 42)}
     for name, (max_trials, num_results) in {
         "search16": (16, 14), "search300": (300, 330), "search1000": (1000, 1200)

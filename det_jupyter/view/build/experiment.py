@@ -85,6 +85,8 @@ def build_view_state(
     return ViewState(
         id=experiment.id,
         name=experiment.name,
+        labels=experiment.labels,
+        description=experiment.description,
         status=status,
         status_word=_status_word(experiment, status),
         as_of=now,

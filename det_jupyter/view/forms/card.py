@@ -98,8 +98,11 @@ def _header(state: ViewState) -> str:
     return (
         f'<div><span style="{_BADGE}">{_SHAPES[state["status"]]} {state["status_word"]}</span> '
         f'<b style="font-size:15px;margin-left:6px">{_text(state["name"])}</b> '
-        f'<span style="{_QUIET}">experiment {state["id"]}</span></div>'
-        f'<div style="{_TRACK}" role="img" aria-label="{done} done">'
+        f'<span style="{_QUIET}">experiment {state["id"]}</span> '
+        + "".join(f'<span style="{_CHIP}">{_text(label)}</span>' for label in state["labels"])
+        + "</div>"
+        + _block("div", state["description"], f"{_QUIET};white-space:pre-line")
+        + f'<div style="{_TRACK}" role="img" aria-label="{done} done">'
         f'<div style="{_FILL}{state["progress"] * 100:.1f}%"></div></div>'
         + _block("div", f"{done} · {lines.summary(state)}", _QUIET)
     )

@@ -19,6 +19,10 @@ def render_plain(state: ViewState) -> str:
         f"{one_line(state['name'])} (experiment {state['id']}): {state['status_word'].lower()}",
         f"{_bar(state['progress'])} {percent(state['progress'])} · {summary}",
     ]
+    if state["labels"]:
+        text.append(f"labels: {one_line(', '.join(state['labels']))}")
+    if state["description"]:
+        text.append(one_line(state["description"]))
     if state["message"]:
         text.append(one_line(state["message"]))
     for trial in state["trials"]:

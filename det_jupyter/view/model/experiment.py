@@ -310,6 +310,8 @@ class ViewState(TypedDict):
 
     id: int
     name: str
+    labels: list[str]
+    description: str
     status: Status
     status_word: str
     as_of: float

@@ -31,11 +31,12 @@ export class Header {
         'div.det-title',
         {},
         this._badge,
-        h('div.det-names', {}, this._name, this._id),
+        h('div.det-names', {}, this._name, this._id, this._labels),
         h('div.det-actions', {}, this._bell.node, this._buttons, this._confirm)
       ),
       this._notice.node,
       h('div.det-track', {}, this._bar, this._percent),
+      this._description,
       this._message,
       h('div.det-line.det-quiet', {}, this._summary, this._news, this.aside)
     );
@@ -44,6 +45,9 @@ export class Header {
   update(state: IViewState): void {
     this._drawBadge({ status: state.status, word: state.status_word });
     setText(this._name, state.name);
+    this._drawLabels(state.labels);
+    setText(this._description, state.description);
+    setHidden(this._description, !state.description);
     setText(this._id, this._asking.trans.__('experiment %1', state.id));
     setAttribute(this._bar, 'aria-valuenow', Math.floor(state.progress * 100));
     setAttribute(this._bar, 'data-status', state.status);
@@ -182,6 +186,11 @@ export class Header {
   }
   private readonly _name = h('span.det-name');
   private readonly _id = h('span.det-quiet');
+  private readonly _labels = h('span.det-labels');
+  private readonly _drawLabels = rebuilder(this._labels, (labels: string[]) =>
+    labels.map(label => h('span.det-label', {}, label))
+  );
+  private readonly _description = h('p.det-description.det-quiet', { hidden: true });
   private readonly _bar: HTMLElement;
   private readonly _fill = h('div.det-fill');
   private readonly _percent = h('span.det-percent');

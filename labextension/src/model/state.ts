@@ -238,6 +238,8 @@ export interface ICaptured {
 export interface IViewState {
   id: number;
   name: string;
+  labels: string[];
+  description: string;
   status: Status;
   status_word: string;
   as_of: number;

@@ -13,11 +13,19 @@ from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import live
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.remedies import notebook_lines
+from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.build.waits import _BUTTONS
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import ChangeResources, MoveInQueue, Remedy, RemedyVerb, SwitchSlots
+from det_jupyter.wire import (
+    ChangeResources,
+    FeedItem,
+    MoveInQueue,
+    Remedy,
+    RemedyVerb,
+    SwitchSlots,
+)
 from tests.unit.view.view_cluster_samples import reason, waiting, waiting_trial
-from tests.unit.view.view_samples import experiment, trial
+from tests.unit.view.view_samples import CREATED_AT, experiment, trial
 
 SENTENCE = "needs 4 slots; 2 of 8 are free; experiment 3 “resnet” holds 4; starts when it ends"
 
@@ -138,3 +146,17 @@ def test_remedy_without_a_button_is_for_the_user_to_carry_out(verb: RemedyVerb) 
     with pytest.raises(Conflict, match="typed, or done by hand"):
         carry_out(cast("Client", client), Remedy(verb=verb, target=[3], text="end it"))
     assert client.asked == []
+
+
+def test_a_rename_in_the_feed_is_in_the_next_picture_with_labels_and_description() -> None:
+    view = experiment(trial())
+    live = LiveExperiment(view, [], [], seq=3)
+    config = view.config | {"name": "wide", "labels": ["good"], "description": "Two\nlayers."}
+    renamed = view.model_copy(update={"name": "wide", "config": config})
+    data = renamed.model_dump(exclude={"trials", "capsule"}, mode="json")
+    live.apply(FeedItem(seq=4, at=CREATED_AT, kind="experiment", experiment_id=view.id, data=data))
+    state = build_view_state(live.experiment, [], [], CREATED_AT)
+    assert (state["name"], state["labels"]) == ("wide", ["good"])
+    assert "labels: good\nTwo layers.\n" in render_plain(state)
+    assert ">good</span></div><div" in render_html(state)
+    assert "Two\nlayers.</div>" in render_html(state)
