@@ -13,7 +13,7 @@ from datetime import datetime, tzinfo
 # What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks;
 # and lone surrogates, which UTF-8 has no bytes for.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
-_CONTROLS = re.compile(
+CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}
@@ -56,7 +56,7 @@ def printable(text: str) -> str:
     ('red', "'a\\\\ufffd\\\\ufffd\\\\nb'")
     """
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def number(value: float | None) -> str:

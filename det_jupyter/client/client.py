@@ -30,7 +30,8 @@ from det_jupyter.wire import (
     ExperimentView,
     FeedItem,
     JobEntry,
-    LogLine,
+    LogPage,
+    LogQuery,
     MoveInQueue,
     PoolStatus,
     PreviewRequest,
@@ -182,17 +183,19 @@ class Client:
         answer = self.session.get(f"/experiments/{experiment_id}/checkpoints")
         return [CheckpointView.model_validate(item) for item in answer]
 
-    def logs(
-        self,
-        trial_id: int,
-        *,
-        rank: int | None = None,
-        after: int | None = None,
-        tail: int | None = None,
-    ) -> list[LogLine]:
+    def logs(self, trial_id: int, query: LogQuery) -> LogPage:
         """Return lines that the ranks of a trial printed."""
-        answer = self.session.get(f"/trials/{trial_id}/logs", rank=rank, after=after, tail=tail)
-        return [LogLine.model_validate(item) for item in answer]
+        return self._log_page(f"/trials/{trial_id}/logs", query)
+
+    def experiment_logs(
+        self, experiment_id: int, query: LogQuery, *, trial_id: int | None = None
+    ) -> LogPage:
+        """Return lines that the ranks of an experiment, or of one of its trials, printed."""
+        return self._log_page(f"/experiments/{experiment_id}/logs", query, trial_id=trial_id)
+
+    def _log_page(self, path: str, query: LogQuery, **others: int | None) -> LogPage:
+        given = query.model_dump(exclude_defaults=True)
+        return LogPage.model_validate(self.session.get(path, **given, **others))
 
     def timings(self, trial_id: int, *, after: int | None = None) -> list[TimingsView]:
         """Return how long the parts of a trial's batches took."""

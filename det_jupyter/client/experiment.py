@@ -9,9 +9,9 @@ from typing import Any, Self
 from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.follow import Follower, call_at_end
+from det_jupyter.client.logged import LoggedExperiment
 from det_jupyter.client.ranking import ranked
 from det_jupyter.client.reasons import ShownReason, telling
-from det_jupyter.client.taking_out import TabledExperiment
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.verification import Verification
 from det_jupyter.client.verify import plan_trying, verify
@@ -36,7 +36,7 @@ class ShownConfig(EffectiveConfig):
         return self.yaml
 
 
-class Experiment(TabledExperiment):
+class Experiment(LoggedExperiment):
     """An experiment that the master runs. Holds nothing that cannot be fetched again."""
 
     @property

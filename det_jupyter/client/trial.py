@@ -5,14 +5,24 @@ from __future__ import annotations
 import ast
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
+from det_jupyter.client.logs import (
+    TAIL,
+    LogLines,
+    Since,
+    Which,
+    follow_lines,
+    query_of,
+    read,
+)
 from det_jupyter.client.reasons import ShownReason
 from det_jupyter.client.timings import to_columns
 from det_jupyter.errors import Conflict, DetError
@@ -33,7 +43,6 @@ ANSWER_TIMEOUT_S = 10.0
 _KERNEL_UP_S = 5.0
 _SUBSCRIBED_S = 0.05
 _CONTROL_TIMEOUT_S = 1.0
-_MAX_LINES = 10_000  # that the master gives at once
 
 
 class ExecutionError(DetError):
@@ -203,14 +212,36 @@ class Trial:
             stacks = list(pool.map(_stack_or_reason, ranks))
         return Stacks({rank.view.rank: text for rank, text in zip(ranks, stacks, strict=True)})
 
-    def logs(self, *, rank: int | None = None, tail: int | None = 100) -> list[LogLine]:
-        """Return the last `tail` lines that its ranks printed; with None, all of them."""
-        if tail is not None and tail <= _MAX_LINES:
-            return self._client.logs(self.id, rank=rank, tail=tail)
-        lines: list[LogLine] = []
-        while page := self._client.logs(self.id, rank=rank, after=lines[-1].id if lines else 0):
-            lines += page
-        return lines if tail is None else lines[-tail:]
+    @overload
+    def logs(self, *, follow: Literal[False] = False, **which: Unpack[Which]) -> LogLines: ...
+
+    @overload
+    def logs(self, *, follow: Literal[True], **which: Unpack[Which]) -> Iterator[LogLine]: ...
+
+    def logs(
+        self,
+        *,
+        rank: int | None = None,
+        since: Since = None,
+        level: str | None = None,
+        search: str | None = None,
+        tail: int | None = TAIL,
+        follow: bool = False,
+    ) -> LogLines | Iterator[LogLine]:
+        """Return the last `tail` lines that its ranks printed; with None, all of them.
+
+        Args:
+            rank: Only of this rank.
+            since: Only since then: "10m" (also s, h, d), a time, or seconds since the epoch.
+            level: Only of this level or a higher one: debug, info, warning, error, critical. It
+                is recognised in the line; a traceback is an error.
+            search: Only with this text, upper or lower case; as "/.../" a regular expression.
+            tail: How many lines; the result's `total` says how many fit.
+            follow: Return an iterator that waits for more lines until the trial has ended.
+        """
+        query = query_of(rank=rank, since=since, level=level, search=search)
+        fetch = partial(self._client.logs, self.id)
+        return (follow_lines if follow else read)(fetch, query, tail)
 
     def timings(self) -> dict[str, list[float | None]]:
         """Return how long the parts of its batches took, if `profiling.enabled` recorded that.

@@ -29,7 +29,15 @@ from det_jupyter.errors import (
     RankFailed,
     WaitTimeout,
 )
-from det_jupyter.wire import CheckpointView, CreateExperiment, ExperimentView, State, TrialView
+from det_jupyter.wire import (
+    MAX_LINES,
+    CheckpointView,
+    CreateExperiment,
+    ExperimentView,
+    LogQuery,
+    State,
+    TrialView,
+)
 
 _VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/training/interruptions.py
 _COMPARE = "det_jupyter.pytorch.checkpoints.compare"
@@ -256,7 +264,7 @@ class _Progress:
 
 def _check_interrupted(client: Client, view: ExperimentView, trying: Trying) -> None:
     """Check in the logs of the ranks that the planned interruptions have happened."""
-    lines = client.logs(view.trials[0].id, tail=10_000)
+    lines = client.logs(view.trials[0].id, LogQuery(tail=MAX_LINES)).lines
     told = [line.text.strip() for line in lines if line.text.startswith(f"{_VARIABLE}: ")]
     planned = [f"{_VARIABLE}: {kind}@{steps}" for kind, steps in trying.interruptions]
     if told != planned:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from det_jupyter.verbs.grammar import argument, flag, one_of
+from det_jupyter.wire import LEVELS
 
 
 def experiment_number(text: str) -> int:
@@ -132,8 +133,15 @@ EXPORT = (
              help="every value of every metric (default), or a row for each trial"),
 )  # fmt: skip
 FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
-RANK = argument("--rank", type=whole, help="only this rank")
-TAIL = argument("--tail", type=whole, default=100, help="how many lines (default: 100)")
+LOG_FILTERS = (
+    argument("--trial", type=whole, metavar="N", help="only this trial"),
+    argument("--rank", type=whole, metavar="N", help="only this rank"),
+    argument("--tail", type=whole, default=100, metavar="N", help="last lines (default: 100)"),
+    argument("--since", metavar="TIME", help="such as 10m, 2h or 2026-11-22T13:25"),
+    argument("--level", type=str.lower, choices=list(LEVELS), help="this level and higher ones"),
+    argument("--search", metavar="TEXT", help="with this text; /.../ is a regular expression"),
+    flag("-f", "--follow", help="wait for more until it has ended"),
+)
 LIMITS_OF_A_SEARCH = (
     argument("--max-trials", type=whole, metavar="N", help="number of trials in all"),
     argument(

@@ -1,4 +1,4 @@
-"""The verbs that show experiments: their list, their trials, logs, configuration and reasons."""
+"""The verbs that show experiments: their list, their trials, configuration and reasons."""
 
 from __future__ import annotations
 
@@ -108,17 +108,6 @@ def describe_change(change: SearchChangeView) -> str:
         for name, value in change.after.items()
     ]
     return f"Changed {date(change.at)}: {', '.join(parts)}"
-
-
-def show_logs(call: Call) -> str:
-    """Return the last lines that the ranks of an experiment printed."""
-    rank, experiment = call.options.rank, call.experiment(call.options.id)
-    trials = experiment.trials
-    lines = [line for t in trials for line in t.logs(rank=rank, tail=call.options.tail)]
-    if not lines:
-        who = "its ranks have" if rank is None else f"rank {rank} has"
-        return f"Experiment {experiment.id}: {who} printed nothing yet."
-    return "\n".join(f"[rank={line.rank}] {line.text}" for line in lines)
 
 
 def why(call: Call) -> str:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import argparse
 
-from det_jupyter.verbs import cluster, experiments, queue_changes, steering, taking_out, templates
+from det_jupyter.verbs import (
+    cluster,
+    experiments,
+    logs,
+    queue_changes,
+    steering,
+    taking_out,
+    templates,
+)
 from det_jupyter.verbs.arguments import (
     AGENT,
     AGENT_OR_ALL,
@@ -24,6 +32,7 @@ from det_jupyter.verbs.arguments import (
     KEY,
     LABELS,
     LIMITS_OF_A_SEARCH,
+    LOG_FILTERS,
     MAX_SLOTS,
     MAYBE_PLACE,
     ONLY_POOL,
@@ -31,12 +40,10 @@ from det_jupyter.verbs.arguments import (
     POOL,
     PRIORITY,
     QUEUE_ANYWAY,
-    RANK,
     RETENTION,
     SLOTS,
     SOURCE,
     TABLE,
-    TAIL,
     TEMPLATE_NAME,
     TITLE,
     TRIAL_OR_EXPERIMENT,
@@ -71,7 +78,7 @@ EXPERIMENT = Group(
         Verb("list", "list experiments", experiments.list_experiments,
              (flag("-a", "--all", help="archived ones too"),), aliases=("ls",)),
         Verb("show", "show the live view of an experiment", experiments.show, (ID,)),
-        Verb("logs", "print what the ranks printed", experiments.show_logs, (ID, RANK, TAIL)),
+        Verb("logs", "print what the ranks printed", logs.show_logs, (ID, *LOG_FILTERS)),
         Verb("trials", "print its trials, best first", experiments.list_trials, (ID,)),
         Verb("config", "print its configuration and where it comes from",
              experiments.show_config, (ID,)),
@@ -110,6 +117,7 @@ EXPERIMENT = Group(
   %det_experiment show 7              the live view of experiment 7
   %det_experiment trials 7            its trials, best first
   %det_experiment logs 7 --rank 1     what rank 1 printed
+  %det_experiment logs 7 --follow --level error --since 10m
   %det_experiment export 7 --to a.csv  its metrics as a table
   %det_experiment change 7 --max-trials 50 --max-length "{epochs: 12}"
   %det_experiment why 7               why it does not run, and what would start it

@@ -58,6 +58,15 @@ from det_jupyter.wire.gangs import (
     StartGang,
     Unreadable,
 )
+from det_jupyter.wire.logs import (
+    LEVELS,
+    MAX_LINES,
+    MAX_WAIT_S,
+    Level,
+    LogLine,
+    LogPage,
+    LogQuery,
+)
 from det_jupyter.wire.ranks import (
     ForkGang,
     ForkRefused,
@@ -94,7 +103,6 @@ from det_jupyter.wire.views import (
     ExperimentView,
     FailureView,
     FeedItem,
-    LogLine,
     MasterInfo,
     RankView,
     RungView,

@@ -222,17 +222,6 @@ class FeedItem(Wire):
     data: dict[str, Any]
 
 
-class LogLine(Wire):
-    """One line that a rank printed."""
-
-    id: int
-    at: float
-    trial_id: int
-    run: int
-    rank: int
-    text: str
-
-
 class AgentView(Wire):
     """An agent and what its slots do."""
 

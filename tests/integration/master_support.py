@@ -20,6 +20,7 @@ import httpx
 
 from det_jupyter.agent.link.service import BEAT_S
 from det_jupyter.lengths import Length
+from det_jupyter.master.service.log_search import read_page
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.store import Store
 from det_jupyter.records import (
@@ -43,6 +44,8 @@ from det_jupyter.wire import (
     CreateExperiment,
     GangExited,
     GangStarted,
+    LogPage,
+    LogQuery,
     MasterInfo,
     Offsets,
     RankProcess,
@@ -181,8 +184,11 @@ class Bench:
 
     def logs(self) -> list[str]:
         """Return every line that was printed."""
-        found = self.store.logs.read(1, after=0, rank=None, tail=None, limit=1000)
-        return [line.text for line in found]
+        return [line.text for line in self.log_page().lines]
+
+    def log_page(self, trial_id: int = 1, **query: Any) -> LogPage:
+        """Return the printed lines of a trial that fit."""
+        return read_page(self.store.path, [trial_id], LogQuery(**query), is_over=False)
 
     def commands(self) -> list[str]:
         """Return the kinds of the commands on the agent's line."""

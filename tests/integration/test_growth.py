@@ -14,11 +14,13 @@ import pytest
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import code_key
 from det_jupyter.master.chores.cleanup import sweep
-from det_jupyter.master.service.database import ADDED, SCHEMA
+from det_jupyter.master.service.database import open_database
+from det_jupyter.master.service.log_search import read_page
 from det_jupyter.master.service.logs import Logs
+from det_jupyter.master.service.printed import Printed
 from det_jupyter.master.service.store import Store
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import Capsule, ExperimentView
+from det_jupyter.wire import Capsule, ExperimentView, LogQuery
 from tests.integration.master_support import (
     Bench,
     bench_with_trial,
@@ -122,23 +124,28 @@ def test_states_that_others_have_followed_are_deleted_when_they_are_old(bench: B
     assert [r["steps_completed"] for r in bench.metrics()] == [10, 20]
 
 
-def test_of_each_rank_the_newest_lines_are_kept_and_one_says_what_was_cut() -> None:
-    db = sqlite3.connect(":memory:")
-    db.executescript(SCHEMA + ADDED)
+def test_of_each_rank_the_newest_lines_are_kept_and_one_says_what_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "det.sqlite3"
+    db = open_database(path)
     rows = Logs(db, max_bytes=64 * 140)
     for number in range(0, 1000, 10):
         lines = [f"{number + i:04}".ljust(100, ".") for i in range(10)]
-        rows.add(1.0, trial_id=1, run=1, rank=0, lines=lines)
-        rows.add(1.0, trial_id=1, run=1, rank=1, lines=["quiet"] if number == 0 else [])
-    found = rows.read(1, after=0, rank=0, tail=None, limit=10_000)
+        rows.add(1.0, trial_id=1, run=1, rank=0, printed=Printed(lines, None))
+        quiet = Printed(["quiet"] if number == 0 else [], None)
+        rows.add(1.0, trial_id=1, run=1, rank=1, printed=quiet)
+    found = texts(path, rank=0)
     assert 60 <= len(found) <= 65
-    assert found[0].text.endswith("lines were cut here: the newest 0.00854 MiB that a rank of a "
-                                  "trial prints are kept")  # fmt: skip
-    assert int(found[0].text.split()[1]) + len(found) - 1 == 1000
-    numbers = [int(line.text[:4]) for line in found[1:]]
+    assert found[0].endswith("lines were cut here: the newest 0.00854 MiB that a rank of a "
+                             "trial prints are kept")  # fmt: skip
+    assert int(found[0].split()[1]) + len(found) - 1 == 1000
+    numbers = [int(line[:4]) for line in found[1:]]
     assert numbers == list(range(numbers[0], 1000))
-    assert [line.text for line in rows.read(1, after=0, rank=1, tail=None, limit=9)] == ["quiet"]
+    assert texts(path, rank=1) == ["quiet"]
     db.close()
+
+
+def texts(path: Path, *, rank: int) -> list[str]:
+    return [line.text for line in read_page(path, [1], LogQuery(rank=rank), is_over=False).lines]
 
 
 def test_a_deleted_experiment_gives_its_space_back(bench: Bench) -> None:

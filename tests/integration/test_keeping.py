@@ -275,9 +275,7 @@ def test_a_deleted_experiment_leaves_no_rows_and_no_files(bench: Bench, home: Pa
     other = bench.service.views.experiment(2)
     assert other.state is State.COMPLETED
     assert other.trials[0].steps_completed == 100
-    assert [
-        line.text for line in bench.store.logs.read(2, after=0, rank=0, tail=None, limit=9)
-    ] == ["hello"]
+    assert [line.text for line in bench.log_page(2, rank=0).lines] == ["hello"]
     assert set(bench.store.offsets_of("2.2.1")) == {"journal-0", "output-0"}
     assert restore_machine(bench.store).state == bench.service.machine.state
 

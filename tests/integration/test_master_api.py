@@ -200,9 +200,17 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         assert agent.next_command()["kind"] == "close_run"
         assert http.get("/experiments/1").json()["state"] == "COMPLETED"
         assert http.get("/trials/1").json()["best_metric"] == 0.5
-        lines = http.get("/trials/1/logs", params={"rank": 1, "tail": 1}).json()
-        assert [line["text"] for line in lines] == ["world"]
-        assert http.get("/trials/1/logs", params={"after": lines[0]["id"]}).json() == []
+        page = http.get("/trials/1/logs", params={"rank": 1, "tail": 1}).json()
+        assert [line["text"] for line in page["lines"]] == ["world"]
+        assert (page["total"], page["is_over"]) == (2, True)
+        more = {"after": page["last_id"], "wait_s": 20}  # it does not wait: nothing can come
+        assert http.get("/experiments/1/logs", params=more).json()["lines"] == []
+        refused = http.get("/experiments/1/logs", params={"trial_id": 9})
+        assert_refused(refused, 404, "NotFound", "no trial 9 in experiment 1; it has: 1")
+        refused = http.get("/trials/1/logs", params={"search": "/(/"})
+        assert_refused(
+            refused, 422, "ConfigError", "search: got /(/, expected a regular expression"
+        )
         curves = http.get("/experiments/1/curves", params={"max_points": 4}).json()
         assert curves[0]["values"] == [1.0, None]
         feed = http.get("/feed", params={"experiment_id": 1}).text.splitlines()

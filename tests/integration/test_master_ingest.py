@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import Conflict, ProtocolMismatch
-from det_jupyter.master.service.ingest import MAX_LINE, printed_lines
 from det_jupyter.master.service.restoring import restore_machine
 from det_jupyter.master.service.store import Store
 from det_jupyter.records import BatchTimings, CheckpointSaved, Record, to_line
@@ -287,18 +286,3 @@ def test_snapshot_and_later_events_equal_all_events(bench: Bench) -> None:
         bench.store.history.add_snapshot(state.seq, state.model_dump_json())
     bench.report(make_chunk([started(), first_step()]))
     assert restore_machine(bench.store).state == bench.service.machine.state
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("a\nb\n", ["a", "b"]),
-        ("\n", [""]),
-        ("a\r\nb\r\n", ["a", "b"]),
-        (" 1%\r 50%\r100%\n", ["100%"]),
-        ("a\u2028b\x0cc\n", ["a\u2028b\x0cc"]),
-        ("x" * (MAX_LINE + 1) + "\n", ["x" * MAX_LINE + "…"]),
-    ],
-)
-def test_printed_lines_are_as_a_terminal_leaves_them(text: str, lines: list[str]) -> None:
-    assert printed_lines(text) == lines

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 1024 * 1024
 UNREADABLE_S = 30.0
+BAR_S = 1.0  # a progress bar is sent this often: each time takes a request
 RESEND_S = 5.0  # an exit is sent again this often, until the master closes the run
 
 
@@ -85,6 +86,14 @@ class Outbox:
                     self._are_devices_sent |= (
                         report is self._devices
                     )  # newer ones may have come since
+                case Chunk() if report.text.endswith("\r"):
+                    self._note_bar(report, now + BAR_S)
+
+    def _note_bar(self, chunk: Chunk, due: float) -> None:
+        run = self._runs.get(chunk.allocation_id)
+        for stream in run.streams if run else ():
+            if stream.name == chunk.stream:
+                stream.bar_due = due
 
     def waits_for(self, batch: Batch) -> bool:
         """Whether the master's answer to this batch has to move offsets.
@@ -140,7 +149,8 @@ class _Filling:
                 self._unread.add(stream.allocation_id)
 
     def _add_chunks(self, run: Run, stream: Stream) -> None:
-        for chunk in stream.chunks(is_final=not run.is_alive):
+        with_bar = self._now >= stream.bar_due
+        for chunk in stream.chunks(is_final=not run.is_alive, with_bar=with_bar):
             if self._room_bytes <= 0:
                 self.unfinished.add(stream.allocation_id)
                 return

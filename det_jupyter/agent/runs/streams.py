@@ -6,7 +6,8 @@ So each byte is stored exactly once, whichever process is killed.
     journal    whole records only. The torn last line of a dead rank is never sent; a record that
                is too long for a request is replaced by an empty line
     output     whole lines, except for a line longer than a chunk and a last line without an end:
-               these are sent as lines of their own
+               these are sent as lines of their own; and now and then a line that is still being
+               rewritten (a progress bar), up to its last carriage return
 
 Output is bounded. If a rank prints faster than the agent can send, a part is left out, and a line
 says how much. In a file that was sent, all but the newest part is made a hole where the file
@@ -46,6 +47,7 @@ class Stream:
 
     Args:
         unreadable_since: Monotonic time since which every attempt to read it has failed.
+        bar_due: Monotonic time from which a progress bar is sent again.
     """
 
     allocation_id: str
@@ -54,13 +56,15 @@ class Stream:
     is_journal: bool
     offset: int = 0
     unreadable_since: float | None = None
+    bar_due: float = 0.0
     freed: int = 0  # the file is a hole up to here
 
-    def chunks(self, *, is_final: bool) -> Iterator[Chunk]:
+    def chunks(self, *, is_final: bool, with_bar: bool = False) -> Iterator[Chunk]:
         """Yield the chunks beyond `offset` that can be sent; changes no state.
 
         Args:
             is_final: The rank has ended, so the file grows no more.
+            with_bar: Also a line that is still being rewritten, up to its last carriage return.
 
         Raises:
             OSError: The file exists and cannot be read.
@@ -78,7 +82,9 @@ class Stream:
                 end = _next_line(file.fileno(), size - _KEPT_BACKLOG_BYTES)
                 yield self._gap(offset, end)
                 offset = end
-            while offset < size and (part := self._read(file.fileno(), offset, is_final)):
+            while offset < size and (
+                part := self._read(file.fileno(), offset, is_final, with_bar)
+            ):
                 size_bytes, text = part
                 yield self._chunk(offset, size_bytes, text)
                 offset += size_bytes
@@ -108,7 +114,9 @@ class Stream:
                 make_hole(self.path, end)
             self.freed = end
 
-    def _read(self, descriptor: int, offset: int, is_final: bool) -> tuple[int, str] | None:
+    def _read(
+        self, descriptor: int, offset: int, is_final: bool, with_bar: bool
+    ) -> tuple[int, str] | None:
         limit = CHUNK_BYTES
         while True:
             data = os.pread(descriptor, limit, offset)
@@ -116,10 +124,11 @@ class Stream:
             if self.is_journal:
                 end = data.rfind(b"\n") + 1
             else:
-                end = end_of_lines(data, is_full=is_full, is_final=is_final)
+                end = end_of_lines(data, is_full=is_full, is_final=is_final, with_bar=with_bar)
             if end:
                 text = data[:end].decode("utf-8", errors="replace")
-                return end, text if text.endswith("\n") else text + "\n"
+                is_whole = text.endswith("\n") or (text.endswith("\r") and not is_final)
+                return end, text if is_whole else text + "\n"
             if not is_full:
                 return None
             if limit >= MAX_RECORD_BYTES:
@@ -133,15 +142,19 @@ def _next_line(descriptor: int, offset: int) -> int:
     return offset + os.pread(descriptor, CHUNK_BYTES, offset).find(b"\n") + 1
 
 
-def end_of_lines(data: bytes, *, is_full: bool, is_final: bool) -> int:
+def end_of_lines(data: bytes, *, is_full: bool, is_final: bool, with_bar: bool = False) -> int:
     """Return how many bytes of `data` to send as lines of output; 0 means to wait.
 
     Args:
         data: The file from the present offset on.
         is_full: A chunk holds no more.
         is_final: The file grows no more.
+        with_bar: A line ends at a carriage return too: what follows rewrites it.
     """
-    if end := data.rfind(b"\n") + 1:
+    end = data.rfind(b"\n") + 1
+    if with_bar or (is_full and not end):
+        end = max(end, data.rfind(b"\r") + 1)
+    if end:
         return end
     if is_full:
         return _end_of_characters(data)

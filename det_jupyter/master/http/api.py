@@ -12,6 +12,7 @@ from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.routes_agents import agent_routes
 from det_jupyter.master.http.routes_cluster import cluster_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
+from det_jupyter.master.http.routes_logs import log_routes
 from det_jupyter.master.http.routes_master import master_routes
 from det_jupyter.master.http.routes_search import search_routes
 from det_jupyter.master.http.routes_templates import template_routes
@@ -46,5 +47,6 @@ def create_app(
     app.include_router(search_routes(service), prefix=API)  # before those with any verb
     app.include_router(cluster_routes(service), prefix=API)
     app.include_router(experiment_routes(service), prefix=API)
+    app.include_router(log_routes(service), prefix=API)
     app.include_router(agent_routes(service), prefix=API)
     return Guard(app, info.token)

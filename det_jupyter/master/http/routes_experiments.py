@@ -41,7 +41,6 @@ from det_jupyter.wire import (
     Curve,
     ExperimentView,
     FeedItem,
-    LogLine,
     SetRetention,
     TimingsView,
     TrialView,
@@ -58,7 +57,6 @@ _REQUESTS: Mapping[Verb, Callable[..., Event]] = {
     "delete": DeleteRequested,
 }
 HEARTBEAT_S = 15.0  # a follower gets a sign of life at least this often
-_MAX_LINES = 10_000  # of log in one answer; `after` gets the rest
 _MAX_TIMINGS = 200  # records in one answer, each of about a second
 
 
@@ -140,20 +138,6 @@ def experiment_routes(service: Service) -> APIRouter:
     async def trial(trial_id: Whole) -> Response:
         """Return one trial."""
         return JsonResponse(service.views.trial(trial_id))
-
-    @routes.get("/trials/{trial_id}/logs", response_model=list[LogLine])
-    async def logs(
-        trial_id: Whole,
-        after: Whole = 0,
-        rank: Whole | None = None,
-        tail: Annotated[Whole | None, Query(ge=0)] = None,
-    ) -> Response:
-        """Return lines that the ranks of a trial printed, of all its runs."""
-        service.machine.state.trial(trial_id)
-        lines = service.store.logs.read(
-            trial_id, after=after, rank=rank, tail=tail, limit=_MAX_LINES
-        )
-        return JsonResponse(lines)
 
     @routes.get("/trials/{trial_id}/timings", response_model=list[TimingsView])
     async def timings(trial_id: Whole, after: Whole = 0) -> Response:

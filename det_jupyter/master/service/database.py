@@ -49,7 +49,6 @@ CREATE TABLE logs (
     rank INTEGER NOT NULL,
     text TEXT NOT NULL
 );
-CREATE INDEX logs_of_trial ON logs (trial_id, id);
 CREATE TABLE offsets (
     allocation_id TEXT NOT NULL,
     stream TEXT NOT NULL,
@@ -97,13 +96,19 @@ CREATE TABLE IF NOT EXISTS quarantine (
     content TEXT NOT NULL,
     error TEXT NOT NULL
 );
+DROP INDEX IF EXISTS logs_of_trial;
+CREATE INDEX IF NOT EXISTS logs_found ON logs (trial_id, id, rank, level, at);
+CREATE UNIQUE INDEX IF NOT EXISTS logs_open ON logs (trial_id, run, rank) WHERE is_open;
 CREATE INDEX IF NOT EXISTS timings_of_trial ON timings (trial_id, id);
 CREATE INDEX IF NOT EXISTS feed_states ON feed (experiment_id, kind, trial_id, seq)
     WHERE kind IN ('experiment', 'trial');
 """
 
-# Every item was whole before there were others.
-_ADDED_COLUMN = "ALTER TABLE feed ADD COLUMN is_whole INTEGER NOT NULL DEFAULT 1"
+_ADDED_COLUMNS = (
+    ("feed", "is_whole", "INTEGER NOT NULL DEFAULT 1"),  # every item was, before there were others
+    ("logs", "level", "INTEGER NOT NULL DEFAULT 0"),
+    ("logs", "is_open", "INTEGER NOT NULL DEFAULT 0"),
+)
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -136,10 +141,17 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
             f"{path}: got schema {version}, expected {_SCHEMA_VERSION}; it belongs to "
             "another version of det_jupyter: use that one, or move the file away"
         )
-    db.executescript(ADDED)
-    if ("is_whole",) not in db.execute("SELECT name FROM pragma_table_info('feed')").fetchall():
-        db.execute(_ADDED_COLUMN)
+    _add_what_is_missing(db)
     _learn_to_shrink(db, path)
+
+
+def _add_what_is_missing(db: sqlite3.Connection) -> None:
+    for table, column, kind in _ADDED_COLUMNS:
+        if not db.execute(
+            "SELECT 1 FROM pragma_table_info(?) WHERE name = ?", (table, column)
+        ).fetchone():
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+    db.executescript(ADDED)
 
 
 def _learn_to_shrink(db: sqlite3.Connection, path: Path) -> None:

@@ -38,6 +38,7 @@ from det_jupyter.master.machine.core.events import (
 )
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.rules.log_policies import LogPolicy, is_settled, policies_of
+from det_jupyter.master.service.printed import parse_printed
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.records import (
     BatchMetrics,
@@ -71,7 +72,6 @@ from det_jupyter.words import error_line
 
 logger = logging.getLogger(__name__)
 
-MAX_LINE = 8192  # characters of a printed line that are kept
 # Records that the machine handles: a trial of which one is missing may wait without end.
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
 _STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
@@ -177,7 +177,7 @@ class _Intake:
         elif chunk.stream.startswith("journal-"):
             self._take_journal(source, chunk.text)
         else:
-            self._take_output(source, printed_lines(chunk.text))
+            self._take_output(source, chunk.text)
 
     def _offset(self, key: tuple[str, str]) -> int:
         if key not in self._offsets:
@@ -219,19 +219,18 @@ class _Intake:
                 is_fatal=is_fatal,
             )
 
-    def _take_output(self, source: _Source, lines: list[str]) -> None:
-        self._transaction.store.logs.add(
-            self._transaction.now,
-            trial_id=source.trial_id,
-            run=source.run,
-            rank=source.rank,
-            lines=lines,
-        )
+    def _take_output(self, source: _Source, text: str) -> None:
+        logs = self._transaction.store.logs
+        place = {"trial_id": source.trial_id, "run": source.run, "rank": source.rank}
+        printed = parse_printed(text, logs.open_line(**place))
+        logs.add(self._transaction.now, printed=printed, **place)
         for policy in source.policies:
             found = self._transaction.machine.state.find_allocation(source.allocation_id)
             if found is None or is_settled(found[1], policy.action, source.rank):
                 continue
-            line = self._transaction.matcher.first_in(source.experiment_id, policy.pattern, lines)
+            line = self._transaction.matcher.first_in(
+                source.experiment_id, policy.pattern, printed.lines
+            )
             if line is not None:
                 self._transaction.take(_match(source, policy, line))
 
@@ -362,12 +361,3 @@ def _match(source: _Source, policy: LogPolicy, line: str) -> LogMatched:
 
 def _arrival(source: _Source, record: MachineRecord) -> RecordArrived:
     return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)
-
-
-def printed_lines(text: str) -> list[str]:
-    """Return the lines of complete output as a terminal would leave them.
-
-    What a progress bar overwrote (by a carriage return) is dropped, long lines are cut.
-    """
-    kept = (line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n"))
-    return [line if len(line) <= MAX_LINE else line[:MAX_LINE] + "…" for line in kept]

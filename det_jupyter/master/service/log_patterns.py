@@ -80,6 +80,11 @@ def find_pattern_problems(patterns: Iterable[str | None]) -> list[str]:
     return problems
 
 
+def find_regex_problem(pattern: str) -> str:
+    """Return what is wrong with a regular expression; "" if nothing is."""
+    return _compile([pattern])[0]
+
+
 def _compile(patterns: Sequence[str]) -> list[str]:
     """Return what is wrong with each pattern; "" if nothing is.
 

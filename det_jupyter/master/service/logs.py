@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 
-from det_jupyter.wire import LogLine
+from det_jupyter.master.service.printed import Printed, levels_of
 
 MAX_LOG_BYTES = 32 * 1024 * 1024  # of each rank of a trial
 _PART = 32  # the share that is cut at a time: some 20 ms
 _ROW_BYTES = 40  # what a row takes besides its text
+_OPEN = "trial_id = ? AND run = ? AND rank = ? AND is_open"
 
 
 class Logs:
@@ -27,17 +28,37 @@ class Logs:
         self._db = db
         self._max_bytes = max_bytes
 
-    def add(self, at: float, *, trial_id: int, run: int, rank: int, lines: list[str]) -> None:
-        """Append lines, inside of a transaction; the oldest go when there are too many."""
-        self._db.executemany(
-            "INSERT INTO logs (at, trial_id, run, rank, text) VALUES (?, ?, ?, ?, ?)",
-            [(at, trial_id, run, rank, line) for line in lines],
-        )
+    def open_line(self, *, trial_id: int, run: int, rank: int) -> str | None:
+        """Return the line that a rank's next output rewrites, if there is one."""
+        row: tuple[str] | None = self._db.execute(
+            f"SELECT text FROM logs WHERE {_OPEN}", (trial_id, run, rank)
+        ).fetchone()
+        return row[0] if row else None
+
+    def add(self, at: float, *, trial_id: int, run: int, rank: int, printed: Printed) -> None:
+        """Append lines, inside of a transaction; the oldest go when there are too many.
+
+        They take the place of the open line.
+        """
         row = self._db.execute(
             "SELECT bytes, lines_cut FROM log_sizes WHERE trial_id = ? AND rank = ?",
             (trial_id, rank),
         ).fetchone()
         num_bytes, lines_cut = row or (0, 0)
+        rewritten = self._db.execute(
+            f"DELETE FROM logs WHERE {_OPEN} RETURNING length(text)", (trial_id, run, rank)
+        ).fetchall()
+        num_bytes -= sum(size + _ROW_BYTES for (size,) in rewritten)
+        lines = printed.lines if printed.open is None else [*printed.lines, printed.open]
+        closed = len(printed.lines)
+        self._db.executemany(
+            "INSERT INTO logs (at, trial_id, run, rank, text, level, is_open) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (at, trial_id, run, rank, line, level, index >= closed)
+                for index, (line, level) in enumerate(zip(lines, levels_of(lines), strict=True))
+            ],
+        )
         num_bytes += sum(len(line) + _ROW_BYTES for line in lines)
         if num_bytes > self._max_bytes:
             num_bytes, lines_cut = self._cut(trial_id, rank, num_bytes, lines_cut)
@@ -71,19 +92,3 @@ class Logs:
             (last_id, at, trial_id, run, rank, text),
         )
         return num_bytes + len(text) + _ROW_BYTES, lines_cut
-
-    def read(
-        self, trial_id: int, *, after: int, rank: int | None, tail: int | None, limit: int
-    ) -> list[LogLine]:
-        """Return a trial's lines after that id, oldest first; with `tail` only the last ones."""
-        which = "trial_id = ? AND id > ?" + ("" if rank is None else " AND rank = ?")
-        values = [trial_id, after] + ([] if rank is None else [rank])
-        order, num = ("ASC", limit) if tail is None else ("DESC", min(tail, limit))
-        rows = self._db.execute(
-            "SELECT id, at, trial_id, run, rank, text FROM logs "
-            f"WHERE {which} ORDER BY id {order} LIMIT ?",
-            (*values, num),
-        ).fetchall()
-        fields = ("id", "at", "trial_id", "run", "rank", "text")
-        lines = [LogLine(**dict(zip(fields, row, strict=True))) for row in rows]
-        return lines if tail is None else lines[::-1]

@@ -101,6 +101,25 @@ def test_exit_is_told_again_after_a_while_and_after_each_reconnection(tmp_path: 
     assert outline(outbox.next_batch(now=0.1).reports) == ["gang_exited"]
 
 
+def test_a_progress_bar_is_sent_once_a_second(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.dir.output(0).write_text("\r 10%")
+    outbox = Outbox({run.id: run})
+
+    def sent(now: float) -> list[str]:
+        batch = outbox.next_batch(now)
+        outbox.note_sent(batch, now)
+        outbox.set_offsets(answer(batch.reports))
+        return [report.text for report in batch.reports if isinstance(report, Chunk)]
+
+    assert sent(now=5.0) == ["\r"]
+    run.dir.output(0).write_text("\r 10%\r 20%\r 30%")
+    assert sent(now=5.9) == []
+    assert sent(now=6.0) == [" 10%\r 20%\r"]
+    run.dir.output(0).write_text("\r 10%\r 20%\r 30%\n")
+    assert sent(now=6.1) == [" 30%\n"]  # a whole line does not wait
+
+
 def test_exit_waits_for_the_last_chunk(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.dir.output(0).write_bytes(b"x" * (BATCH_BYTES + CHUNK_BYTES) + b"\n")

@@ -51,6 +51,26 @@ def test_last_line_without_an_end_is_sent_with_one_when_the_rank_is_gone(tmp_pat
     assert sent(stream, is_final=True) == [(0, 4, "one\n"), (4, 4, "last\n")]
 
 
+def test_a_line_that_is_being_rewritten_is_sent_up_to_its_last_carriage_return(
+    tmp_path: Path,
+) -> None:
+    stream = make_stream(tmp_path / "output", b"one\n\r 10%\r 20%")
+
+    def parts(*, is_final: bool = False, with_bar: bool = True) -> list[str]:
+        return [chunk.text for chunk in stream.chunks(is_final=is_final, with_bar=with_bar)]
+
+    assert parts(with_bar=False) == ["one\n"]
+    assert parts() == ["one\n\r 10%\r"]
+    stream.offset = 10
+    assert parts() == []
+    assert parts(is_final=True) == [" 20%\n"]
+
+
+def test_bars_that_fill_a_chunk_are_cut_where_they_are_rewritten() -> None:
+    data = b"\r 10%\r 20%\r 30"
+    assert end_of_lines(data, is_full=True, is_final=False) == 11
+
+
 def test_torn_record_of_a_dead_rank_is_never_sent(tmp_path: Path) -> None:
     stream = make_stream(tmp_path / "journal", b'{"a":1}\n{"b"', is_journal=True)
     assert sent(stream, is_final=True) == [(0, 8, '{"a":1}\n')]

@@ -11,16 +11,19 @@ from det_jupyter.client import Client, Trial
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.errors import Conflict, DetError, WaitTimeout
 from det_jupyter.notebook import extension
-from det_jupyter.notebook.handles import connection, experiments, progress
+from det_jupyter.notebook.handles import experiments, progress
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
-from det_jupyter.notebook.magics import DetMagics, run_line
+from det_jupyter.notebook.magics import DetMagics
 from det_jupyter.notebook.submit.checks import find_class_problems, find_slot_problems
 from det_jupyter.verbs.table import cell_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
+    MAX_LINES,
     AgentStatus,
     ExperimentView,
     LogLine,
+    LogPage,
+    LogQuery,
     PoolStatus,
     SlotStatus,
     State,
@@ -61,12 +64,12 @@ class Master:
     def experiment(self, experiment_id: int) -> ExperimentView | None:
         return self.whole
 
-    def logs(
-        self, trial_id: int, *, rank: int | None = None, after: int | None = None,
-        tail: int | None = None,
-    ) -> list[LogLine]:  # fmt: skip
-        found = [line for line in self.lines if line.id > (after or 0)]
-        return found[:10_000] if tail is None else found[len(found) - min(tail, 10_000) :]
+    def logs(self, trial_id: int, query: LogQuery) -> LogPage:
+        found = [line for line in self.lines if line.id > query.after]
+        num = MAX_LINES if query.tail is None else min(query.tail, MAX_LINES)
+        page = found[:num] if query.tail is None else found[len(found) - num :]
+        last_id = page[-1].id if page else query.after
+        return LogPage(lines=page, total=len(found), last_id=last_id, is_over=True)
 
     def as_client(self) -> Client:
         return cast("Client", self)
@@ -227,15 +230,3 @@ def test_what_is_imported_in_the_background_exists(module: str) -> None:
 def test_an_experiment_is_asked_for_by_its_number() -> None:
     with pytest.raises(DetError, match="got 'x', expected the number of an experiment"):
         experiments.experiment("x")  # type: ignore[arg-type]
-
-
-def test_silence_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    handle = NotebookExperiment(Master(whole=experiment(trial())).as_client(), 7)
-    monkeypatch.setattr(experiments, "experiment", lambda experiment_id: handle)
-    monkeypatch.setattr(connection, "client", lambda: None)
-    run_line(line_parser(), "logs 7")
-    assert capsys.readouterr().out == "Experiment 7: its ranks have printed nothing yet.\n"
-    run_line(line_parser(), "logs 7 --rank 1")
-    assert capsys.readouterr().out == "Experiment 7: rank 1 has printed nothing yet.\n"

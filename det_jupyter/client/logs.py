@@ -1,0 +1,157 @@
+"""What ranks printed: asking for some lines of it, following it, and showing it as text."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import TypedDict
+
+from det_jupyter.client.asking import ask_for
+from det_jupyter.errors import ConfigError, MasterUnreachable
+from det_jupyter.wire import MAX_LINES, MAX_WAIT_S, LogLine, LogPage, LogQuery
+
+Fetch = Callable[[LogQuery], LogPage]
+Since = str | float | datetime | timedelta | None
+
+TAIL = 100  # lines that are returned if nothing else is said
+_AGAIN_S = 0.5  # pause before a master that is being restarted is asked again
+_WAIT_S = min(15.0, MAX_WAIT_S)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?) *([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Which(TypedDict, total=False):
+    """Which lines: the arguments of `logs`, of experiments and trials."""
+
+    rank: int | None
+    since: Since
+    level: str | None
+    search: str | None
+    tail: int | None
+
+
+class LogLines(list[LogLine]):
+    """Lines, oldest first; shown as text, with `total` the number of lines that fit."""
+
+    def __init__(self, lines: list[LogLine], total: int | None) -> None:
+        super().__init__(lines)
+        self.total = total
+
+    @property
+    def heading(self) -> str:
+        """How many lines of how many these are; empty if these are all.
+
+        >>> LogLines([], 0).heading, LogLines([], 4312).heading, LogLines([], None).heading
+        ('', '0 of 4,312 lines', '0 of many lines')
+        """
+        if self.total is None:
+            return f"{len(self):,} of many lines"
+        return f"{len(self):,} of {self.total:,} lines" if self.total > len(self) else ""
+
+    def __repr__(self) -> str:
+        heading = [self.heading] if self.heading else []
+        return "\n".join([*heading, *map(line_text, self)])
+
+
+def line_text(line: LogLine) -> str:
+    """Return a line with its time, trial and rank: `11-22 13:25:01 trial=3 rank=1 | text`.
+
+    Several progress bars that are being rewritten are a line each.
+    """
+    at = datetime.fromtimestamp(line.at).strftime("%m-%d %H:%M:%S")
+    place = f"{at} trial={line.trial_id} rank={line.rank} | "
+    return "\n".join(place + part for part in line.text.split("\n"))
+
+
+def query_of(
+    *,
+    rank: int | None = None,
+    since: Since = None,
+    level: str | None = None,
+    search: str | None = None,
+) -> LogQuery:
+    """Return the request for the lines that fit.
+
+    Args:
+        rank: Only of this rank.
+        since: Only since then: "10m" (also s, h, d), a time, or seconds since the epoch.
+        level: Only of this level of Python's logging, or a higher one.
+        search: Only with this text, upper or lower case; as "/.../" a regular expression.
+
+    Raises:
+        ConfigError: One of them is of the wrong kind.
+    """
+    level = level.lower() if isinstance(level, str) else level
+    return ask_for(LogQuery, rank=rank, since=moment(since), level=level, search=search or None)
+
+
+def moment(since: Since, now: float | None = None) -> float | None:
+    """Return the time that is meant, in seconds since the epoch.
+
+    >>> moment("10m", now=1000.0), moment("1.5 h", now=9000.0), moment(timedelta(seconds=1), 9.0)
+    (400.0, 3600.0, 8.0)
+
+    Raises:
+        ConfigError: It is no time.
+    """
+    now = time.time() if now is None else now
+    if isinstance(since, str):
+        if span := _SPAN.fullmatch(since.strip()):
+            return max(0.0, now - float(span[1]) * _SECONDS[span[2]])
+        try:
+            since = datetime.fromisoformat(since.strip())
+        except ValueError:
+            expected = "a span such as 10m or 2h, or a time such as 2026-11-22T13:25"
+            raise ConfigError([f"since: got {since!r:.60}, expected {expected}"]) from None
+    if isinstance(since, timedelta):
+        return max(0.0, now - since.total_seconds())
+    return since.timestamp() if isinstance(since, datetime) else since
+
+
+def read(fetch: Fetch, query: LogQuery, tail: int | None) -> LogLines:
+    """Return the last `tail` lines that fit; with None, all of them."""
+    if tail is not None and tail <= MAX_LINES:
+        page = fetch(query.model_copy(update={"tail": tail}))
+        return LogLines(page.lines, page.total)
+    lines: list[LogLine] = []
+    while (page := fetch(query)).lines:
+        lines += page.lines
+        query = query.model_copy(update={"after": page.last_id})
+    return LogLines(lines if tail is None else lines[-tail:], len(lines))
+
+
+def follow_pages(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[LogPage]:
+    """Yield the last lines, then new ones as they come, until no more can come.
+
+    Survives restarts of the master.
+    """
+    if tail is not None:
+        query = query.model_copy(update={"tail": min(tail, MAX_LINES)})
+    page = fetch(query)
+    yield page
+    query = query.model_copy(update={"tail": None})
+    while not page.is_over or len(page.lines) == MAX_LINES:
+        query = query.model_copy(update={"after": page.last_id, "wait_s": _WAIT_S})
+        try:
+            page = fetch(query)
+        except MasterUnreachable:
+            time.sleep(_AGAIN_S)  # it is being restarted; the next master has everything
+            continue
+        if page.lines:
+            yield page
+
+
+def follow_lines(fetch: Fetch, query: LogQuery, tail: int | None) -> Iterator[LogLine]:
+    """Yield the last lines, then new ones, each when it is not rewritten any more."""
+    pending: dict[tuple[int, int, int], LogLine] = {}
+    for page in follow_pages(fetch, query, tail):
+        for line in page.lines:
+            place = (line.trial_id, line.run, line.rank)
+            pending.pop(place, None)
+            if line.is_open:
+                pending[place] = line
+            else:
+                yield line
+    yield from pending.values()

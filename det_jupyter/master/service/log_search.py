@@ -1,0 +1,151 @@
+"""Reads the printed lines that somebody asks for, in a thread of its own.
+
+The index `logs_found` has all columns that lines are chosen by, but their text. So the last lines
+are found, and all that fit are counted, without reading a text, unless a text is searched for:
+
+    rank, level, time       a million lines in the index: tens of milliseconds
+    text                    all texts are read: a few tenths of a second
+
+Searching has a time limit, as a regular expression may take unbounded time.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import regex
+
+from det_jupyter.errors import ConfigError
+from det_jupyter.master.service.log_patterns import find_regex_problem
+from det_jupyter.master.service.rows import as_text
+from det_jupyter.wire import LEVELS, MAX_LINES, LogLine, LogPage, LogQuery
+
+SEARCH_S = 10.0  # for the lines
+COUNT_S = 2.0  # for their number
+_STEPS = 100_000  # of SQLite's machine, between two looks at the clock
+_SIGNS_OF_LATENESS = ("interrupted", "user-defined function raised exception")
+_NAMES = {number: level for level, number in LEVELS.items()}
+_FIELDS = ("id", "at", "trial_id", "run", "rank", "text", "level", "is_open")
+
+
+def read_page(path: Path, trial_ids: Sequence[int], query: LogQuery, *, is_over: bool) -> LogPage:
+    """Return the lines of these trials that fit.
+
+    Args:
+        path: The database.
+        trial_ids: The trials.
+        query: Which lines.
+        is_over: What the page says of it.
+
+    Raises:
+        ConfigError: The regular expression is none, or takes too long.
+    """
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+        db.text_factory = as_text
+        db.execute("BEGIN")  # one state of the database for all that is read
+        which, values = _conditions(db, trial_ids, query)
+        newest: int = db.execute("SELECT coalesce(max(id), 0) FROM logs").fetchone()[0]
+        num = MAX_LINES if query.tail is None else min(MAX_LINES, max(0, query.tail))
+        order = "ASC" if query.tail is None else "DESC"
+        rows = _within(
+            db,
+            SEARCH_S,
+            f"SELECT {', '.join(_FIELDS)} FROM logs WHERE id IN "
+            f"(SELECT id FROM logs WHERE {which} ORDER BY id {order} LIMIT ?) ORDER BY id",
+            (*values, num),
+        )
+        if rows is None:
+            raise _too_slow(query)
+        lines = [_as_line(row) for row in rows]
+        has_more = query.tail is None and len(lines) == num
+        total: int | None = len(lines)
+        if len(lines) == num:
+            counted = _within(db, COUNT_S, f"SELECT count(*) FROM logs WHERE {which}", values)
+            total = counted[0][0] if counted is not None else None
+        last_id = lines[-1].id if has_more and lines else max(newest, query.after)
+        return LogPage(lines=lines, total=total, last_id=last_id, is_over=is_over)
+
+
+def _conditions(
+    db: sqlite3.Connection, trial_ids: Sequence[int], query: LogQuery
+) -> tuple[str, list[Any]]:
+    """Return what a row must fulfil, and the values in it."""
+    values: list[Any] = [*trial_ids, query.after]
+    parts = ["trial_id = ?", "id > ?"]  # in the order of the index: nothing is sorted
+    if len(trial_ids) != 1:
+        parts[0] = "trial_id IN (SELECT value FROM json_each(?))"
+        values[:-1] = [json.dumps(list(trial_ids))]
+    if query.rank is not None:
+        parts.append("rank = ?")
+        values.append(query.rank)
+    if query.level is not None:
+        parts.append("level >= ?")
+        values.append(LEVELS[query.level])
+    if query.since is not None:
+        parts.append("at >= ?")
+        values.append(query.since)
+    if query.search:
+        condition, value = _text_condition(db, query.search)
+        parts.append(condition)
+        values += value
+    return " AND ".join(parts), values
+
+
+def _text_condition(db: sqlite3.Connection, search: str) -> tuple[str, list[str]]:
+    if len(search) > 2 and search.startswith("/") and search.endswith("/"):
+        pattern = _compiled(search[1:-1])
+        deadline = time.monotonic() + SEARCH_S
+
+        def fits(text: str) -> bool:
+            left_s = max(0.001, deadline - time.monotonic())
+            return pattern.search(text, timeout=left_s) is not None
+
+        db.create_function("fits", 1, fits)
+        return "fits(text)", []
+    escaped = "".join(f"\\{char}" if char in "\\%_" else char for char in search)
+    return "text LIKE ? ESCAPE '\\'", [f"%{escaped}%"]
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    if problem := find_regex_problem(pattern):
+        raise ConfigError([f"search: got /{pattern}/, expected a regular expression ({problem})"])
+    return regex.compile(pattern)
+
+
+def _within(
+    db: sqlite3.Connection, budget_s: float, query: str, values: Sequence[Any]
+) -> list[Any] | None:
+    """Return the rows of a query, None if it took too long."""
+    deadline = time.monotonic() + budget_s
+    db.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+    try:
+        return db.execute(query, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if any(sign in str(error) for sign in _SIGNS_OF_LATENESS):
+            return None
+        raise
+    finally:
+        db.set_progress_handler(None, 0)
+
+
+def _too_slow(query: LogQuery) -> ConfigError:
+    return ConfigError(
+        [
+            f"search: {query.search} took more than {SEARCH_S:g} s; search for a text without "
+            "slashes, or in fewer lines (trial, rank, since)"
+        ]
+    )
+
+
+def _as_line(row: tuple[Any, ...]) -> LogLine:
+    given = dict(zip(_FIELDS, row, strict=True))
+    level = _NAMES.get(given["level"])
+    return LogLine(**{**given, "level": level, "is_open": bool(given["is_open"])})

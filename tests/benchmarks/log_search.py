@@ -1,0 +1,64 @@
+"""How long the master takes for the last lines that fit, of a million: `python -m` this module."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from det_jupyter.master.service.database import open_database, transaction
+from det_jupyter.master.service.log_search import read_page
+from det_jupyter.master.service.logs import Logs
+from det_jupyter.master.service.printed import parse_printed
+from det_jupyter.wire import LogQuery
+
+NUM_LINES = 1_000_000
+NUM_RANKS = 8
+_CHUNK = 1000
+_RARE, _OFTEN = 100_000, 100  # every so many lines have a warning, or an error
+
+QUERIES = {
+    "the last 100": LogQuery(tail=100),
+    "of one rank": LogQuery(tail=100, rank=3),
+    "errors (1 %)": LogQuery(tail=100, level="error"),
+    "critical (none)": LogQuery(tail=100, level="critical"),
+    "a text in all": LogQuery(tail=100, search="step"),
+    "a rare text": LogQuery(tail=100, search="needle"),
+    "a regular expression": LogQuery(tail=100, search="/need.e$/"),
+    "nothing new": LogQuery(after=NUM_LINES),
+}
+
+
+def main() -> None:
+    """Fill a database and print the times."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "det.sqlite3"
+        db = open_database(path)
+        logs = Logs(db, max_bytes=1 << 40)
+        started = time.perf_counter()
+        for first in range(0, NUM_LINES, _CHUNK):
+            printed = parse_printed("".join(map(_line, range(first, first + _CHUNK))))
+            with transaction(db):
+                rank = first // _CHUNK % NUM_RANKS
+                logs.add(float(first), trial_id=1, run=1, rank=rank, printed=printed)
+        per_line_us = (time.perf_counter() - started) / NUM_LINES * 1e6
+        print(f"{'storing':24} {per_line_us:8.1f} µs a line, its level recognised")
+        for name, query in QUERIES.items():
+            read_page(path, [1], query, is_over=False)  # a regular expression is checked once
+            started = time.perf_counter()
+            page = read_page(path, [1], query, is_over=False)
+            took_ms = (time.perf_counter() - started) * 1e3
+            print(f"{name:24} {took_ms:8.1f} ms  {len(page.lines)} of {page.total}")
+        db.close()
+
+
+def _line(number: int) -> str:
+    if number % _RARE == 0:
+        return f"step {number}: a needle\n"
+    if number % _OFTEN == 0:
+        return f"2026-11-22 13:25:01,123 - train - ERROR - step {number} failed\n"
+    return f"step {number}: loss 0.12345, accuracy 0.98765, 1234 samples/s, lr 0.001\n"
+
+
+if __name__ == "__main__":
+    main()
