@@ -655,7 +655,7 @@ def test_reports_with_nonsense_change_nothing(bench: Bench, report: AgentReport)
         None,
         {"kind": "from the future"},
         {"kind": "gang_exited", "allocation_id": RUNS[B], "at": 1e400},
-        {"kind": "chunk", "allocation_id": RUNS[B], "stream": "output-0", "offset": 0,
+        {"kind": "chunk", "allocation_id": RUNS[B], "stream": "journal-0", "offset": 0,
          "size_bytes": 5, "text": "\ud800"},
         {"kind": "chunk", "allocation_id": RUNS[B], "stream": "output-0", "offset": 2**70,
          "size_bytes": 5, "text": ""},
@@ -669,7 +669,7 @@ def test_a_report_that_is_none_keeps_none_of_its_batch_away(bench: Bench, report
     assert allocation.ranks
     assert len(bench.store.quarantine.rows()) == 1
     if report and report.get("offset") == 0:
-        assert bench.store.offsets_of(RUNS[B]) == {"output-0": 5}
+        assert bench.store.offsets_of(RUNS[B]) == {"journal-0": 5}
 
 
 def test_an_error_that_would_move_the_terminal_is_shown_without_that(bench: Bench) -> None:
