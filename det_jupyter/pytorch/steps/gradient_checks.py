@@ -28,6 +28,8 @@ CREATE_GRAPH = (
     "and call context.backward(loss); else set resources.slots_per_trial to 1"
 )
 
+_ZERO_GRAD = torch.optim.Optimizer.zero_grad
+
 
 class RawBackward:
     """Knows whether an optimizer's gradients have parts that `context.backward` did not compute.
@@ -88,6 +90,20 @@ def averaging(
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return the parameters of all its groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def zero_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Do what `optimizer.zero_grad()` does.
+
+    Torch's own opens a range of the profiler and switches the compiler off meanwhile: [m] 25 us,
+    against 1 us here. An optimizer with another one is asked for it.
+    """
+    if type(optimizer).zero_grad is not _ZERO_GRAD or "zero_grad" in vars(optimizer):
+        optimizer.zero_grad()
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
 
 
 def check_direct_step(optimizer: torch.optim.Optimizer, frequency: int, scaler: Any) -> None:

@@ -37,6 +37,7 @@ from det_jupyter.pytorch.steps.gradient_checks import (
     steps_raw,
     steps_too_early,
     unwrapped,
+    zero_gradients,
 )
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
@@ -188,7 +189,7 @@ class Stepping:
         finally:
             self._is_stepping = False
         if auto_zero_grads:
-            optimizer.zero_grad()
+            zero_gradients(optimizer)
 
     def after_step(self) -> None:
         """Update the scaler, if an optimizer has stepped by it in this batch."""

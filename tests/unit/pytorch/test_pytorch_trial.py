@@ -246,8 +246,35 @@ def test_an_optimizer_may_wrap_another_one() -> None:
     before = model.weight.item()
     made.stepping.begin_batch(0, Share(1, 1))
     made.backward(model(torch.ones(1, 1)).sum())
-    made.step_optimizer(optimizer, auto_zero_grads=False)
+    made.step_optimizer(optimizer)
     assert model.weight.item() == pytest.approx(before - 1)
+    assert model.weight.grad is None
+
+
+class Counting(torch.optim.SGD):
+    """Has a `zero_grad` of its own."""
+
+    zeroed = 0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.zeroed += 1
+        super().zero_grad(set_to_none)
+
+
+def test_an_own_zero_grad_of_an_optimizer_is_called() -> None:
+    made = context()
+    model = made.wrap_model(nn.Linear(1, 1))
+    optimizer = made.wrap_optimizer(Counting(model.parameters(), lr=1.0))
+    made.stepping.begin_batch(0, Share(1, 1))
+    for _ in range(2):
+        made.backward(model(torch.ones(1, 1)).sum())
+        made.step_optimizer(optimizer)
+        assert [parameter.grad for parameter in model.parameters()] == [None, None]
+    assert optimizer.zeroed == 2
+    replaced: list[None] = []
+    vars(optimizer)["zero_grad"] = lambda: replaced.append(None)
+    made.step_optimizer(optimizer)
+    assert replaced == [None]
 
 
 def test_sums_stay_sums_where_the_trial_wants_them() -> None:
