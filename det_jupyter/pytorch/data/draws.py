@@ -16,30 +16,18 @@ generators are not exchanged.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, NamedTuple
 
 import numpy
-import torch
 
-from det_jupyter.pytorch.data.generator_states import NumpyState, PythonState
+from det_jupyter.pytorch.data.generator_states import Beginning, begin, put, take
 
 _STEPS = 32
 _NUMBERS = 624
 _SIZE = 4 * _NUMBERS
 _MASK = 2**64 - 1
-
-
-class Beginning(NamedTuple):
-    """States to begin a batch with. Of Python's and numpy's generators: their 624 numbers."""
-
-    torch_seed: int
-    python: bytes
-    numpy: bytes
 
 
 def beginning(seed: int, step: int, begin: int) -> Beginning:
@@ -79,29 +67,15 @@ def _mixed(value: int) -> int:
     return value ^ (value >> 31)
 
 
-_PYTHON = PythonState(random._inst)  # the global one
-_NUMPY = NumpyState()
-
-
-class drawing_from:  # used like a function; a generator function would cost twice as much
-    """A `with` block in which the global generators begin with these states; restored after."""
-
-    __slots__ = ("_beginning", "_states")
-
-    def __init__(self, beginning: Beginning) -> None:
-        self._beginning = beginning
-
-    def __enter__(self) -> None:
-        self._states = _taken()
-        begin(self._beginning)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        _put(self._states)
+@contextmanager
+def drawing_from(beginning: Beginning) -> Iterator[None]:
+    """Let the block draw from generators in these states; restore the global ones after it."""
+    states = take()
+    begin(beginning)
+    try:
+        yield
+    finally:
+        put(states)
 
 
 class Draws:
@@ -109,36 +83,15 @@ class Draws:
 
     def __init__(self, seed: int) -> None:
         with drawing_from(beginning(seed, 0, 0)):
-            self._states = _taken()
+            self._states = take()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Let the block draw from these; restore the global generators after it."""
-        states = _taken()
-        _put(self._states)
+        states = take()
+        put(self._states)
         try:
             yield
         finally:
-            self._states = _taken()
-            _put(states)
-
-
-def begin(states: Beginning) -> None:
-    """Set the global generators, without a way back: for a loader's worker."""
-    _PYTHON.begin(states.python)
-    _NUMPY.begin(states.numpy)
-    torch.default_generator.manual_seed(states.torch_seed)
-
-
-_States = tuple[Any, Any, torch.Tensor]
-
-
-def _taken() -> _States:
-    return _PYTHON.take(), _NUMPY.take(), torch.default_generator.get_state()
-
-
-def _put(states: _States) -> None:
-    python, numpy_state, torch_state = states
-    _PYTHON.put(python)
-    _NUMPY.put(numpy_state)
-    torch.default_generator.set_state(torch_state)
+            self._states = take()
+            put(states)

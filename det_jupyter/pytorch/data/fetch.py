@@ -28,7 +28,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from det_jupyter.pytorch.data import draws
+from det_jupyter.pytorch.data import generator_states
 from det_jupyter.pytorch.data.division import Indices
 from det_jupyter.pytorch.data.draws import beginning
 from det_jupyter.pytorch.rng import derive_seed
@@ -103,10 +103,14 @@ class Fetch:
             return self._load(_listed(indices))
         states = beginning(self.seed, step, begin)
         if get_worker_info() is not None:  # a worker has generators of its own
-            draws.begin(states)
+            generator_states.begin(states)
             return self._load(_listed(indices))
-        with draws.drawing_from(states):
+        outside = generator_states.take()  # not `with drawing_from(states)`: [m] 2 us less
+        try:
+            generator_states.begin(states)
             return self._load(_listed(indices))
+        finally:
+            generator_states.put(outside)
 
     def _load(self, indices: list[int]) -> Any:
         fetch = getattr(self.dataset, "__getitems__", None)

@@ -14,15 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import MT19937, PCG64, BitGenerator, mtrand
 
-from det_jupyter.pytorch.data import draws, generator_states
-from det_jupyter.pytorch.data.draws import (
-    Beginning,
-    Draws,
-    begin,
-    beginning,
-    drawing_from,
-    seed_at,
-)
+from det_jupyter.pytorch.data import generator_states
+from det_jupyter.pytorch.data.draws import Draws, beginning, drawing_from, seed_at
+from det_jupyter.pytorch.data.generator_states import Beginning, begin
 from det_jupyter.pytorch.rng import get_states, seed_everything, set_states
 from tests.unit.pytorch.data_support import states
 
@@ -79,16 +73,14 @@ def test_numbers_of_a_beginning_are_as_good_as_seeded_ones() -> None:
     assert abs(columns.mean() - 0.5) < 0.01
 
 
-@pytest.mark.parametrize("known", ["_KNOWS_PYTHON", "_KNOWS_NUMPY"])
-def test_where_a_layout_is_not_known_the_numbers_are_the_same(
-    known: str, monkeypatch: pytest.MonkeyPatch
+def test_where_the_layouts_are_not_known_the_numbers_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with drawing_from(at(7)):
         expected = [drawn() for _ in range(700)]
-    monkeypatch.setattr(generator_states, known, False)
-    monkeypatch.setattr(draws, "_PYTHON", generator_states.PythonState(random._inst))
-    monkeypatch.setattr(draws, "_NUMPY", generator_states.NumpyState())
+    monkeypatch.setattr(generator_states, "_TWISTER", None)
     numpy.random.normal()
+    random.gauss(0, 1)
     before = states()
     with drawing_from(at(7)):
         assert [drawn() for _ in range(700)] == expected
@@ -98,8 +90,7 @@ def test_where_a_layout_is_not_known_the_numbers_are_the_same(
 
 
 def test_the_layouts_are_known_here() -> None:
-    assert generator_states._KNOWS_PYTHON
-    assert generator_states._KNOWS_NUMPY
+    assert generator_states._TWISTER is not None
 
 
 def test_a_block_may_put_another_generator_in_place() -> None:

@@ -1,40 +1,44 @@
-"""The state of Python's global generator as bytes."""
+"""The states of the global generators as bytes."""
 
 from __future__ import annotations
 
 import random
 
+import numpy
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.pytorch.data import generator_states
-from det_jupyter.pytorch.data.generator_states import PythonState
+from det_jupyter.pytorch.rng import seed_everything
+from tests.unit.pytorch.data_support import states
+
+
+def drawn() -> list[float]:
+    """Draw what may come from a store, then what may not."""
+    found = [random.gauss(0, 1), random.random(), numpy.random.normal(), numpy.random.rand()]
+    return [*map(float, found), torch.randn(()).item()]
 
 
 @settings(max_examples=30)
-@given(st.integers(0, 2**70), st.integers(0, 1300), st.integers(0, 3))
-def test_a_generator_goes_on_where_its_state_was_taken(seed: int, draws: int, pairs: int) -> None:
-    generator = random.Random(seed)
-    for _ in range(draws):
-        generator.random()
-    for _ in range(pairs):
-        generator.gauss(0, 1)  # keeps the second of two for the next call
-    state, expected_state = PythonState(generator).take(), generator.getstate()
-    expected = [generator.gauss(0, 1), generator.random()]
-    generator.seed(3)
-    PythonState(generator).put(state)
-    assert generator.getstate() == expected_state
-    assert [generator.gauss(0, 1), generator.random()] == expected
-
-
-def test_where_the_layout_is_not_known_the_methods_are_called(
-    monkeypatch: pytest.MonkeyPatch,
+@given(st.integers(0, 2**31), st.integers(0, 1300), st.integers(0, 3), st.booleans())
+def test_generators_go_on_where_their_states_were_taken(
+    seed: int, draws: int, pairs: int, is_known: bool
 ) -> None:
-    monkeypatch.setattr(generator_states, "_KNOWS_PYTHON", False)
-    generator = random.Random(5)
-    generator.gauss(0, 1)
-    state, expected = PythonState(generator).take(), generator.getstate()
-    generator.seed(6)
-    PythonState(generator).put(state)
-    assert generator.getstate() == expected
+    seed_everything(seed)
+    for _ in range(draws):
+        random.random()
+        numpy.random.rand()
+    for _ in range(pairs):
+        random.gauss(0, 1)  # keeps the second of two for the next call
+        numpy.random.normal()
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_known:
+            patch.setattr(generator_states, "_TWISTER", None)
+        taken, before = generator_states.take(), states()
+        expected = drawn()
+        seed_everything(3)
+        generator_states.put(taken)
+        assert states() == before
+        assert drawn() == expected
