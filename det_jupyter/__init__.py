@@ -1,10 +1,10 @@
 """det_jupyter: train on several GPUs without leaving the notebook.
 
 In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
-`experiments()` return handles, `slots()`, `queue()` and `jobs()` say who runs and who waits,
-`preview(config)` says what a search would train, `submit(Trial, config)` submits an experiment,
-and `templates` are parts of configurations. Everything is looked up when it is first used, so that
-importing the package costs next to nothing.
+`experiments()` return handles, `compare(3, 7)` says how experiments differ, `slots()`, `queue()`
+and `jobs()` say who runs and who waits, `preview(config)` says what a search would train,
+`submit(Trial, config)` submits an experiment, and `templates` are parts of configurations.
+Everything is looked up when it is first used, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter.core import get_cluster_info
     from det_jupyter.errors import InvalidHP
     from det_jupyter.notebook.handles.cluster import jobs, queue, slots
-    from det_jupyter.notebook.handles.experiments import experiment, experiments
+    from det_jupyter.notebook.handles.experiments import compare, experiment, experiments
     from det_jupyter.notebook.handles.templates import templates
     from det_jupyter.notebook.submit.from_python import submit
     from det_jupyter.notebook.submit.preview import preview
 
 _HOMES = {
     "InvalidHP": "det_jupyter.errors",
+    "compare": "det_jupyter.notebook.handles.experiments",
     "experiment": "det_jupyter.notebook.handles.experiments",
     "experiments": "det_jupyter.notebook.handles.experiments",
     "get_cluster_info": "det_jupyter.core",
@@ -44,6 +45,7 @@ _LIBRARIES = ("core", "pytorch")  # so that `import det_jupyter as det` is enoug
 __all__ = [
     "InvalidHP",
     "__version__",
+    "compare",
     "experiment",
     "experiments",
     "get_cluster_info",

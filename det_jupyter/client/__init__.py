@@ -2,6 +2,7 @@
 
 from det_jupyter.client.checkpoint import Checkpoint
 from det_jupyter.client.client import Client
+from det_jupyter.client.compare import Comparison
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower
 from det_jupyter.client.trial import ExecutionError, Rank, Trial
@@ -9,6 +10,7 @@ from det_jupyter.client.trial import ExecutionError, Rank, Trial
 __all__ = [
     "Checkpoint",
     "Client",
+    "Comparison",
     "ExecutionError",
     "Experiment",
     "Follower",

@@ -85,6 +85,13 @@ def batches(text: str) -> int:
 
 
 ID = argument("id", type=experiment_number, help="number of the experiment")
+COMPARED = (
+    argument("ids", nargs="+", type=experiment_number, metavar="ID", help="the experiments"),
+    argument(
+        "--trials", nargs="*", type=trial_number, metavar="TRIAL",
+        help="these trials of one experiment instead; the best if none is given",
+    ),
+)  # fmt: skip
 TRIAL_OR_EXPERIMENT = one_of(
     argument("trial", nargs="?", type=trial_number, help="number of the trial"),
     argument("--experiment", type=experiment_number, metavar="ID", help="its next trial"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from det_jupyter.client import Client, Experiment
+from det_jupyter.client import Client, Comparison, Experiment
 from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
 from det_jupyter.client.reasons import is_queued, reason_text
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.verbs.cluster_tables import MOST_ROWS
 from det_jupyter.verbs.explain import explain
 from det_jupyter.verbs.grammar import Call
@@ -22,6 +22,16 @@ _MOST_NAMED = 5  # experiments, by their numbers
 def show(call: Call) -> Experiment:
     """Return the handle on an experiment, which shows itself."""
     return call.experiment(call.options.id)
+
+
+def compare(call: Call) -> Comparison:
+    """Return how experiments, or trials of one, differ; it shows itself."""
+    first, *others = call.options.ids
+    if call.options.trials is not None:
+        if others:
+            raise UsageError("compare: --trials takes one experiment, whose trials are compared")
+        return call.experiment(first).compare_trials(*call.options.trials)
+    return call.experiment(first).compare(*others)
 
 
 def list_experiments(call: Call) -> str:

@@ -21,6 +21,7 @@ from det_jupyter.verbs.arguments import (
     AGENT,
     AGENT_OR_ALL,
     CELL,
+    COMPARED,
     CONFIG,
     DESCRIPTION,
     DETAIL,
@@ -80,6 +81,8 @@ EXPERIMENT = Group(
         Verb("show", "show the live view of an experiment", experiments.show, (ID,)),
         Verb("logs", "print what the ranks printed", logs.show_logs, (ID, *LOG_FILTERS)),
         Verb("trials", "print its trials, best first", experiments.list_trials, (ID,)),
+        Verb("compare", "show how experiments, or trials of one, differ",
+             experiments.compare, COMPARED),
         Verb("config", "print its configuration and where it comes from",
              experiments.show_config, (ID,)),
         Verb("export", "write its metrics or trials to a file",
@@ -116,6 +119,7 @@ EXPERIMENT = Group(
   %det_experiment list                everything that runs or ran
   %det_experiment show 7              the live view of experiment 7
   %det_experiment trials 7            its trials, best first
+  %det_experiment compare 3 7 12      curves, results, configuration and code side by side
   %det_experiment logs 7 --rank 1     what rank 1 printed
   %det_experiment logs 7 --follow --level error --since 10m
   %det_experiment export 7 --to a.csv  its metrics as a table

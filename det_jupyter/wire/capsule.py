@@ -24,7 +24,7 @@ class Capsule(Wire):
         sources: Blob with JSON `{filename: {"label": "Cell In[5]", "source": "..."}}`.
         modules: Files of local modules, by path relative to their import root, to their blobs.
         captured: What the stream holds, for people.
-        packages: Names and versions of the imported distributions.
+        packages: Versions of Python and of the imported distributions, by name.
         environment: Blob with JSON `{"salt": ..., "values": {name: value}}`, the environment
             variables that the configuration only names: they are nowhere else, and never shown.
         notices: Things the user should know (a CUDA tensor was copied to the CPU).

@@ -7,6 +7,7 @@ import { Header } from './experiment/header.js';
 import type { IAsking, OnCommand } from './dom/notice.js';
 import { Clock, isEnded } from './model/clock.js';
 import type { IViewState } from './model/state.js';
+import { Settings } from './model/settings.js';
 import { SearchView } from './search/view.js';
 import { watchTheme } from './dom/theme.js';
 import { english, type ITrans } from './model/trans.js';
@@ -18,6 +19,8 @@ export interface IViewOptions {
   onChoose?: (trialId: number | null) => void;
   makeChart: MakeChart;
   slowHint?: string;
+  /** What the reader has set for the charts. */
+  settings?: Settings;
   trans?: ITrans;
 }
 
@@ -32,7 +35,8 @@ export class ExperimentView {
     const { onCommand, slowHint = trans.__('No answer yet.') } = options;
     this._asking = { trans, onCommand, slowHint };
     this._header = new Header(this._asking);
-    this._board = new Board(trans, options.makeChart);
+    this._settings = options.settings ?? new Settings();
+    this._board = new Board(trans, options.makeChart, this._settings);
     this._header.aside.append(this._board.tools);
     this._trials = new Trials(this._asking);
     this._cluster = new ClusterSection(trans);
@@ -116,6 +120,7 @@ export class ExperimentView {
     const search = new SearchView({
       asking: this._asking,
       makeChart,
+      settings: this._settings,
       onChoose: trialId => {
         this._wanted = trialId;
         onChoose?.(trialId);
@@ -138,6 +143,7 @@ export class ExperimentView {
     }
   }
 
+  private readonly _settings: Settings;
   private readonly _asking: IAsking;
   private readonly _header: Header;
   private readonly _board: Board;

@@ -6,10 +6,12 @@
  */
 import type { AnyModel, RenderProps } from '@anywidget/types';
 
+import { renderComparison, type IComparisonTraits } from './compare/widget.js';
 import { MetricChart } from './charts/chart.js';
 import type { ICluster } from './model/state.js';
 import type { IRow, IViewState } from './model/state.js';
 import { mergeRows } from './model/rows.js';
+import { Settings, type ISettings } from './model/settings.js';
 import { ExperimentView } from './view.js';
 
 import 'uplot/dist/uPlot.min.css';
@@ -21,6 +23,7 @@ interface ITraits extends Record<string, unknown> {
   rows: IRow[];
   changed_rows: IRow[];
   chosen: number | null;
+  settings: Partial<ISettings>;
 }
 
 interface IOutcome {
@@ -87,6 +90,10 @@ function stateOf(model: AnyModel<ITraits>): IViewState {
 
 function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () => void {
   const requests = new Requests(model);
+  const settings = new Settings(model.get('settings'), value => {
+    model.set('settings', value);
+    model.save_changes();
+  });
   const view = new ExperimentView({
     onCommand: requests.send,
     onChoose: trialId => {
@@ -96,7 +103,8 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
       }
     },
     makeChart: options => new MetricChart(options),
-    slowHint: SLOW_HINT
+    slowHint: SLOW_HINT,
+    settings
   });
   el.append(view.node);
   // One message changes several traits, each with an event of its own: draw once.
@@ -110,19 +118,30 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
       });
     }
   };
+  const onSettings = (): void => settings.load(model.get('settings'));
   const onChosen = (): void => view.choose(model.get('chosen'));
   const states = ['change:shown', 'change:cluster', 'change:rows', 'change:changed_rows'];
   states.forEach(event => model.on(event, onState));
   model.on('change:chosen', onChosen);
+  model.on('change:settings', onSettings);
   view.update(stateOf(model));
   onChosen();
   return () => {
     isDue = true;
     states.forEach(event => model.off(event, onState));
     model.off('change:chosen', onChosen);
+    model.off('change:settings', onSettings);
     requests.dispose();
     view.dispose();
   };
 }
 
-export default { render };
+type Any = AnyModel<ITraits & Partial<IComparisonTraits>>;
+
+/** One module draws both kinds of models: experiments and comparisons. */
+export default {
+  render: ({ model, el }: { model: Any; el: HTMLElement }): (() => void) =>
+    model.get('comparison')
+      ? renderComparison(model as AnyModel<IComparisonTraits>, el)
+      : render({ model, el })
+};

@@ -9,6 +9,8 @@ export function series(changes: Partial<ISeries> = {}): ISeries {
     is_faint: false,
     steps: [1, 2, 3],
     values: [3, 2, 1],
+    seconds: [0, 1, 2],
+    steps_per_epoch: null,
     last: 1,
     lowest: 1,
     highest: 3,

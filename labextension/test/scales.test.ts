@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
-import { spanText, timeTicks } from '../src/search/progress.js';
+import { spanText } from '../src/model/format.js';
+import { timeTicks } from '../src/search/progress.js';
 import {
   axisScale,
   axisText,

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 
 import type { IChartView } from '../src/charts/chart.js';
 import type { IRow, ISearch } from '../src/model/state.js';
+import { Settings } from '../src/model/settings.js';
 import { SearchView } from '../src/search/view.js';
 import { english } from '../src/model/trans.js';
 import { row, search, state, trial } from './samples.js';
@@ -19,6 +20,7 @@ function show(rows: IRow[], changes: Partial<ISearch> = {}): void {
   chosen = [];
   view = new SearchView({
     asking: { trans: english, onCommand: () => Promise.resolve(), slowHint: '' },
+    settings: new Settings(),
     makeChart: (): IChartView => ({
       node: document.createElement('figure'),
       update: () => undefined,

@@ -10,11 +10,15 @@ import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page
 
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state, render_html
+from det_jupyter.view.build.side_by_side import Compared, build_comparison
+from det_jupyter.view.forms.comparison_card import comparison_html
+from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.wire import ClusterView, ExperimentView, QueueEntry
 from tests.browser.lab import chromium_page
 from tests.unit.view import view_cluster_samples as clusters
@@ -140,11 +144,39 @@ def cluster_samples() -> dict[str, ViewState]:
     }
 
 
+def comparison() -> ComparisonState:
+    """Return three experiments side by side, one of them a search."""
+    first = experiment(trial(best_metric=0.981, slot_seconds=640.0), id=3, name="digits")
+    slower = trial(best_metric=0.964, hparams={"global_batch_size": 32, "lr": 0.01})
+    second = experiment(slower, id=7, name="slower")
+    second.config["resources"] = {"slots_per_trial": 4}
+    search, curves, _, _ = search_experiment(16, 14)
+    search = search.model_copy(update={"id": 12, "name": "search"})
+    best = max(search.trials, key=lambda t: t.best_metric or 0.0)
+    before = {"Cell In[3]": "class Digits:\n    width = 64\n    depth = 2\n"}
+    after = {"Cell In[8]": "class Digits:\n    width = 128\n    depth = 2\n"}
+    return build_comparison(
+        [
+            Compared(
+                experiment=view, trial=shown, is_trial=False, curves=own, code=code,
+            )
+            for view, shown, own, code in (
+                (first, first.trials[0], digits_curves(100), before),
+                (second, slower, digits_curves(160, pace=50), after),
+                (search, best, [c for c in curves if c.trial_id == best.id], before),
+            )
+        ],
+        CREATED_AT + 42,
+    )  # fmt: skip
+
+
+def page_of_comparison(state: ComparisonState, static: Path) -> str:
+    """Return a page that shows a comparison."""
+    return _page({"comparison": state}, static)
+
+
 def page_of(state: ViewState, static: Path) -> str:
     """Return a page that shows the live view of `state`, with nothing behind it."""
-    js = (static / "widget.js").read_text("utf-8")
-    head, _, exported = js.rpartition("export{")
-    name = exported.split(" as default")[0]
     search = state["search"]
     chosen = search["chosen"]["trial"]["id"] if search and search["chosen"] else None
     rows = search["rows"] if search else []
@@ -155,6 +187,13 @@ def page_of(state: ViewState, static: Path) -> str:
         "changed_rows": [],
         "chosen": chosen,
     }
+    return _page(traits, static)
+
+
+def _page(traits: dict[str, Any], static: Path) -> str:
+    js = (static / "widget.js").read_text("utf-8")
+    head, _, exported = js.rpartition("export{")
+    name = exported.split(" as default")[0]
     return PAGE % {
         "css": (static / "widget.css").read_text("utf-8"),
         "js": f"{head}\nconst WIDGET = {name};",
@@ -185,6 +224,13 @@ def main(folder: Path, static: Path = STATIC_DIR, names: Sequence[str] = ()) -> 
         for name, theme in product(("search300", "waiting"), THEMES):
             card = body % "var(--jp-ui-font-color1)" + render_html(states[name])
             draw(page, card, theme, folder / f"card-{name}-{theme}.png")
+        compared = comparison()
+        for theme in THEMES:
+            draw(
+                page, page_of_comparison(compared, static), theme, folder / f"compare-{theme}.png"
+            )
+            card = body % "var(--jp-ui-font-color1)" + comparison_html(compared)
+            draw(page, card, theme, folder / f"card-compare-{theme}.png")
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ class Trial:
 """,
     )
     packages = notebook.capture().packages
-    assert set(packages) == {"numpy", "scikit-learn", "pyyaml"}
+    assert set(packages) == {"Python", "numpy", "scikit-learn", "pyyaml"}
     assert packages["numpy"] == np.__version__
 
 

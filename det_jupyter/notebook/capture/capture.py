@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import platform
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -81,7 +82,10 @@ def capture(
         sources=blobs.put(json.dumps(sources, sort_keys=True).encode()),
         modules={name: blobs.put(Path(file).read_bytes()) for name, file in local.files.items()},
         captured=_list_captured(survey, cells),
-        packages=find_packages(local.imports, local.files),
+        packages={
+            "Python": platform.python_version(),
+            **find_packages(local.imports, local.files),
+        },
         notices=_device_notices(survey) + _source_notices(given, entrypoint) + local.notices,
     )
 

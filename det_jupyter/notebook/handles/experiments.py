@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from det_jupyter.client import Client, Experiment
+from det_jupyter.client import Client, Comparison, Experiment
+from det_jupyter.client.compare import fetch_experiments
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles import connection
+from det_jupyter.notebook.handles.comparison import NotebookComparison
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.notebook.handles.progress import WaitProgress, WaitReasons
 from det_jupyter.view.live import LiveExperiment
@@ -28,6 +30,22 @@ def experiment(experiment_id: int) -> NotebookExperiment:
 def experiments() -> list[NotebookExperiment]:
     """Return handles on all experiments, oldest first."""
     return [experiment_of(view) for view in connection.client().experiments()]
+
+
+def compare(*experiments: int) -> Comparison:
+    """Return how experiments differ: curves, results, configuration, code and versions.
+
+    In a notebook it shows itself with interactive curves.
+
+    Args:
+        experiments: Their numbers.
+
+    Raises:
+        UsageError: There are fewer than two, too many, or one twice.
+        NotFound: There is no such experiment.
+    """
+    client = connection.client()
+    return NotebookComparison(fetch_experiments(client, experiments))
 
 
 @functools.cache
@@ -86,6 +104,8 @@ class NotebookExperiment(Experiment):
 
     def _following_client(self) -> Client:
         return connection.watching_client()
+
+    _comparison = NotebookComparison
 
     def show(self) -> None:
         """Display its live view here; interactive even when it has ended."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from IPython.core.getipython import get_ipython
+
 from det_jupyter.view.forms.card import render_html
 from det_jupyter.view.forms.plain import render_plain
+from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.view.model.experiment import ViewState
 
 logger = logging.getLogger(__name__)
@@ -37,17 +41,35 @@ def live_widget(
             that serves the widget's messages. An error that it raises is shown by the button.
         on_choose: Called likewise with the trial of a search that the reader has chosen, or None.
     """
+    if (built := _built()) is None:
+        return None
+    from det_jupyter.notebook.handles.widget import LiveWidget
+
+    esm, css = built
+    widget: Shown = LiveWidget(state, on_command, on_choose, esm=esm, css=css)
+    return widget
+
+
+def comparison_widget(state: ComparisonState) -> Any:
+    """Return a comparison with interactive curves, or None if the front end is not built."""
+    if (built := _built()) is None:
+        return None
+    from det_jupyter.notebook.handles.comparison_widget import ComparisonWidget
+
+    esm, css = built
+    return ComparisonWidget(state, esm=esm, css=css)
+
+
+def _built() -> tuple[Path, Path] | None:
+    """Return the front end's module and style sheet, None where no widget can be shown."""
     esm, css = STATIC_DIR / "widget.js", STATIC_DIR / "widget.css"
     if not (esm.is_file() and css.is_file()):
         logger.info("no live view: %s is not built", esm)
         return None
-    try:
-        from det_jupyter.notebook.handles.widget import LiveWidget
-    except ImportError as error:
-        logger.info("no live view: %s", error)
+    if importlib.util.find_spec("anywidget") is None:
+        logger.info("no live view: anywidget is not installed")
         return None
-    widget: Shown = LiveWidget(state, on_command, on_choose, esm=esm, css=css)
-    return widget
+    return esm, css
 
 
 def metadata(widget: Shown | None) -> dict[str, Any]:
@@ -64,3 +86,8 @@ def bundle(state: ViewState, widget: Shown | None = None) -> dict[str, Any]:
     }
     live = widget._repr_mimebundle_() if widget is not None else None
     return forms if live is None else {**live[0], **forms}
+
+
+def has_widgets() -> bool:
+    """Return whether a front end could show a widget: there is a kernel, not just a terminal."""
+    return getattr(get_ipython(), "kernel", None) is not None

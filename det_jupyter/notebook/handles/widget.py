@@ -41,13 +41,14 @@ class LiveWidget(AnyWidget):
     `state` may be set from any thread. The front end sends `{"type": "command", "command": ...}`
     and is answered `{"type": "outcome", "command": ..., "error": ""}`, or with the reason in
     `error`, which it shows. It sets `chosen` to the trial that the reader has chosen, with which
-    `on_choose` is called.
+    `on_choose` is called. `settings` are the reader's choices, such as the x axis of the charts.
     """
 
     shown = traitlets.Dict().tag(sync=True)
     cluster: traitlets.Dict[str, Any] = traitlets.Dict(None, allow_none=True).tag(sync=True)
     rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
     changed_rows: traitlets.List[Row] = traitlets.List().tag(sync=True)
+    settings = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Int(None, allow_none=True).tag(sync=True)
 
     def __init__(

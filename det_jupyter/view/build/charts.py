@@ -7,9 +7,10 @@ training metric `x`, to be compared. Per-batch metrics replace their own average
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
+from det_jupyter.view.build.pace import NO_EPOCHS, Pace
 from det_jupyter.view.model.experiment import ENDED, Chart, Series, Status
 from det_jupyter.wire import Curve
 
@@ -29,21 +30,26 @@ def downsample(
     Every bucket of neighbours keeps its lowest, its highest and its first non-finite point, so no
     spike and no gap is lost; the first and the last point always stay.
     """
-    if len(steps) <= limit:
-        return list(steps), list(values)
-    last = len(steps) - 1
+    order = landmarks(values, limit)
+    return [steps[i] for i in order], [values[i] for i in order]
+
+
+def landmarks(values: Sequence[float | None], limit: int) -> Sequence[int]:
+    """Return the places of the points that `downsample` keeps."""
+    if len(values) <= limit:
+        return range(len(values))
+    last = len(values) - 1
     per_bucket = 3 if None in values else 2
     num_buckets = max(1, (limit - 2) // per_bucket)
     kept = {0, last}
     for bucket in range(num_buckets):
         start = 1 + bucket * (last - 1) // num_buckets
         stop = 1 + (bucket + 1) * (last - 1) // num_buckets
-        kept.update(start + offset for offset in _landmarks(values[start:stop]))
-    order = sorted(kept)
-    return [steps[i] for i in order], [values[i] for i in order]
+        kept.update(start + offset for offset in _extremes(values[start:stop]))
+    return sorted(kept)
 
 
-def _landmarks(bucket: Sequence[float | None]) -> Iterator[int]:
+def _extremes(bucket: Sequence[float | None]) -> Iterator[int]:
     finite = _finite(bucket)
     if finite:
         yield bucket.index(min(finite))
@@ -63,9 +69,9 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def series_of(curve: Curve, *, label: str, look: int, limit: int) -> Series:
+def series_of(curve: Curve, *, label: str, look: int, limit: int, pace: Pace) -> Series:
     """Return a curve with at most `limit` points."""
-    steps, values = downsample(curve.steps, curve.values, limit)
+    places = landmarks(curve.values, limit)
     finite = _finite(curve.values)
     return Series(
         trial_id=curve.trial_id,
@@ -73,8 +79,10 @@ def series_of(curve: Curve, *, label: str, look: int, limit: int) -> Series:
         kind="line" if curve.group == "batches" else "points",
         look=look,
         is_faint=False,
-        steps=steps,
-        values=[rounded(value) for value in values],
+        steps=[curve.steps[i] for i in places],
+        values=[rounded(curve.values[i]) for i in places],
+        seconds=pace.seconds(curve, places),
+        steps_per_epoch=pace.steps_per_epoch.get(curve.trial_id),
         last=rounded(curve.values[-1]),
         lowest=rounded(min(finite, default=None)),
         highest=rounded(max(finite, default=None)),
@@ -130,9 +138,14 @@ def is_searchers(curve: Curve, metric: str) -> bool:
     return curve.group == "validation" and curve.name == metric
 
 
-def build_charts(curves: Sequence[Curve], searcher_metric: str) -> tuple[list[Chart], list[str]]:
+def build_charts(
+    curves: Sequence[Curve],
+    searcher_metric: str,
+    steps_per_epoch: Mapping[int, float] = NO_EPOCHS,
+) -> tuple[list[Chart], list[str]]:
     """Return the charts of one trial, and the names of the metrics for which there was no room."""
     curves = without_averages(curves)
+    pace = Pace(curves, steps_per_epoch)
     # The list of groups only ever grows at its end, so that a curve keeps its look.
     looks = list(dict.fromkeys(["training", "validation", *map(group_of, curves)]))
     charts: dict[str, list[Curve]] = {}
@@ -151,6 +164,7 @@ def build_charts(curves: Sequence[Curve], searcher_metric: str) -> tuple[list[Ch
                     label=group_of(curve),
                     look=looks.index(group_of(curve)) % NUM_LOOKS,
                     limit=limit,
+                    pace=pace,
                 )
                 for curve in charts[title]
             ],

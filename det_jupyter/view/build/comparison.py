@@ -6,7 +6,7 @@ is usual; the rest is left out and counted, since a thousand curves show nothing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from det_jupyter.view.build.charts import (
     group_of,
@@ -17,6 +17,7 @@ from det_jupyter.view.build.charts import (
     series_of,
     without_averages,
 )
+from det_jupyter.view.build.pace import NO_EPOCHS, Pace
 from det_jupyter.view.build.search import ranked
 from det_jupyter.view.model.experiment import Chart, Row, Search, Series
 from det_jupyter.wire import Curve
@@ -29,7 +30,10 @@ MAX_FAINT_POINTS = 24
 
 
 def compare_trials(
-    curves: Sequence[Curve], search: Search, chosen_id: int | None
+    curves: Sequence[Curve],
+    search: Search,
+    chosen_id: int | None,
+    steps_per_epoch: Mapping[int, float] = NO_EPOCHS,
 ) -> tuple[list[Chart], list[str]]:
     """Return the charts of a search, and the names of the metrics for which there was no room.
 
@@ -37,20 +41,29 @@ def compare_trials(
     """
     looks, faint = choose_trials(search, chosen_id)
     names = names_by_group([curve for curve in curves if curve.steps])
-    charts: dict[str, list[Curve]] = {}
-    for curve in without_averages([c for c in curves if c.trial_id in looks | faint]):
-        charts.setdefault(_title(curve, names), []).append(curve)
-    metric = search["metric"]
-    titles = in_order(charts, metric)
-    titles.sort(key=lambda title: not has_metric(charts[title], metric))
+    drawn = without_averages([c for c in curves if c.trial_id in looks | faint])
+    charts = by_title(drawn, names, search["metric"])
+    titles, pace = list(charts), Pace(drawn, steps_per_epoch)
     return [
         Chart(
             title=title,
-            series=_series(charts[title], looks),
+            series=_series(charts[title], looks, pace),
             hidden=len(search["rows"]) - len(charts[title]),
         )
         for title in titles[:MAX_CHARTS]
     ], titles[MAX_CHARTS:]
+
+
+def by_title(
+    curves: Sequence[Curve], names: dict[str, set[str]], metric: str
+) -> dict[str, list[Curve]]:
+    """Return the curves of each chart, the chart of the searcher's metric first."""
+    charts: dict[str, list[Curve]] = {}
+    for curve in curves:
+        charts.setdefault(_title(curve, names), []).append(curve)
+    titles = in_order(charts, metric)
+    titles.sort(key=lambda title: not has_metric(charts[title], metric))
+    return {title: charts[title] for title in titles}
 
 
 def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int], dict[int, None]]:
@@ -80,12 +93,12 @@ def _title(curve: Curve, names: dict[str, set[str]]) -> str:
     return curve.name if is_unique else f"{curve.name} ({group_of(curve)})"
 
 
-def _series(curves: Sequence[Curve], looks: dict[int, int]) -> list[Series]:
+def _series(curves: Sequence[Curve], looks: dict[int, int], pace: Pace) -> list[Series]:
     """Return the curves, the faint ones first: they are drawn behind the others."""
-    faint = [_faint(curve) for curve in curves if curve.trial_id not in looks]
+    faint = [_faint(curve, pace) for curve in curves if curve.trial_id not in looks]
     clear = [curve for curve in curves if curve.trial_id in looks]
     return faint + [
-        series_of(c, label=_label(c), look=looks[c.trial_id], limit=MAX_POINTS)
+        series_of(c, label=_label(c), look=looks[c.trial_id], limit=MAX_POINTS, pace=pace)
         for c in sorted(clear, key=lambda curve: looks[curve.trial_id])
     ]
 
@@ -94,16 +107,18 @@ def _label(curve: Curve) -> str:
     return f"trial {curve.trial_id}"
 
 
-def _faint(curve: Curve) -> Series:
+def _faint(curve: Curve, pace: Pace) -> Series:
     """Return averages of neighbours: a noisy curve's extremes would hide the curves in front."""
     stride = -(-len(curve.steps) // MAX_FAINT_POINTS)
     places = range(0, len(curve.steps), stride)
-    series = series_of(curve, label=_label(curve), look=0, limit=MAX_POINTS)
+    ends = [min(i + stride, len(curve.steps)) - 1 for i in places]
+    series = series_of(curve, label=_label(curve), look=0, limit=MAX_POINTS, pace=pace)
     return Series(
         **{
             **series,
             "is_faint": True,
-            "steps": [curve.steps[min(i + stride, len(curve.steps)) - 1] for i in places],
+            "steps": [curve.steps[end] for end in ends],
+            "seconds": pace.seconds(curve, ends),
             "values": [rounded(_mean(curve.values[i : i + stride])) for i in places],
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from det_jupyter.view.build.charts import build_charts, no_metrics
 from det_jupyter.view.build.comparison import compare_trials
@@ -13,6 +13,7 @@ from det_jupyter.view.build.facts import (
     fraction,
     metric_of,
     status_word,
+    steps_per_epoch,
 )
 from det_jupyter.view.build.search import build_search, is_search, search_summary
 from det_jupyter.view.build.trial import build_trial
@@ -70,6 +71,7 @@ def build_view_state(
     """
     status = experiment_status(experiment)
     captured = experiment.capsule.captured
+    per_epoch = steps_per_epoch(experiment)
 
     def shown(trial: TrialView) -> Trial:
         return build_trial(trial, experiment, cluster, reasons, now)
@@ -78,10 +80,10 @@ def build_view_state(
     if is_search(experiment):
         chosen = next((shown(trial) for trial in experiment.trials if trial.id == chosen_id), None)
         wait = wait_of_search(experiment, reasons, now)
-        search = build_search(experiment, curves, chosen, wait)
-        charts, more_metrics = compare_trials(curves, search, chosen_id)
+        search = build_search(experiment, curves, chosen, wait, per_epoch)
+        charts, more_metrics = compare_trials(curves, search, chosen_id, per_epoch)
     else:
-        charts, more_metrics = build_charts(curves, metric_of(experiment))
+        charts, more_metrics = build_charts(curves, metric_of(experiment), per_epoch)
     return ViewState(
         id=experiment.id,
         name=experiment.name,
@@ -94,7 +96,7 @@ def build_view_state(
         ended_at=experiment.ended_at,
         progress=fraction(experiment.progress),
         eta_s=None if search else _eta_s(experiment, checkpoints, now),
-        steps_per_epoch=_steps_per_epoch(experiment),
+        steps_per_epoch=_only(per_epoch.values()),
         summary=_steps(experiment) if search is None else search_summary(search),
         message=experiment.message,
         actions=[_action(verb, experiment.state) for verb in VERBS],
@@ -196,16 +198,13 @@ def _eta_s(
 
 def _steps(experiment: ExperimentView) -> list[str]:
     steps = max((trial.steps_completed for trial in experiment.trials), default=0)
-    per_epoch = _steps_per_epoch(experiment)
+    per_epoch = _only(steps_per_epoch(experiment).values())
     if not steps:
         return []
     return [f"step {steps}", *([] if per_epoch is None else [f"epoch {steps / per_epoch:.1f}"])]
 
 
-def _steps_per_epoch(experiment: ExperimentView) -> float | None:
-    records = experiment.config.get("records_per_epoch")
-    sizes = {trial.hparams.get("global_batch_size") for trial in experiment.trials}
-    size = sizes.pop() if len(sizes) == 1 else None
-    if not isinstance(records, int) or not isinstance(size, int) or records < 1 or size < 1:
-        return None
-    return records / size
+def _only(values: Iterable[float]) -> float | None:
+    """Return the one value that all have."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None

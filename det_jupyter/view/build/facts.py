@@ -103,3 +103,16 @@ def slot_label(slot: SlotView) -> str:
     if slot.kind == "cpu":
         return f"cpu {slot.index}"
     return f"GPU {slot.index} · {slot.name}" if slot.name else f"GPU {slot.index}"
+
+
+def steps_per_epoch(experiment: ExperimentView) -> dict[int, float]:
+    """Return the number of batches of an epoch, for each trial of which it is known."""
+    records = experiment.config.get("records_per_epoch")
+    if not isinstance(records, int) or records < 1:
+        return {}
+    sizes = {trial.id: trial.hparams.get("global_batch_size") for trial in experiment.trials}
+    return {
+        trial_id: records / size
+        for trial_id, size in sizes.items()
+        if isinstance(size, int) and size >= 1
+    }

@@ -6,7 +6,7 @@ names them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from det_jupyter.direction import Direction
 from det_jupyter.view.build.charts import build_charts, is_searchers, no_metrics, rounded
@@ -73,7 +73,11 @@ def is_search(experiment: ExperimentView) -> bool:
 
 
 def build_search(
-    experiment: ExperimentView, curves: Sequence[Curve], chosen: Trial | None, wait: Wait | None
+    experiment: ExperimentView,
+    curves: Sequence[Curve],
+    chosen: Trial | None,
+    wait: Wait | None,
+    steps_per_epoch: Mapping[int, float],
 ) -> Search:
     """Return what the view shows of the search."""
     search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
@@ -100,13 +104,19 @@ def build_search(
         wait=wait,
         remarks=remarks[:MAX_REMARKS],
         num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
-        chosen=None if chosen is None else _chosen(chosen, curves, metric_of(experiment)),
+        chosen=(
+            None
+            if chosen is None
+            else _chosen(chosen, curves, metric_of(experiment), steps_per_epoch)
+        ),
     )
 
 
-def _chosen(trial: Trial, curves: Sequence[Curve], metric: str) -> Chosen:
+def _chosen(
+    trial: Trial, curves: Sequence[Curve], metric: str, steps_per_epoch: Mapping[int, float]
+) -> Chosen:
     own = [curve for curve in curves if curve.trial_id == trial["id"]]
-    charts, more_metrics = build_charts(own, metric)
+    charts, more_metrics = build_charts(own, metric, steps_per_epoch)
     return Chosen(
         trial=trial,
         charts=charts,

@@ -29,7 +29,7 @@ def place_trials(
         space = samples[0]  # the configuration has no space: the samples are the axes
     axes: list[Axis] = []
     columns: list[list[float | None]] = []
-    for path, spec in _leaves(space):
+    for path, spec in leaves(space):
         values = [_value_at(sample, path) for sample in samples]
         if not (_is_varied(spec) or _differ(values)):
             continue
@@ -53,10 +53,10 @@ def value_text(axis: Axis, place: float | None) -> str:
     return f"{place:.0f}" if axis["is_whole"] else f"{place:.4g}"
 
 
-def _leaves(space: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+def leaves(space: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
     for name, spec in space.items():
         if isinstance(spec, Mapping) and spec.get("type") not in _TYPES:
-            yield from _leaves(spec, (*above, str(name)))
+            yield from leaves(spec, (*above, str(name)))
         else:
             yield (*above, str(name)), spec
 

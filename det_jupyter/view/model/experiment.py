@@ -88,7 +88,9 @@ class Series(TypedDict):
     the curve is dashed. Those that `is_faint` have no look of their own: they are the background
     that the others are seen against.
     `last` is None when the newest value was not finite; `lowest` and `highest` are of the whole
-    curve, of which `steps` and `values` may be a sample.
+    curve, of which `steps` and `values` may be a sample. `seconds` has the time of each point,
+    since the trial's first report. `steps_per_epoch` is None when the configuration does not say
+    how long an epoch is.
     """
 
     trial_id: int
@@ -98,6 +100,8 @@ class Series(TypedDict):
     is_faint: bool
     steps: list[int]
     values: list[float | None]
+    seconds: list[float]
+    steps_per_epoch: float | None
     last: float | None
     lowest: float | None
     highest: float | None

@@ -1,12 +1,15 @@
 /** One chart on the page: uPlot, wrapped here and nowhere else, with legend and keyboard cursor. */
 import uPlot from 'uplot';
 
+import { placeText } from './axes.js';
 import { h, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { formatNumber } from '../model/format.js';
+import type { Axis } from '../model/settings.js';
 import { Legend } from './legend.js';
 import type { IChart } from '../model/state.js';
 import {
   HEIGHT,
+  isLogY,
   plotColumns,
   plotOptions,
   plotShape,
@@ -60,7 +63,7 @@ export class MetricChart implements IChartView {
     setText(this._title, chart.title);
     setAttribute(this._host, 'aria-label', this._description(chart));
     this._legend.update(chart, frame.chosen);
-    const hasValue = chart.series.some(one => one.lowest !== null);
+    const hasValue = chart.series.some(one => one.lowest !== null && one.steps.length > 0);
     setHidden(this._host.nextElementSibling as HTMLElement, hasValue);
     setHidden(this._host, !hasValue);
     if (hasValue) {
@@ -86,7 +89,7 @@ export class MetricChart implements IChartView {
   private _description(chart: IChart): string {
     const { trans } = this._options;
     return [
-      trans.__('%1 by step', chart.title),
+      trans.__('%1 %2', chart.title, this._axisText()),
       ...chart.series
         .filter(one => !one.is_faint)
         .map(one => `${one.label} ${formatNumber(one.last)}`),
@@ -129,18 +132,31 @@ export class MetricChart implements IChartView {
   private _read(place: number | null): void {
     const { trans } = this._options;
     const step = place === null ? undefined : this._plot?.data[0][place];
-    if (step === undefined) {
-      setText(this._readout, trans.__('by step'));
+    const frame = this._shown?.frame;
+    if (step === undefined || frame === undefined) {
+      setText(this._readout, this._axisText());
       this._legend.read(null);
       return;
     }
-    const parts = [trans.__('step %1', step)];
-    const stepsPerEpoch = this._shown?.frame.stepsPerEpoch ?? null;
+    const parts = [placeText(frame.axis, step, trans)];
+    const { stepsPerEpoch } = frame;
     if (stepsPerEpoch !== null) {
       parts.push(trans.__('epoch %1', (step / stepsPerEpoch).toFixed(1)));
     }
     setText(this._readout, parts.join(' · '));
     this._legend.read(step);
+  }
+
+  private _axisText(): string {
+    const { trans } = this._options;
+    const { chart, frame } = this._shown ?? {};
+    const names: Record<Axis, string> = {
+      step: trans.__('by batch'),
+      epoch: trans.__('by epoch'),
+      time: trans.__('by time')
+    };
+    const isLog = chart !== undefined && frame !== undefined && isLogY(chart, frame);
+    return names[frame?.axis ?? 'step'] + (isLog ? ` · ${trans.__('log, above 0 only')}` : '');
   }
 
   private _onKey(event: KeyboardEvent): void {

@@ -1,14 +1,19 @@
 /** How a chart looks in uPlot: its columns, curves, axes and cursor. Knows no page around it. */
 import uPlot from 'uplot';
 
+import { tickText } from './axes.js';
 import { lonePlaces, smoothed, smoothingSpan, toColumns, type Column } from './curves.js';
+import type { Axis } from '../model/settings.js';
 import type { IChart, ISeries } from '../model/state.js';
 import { colorOf, isDashed, type ITheme } from '../dom/theme.js';
 
 /** What all charts of a view have in common. */
 export interface IChartFrame {
-  /** The steps to show: the whole run, or what the reader zoomed into. */
+  /** What of the x axis to show: the whole run, or what the reader zoomed into. */
   range: readonly [number, number];
+  axis: Axis;
+  logX: boolean;
+  logY: boolean;
   smooth: boolean;
   stepsPerEpoch: number | null;
   /** The trial to stand out among others. */
@@ -38,15 +43,28 @@ const MIN_ZOOM_PX = 4;
 const VALUE_INCREMENTS = Array.from({ length: 90 }, (_, power) =>
   [1, 2, 2.5, 5].map(digit => digit * 10 ** (power - 45))
 ).flat();
+/** Round spans of time, in seconds. */
+const TIME_INCREMENTS = [
+  0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
+  14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000, 4_320_000, 8_640_000
+];
 /** Half a step is no step. */
 const STEP_INCREMENTS = Array.from({ length: 10 }, (_, power) =>
   [1, 2, 5].map(digit => digit * 10 ** power)
 ).flat();
+const INCREMENTS: Record<Axis, number[]> = {
+  step: STEP_INCREMENTS,
+  epoch: VALUE_INCREMENTS,
+  time: TIME_INCREMENTS
+};
 
 /** What of a chart is settled when its plot is made; when it changes, a new plot is needed. */
 export function plotShape(chart: IChart, frame: IChartFrame): string {
-  return JSON.stringify(
-    chart.series.map(one => [
+  return JSON.stringify([
+    frame.axis,
+    frame.logX,
+    isLogY(chart, frame),
+    ...chart.series.map(one => [
       one.kind,
       one.look,
       one.is_faint,
@@ -54,13 +72,19 @@ export function plotShape(chart: IChart, frame: IChartFrame): string {
       hasAllDots(one),
       isSmoothed(one, frame)
     ])
-  );
+  ]);
+}
+
+/** Whether its y axis is logarithmic: asked for, and there is something to draw on it. */
+export function isLogY(chart: IChart, frame: IChartFrame): boolean {
+  return frame.logY && chart.series.some(one => (one.highest ?? 0) > 0);
 }
 
 /** The columns to plot; a smoothed curve has two: what was measured, and its average. */
 export function plotColumns(chart: IChart, frame: IChartFrame): uPlot.AlignedData {
+  const isLog = isLogY(chart, frame);
   const series = chart.series.flatMap(one => {
-    const raw = { ...one, values: one.values.map(drawable) };
+    const raw = { ...one, values: one.values.map(value => drawable(value, isLog)) };
     return isSmoothed(one, frame)
       ? [raw, { ...raw, values: smoothed(raw, smoothingSpan(one)) }]
       : [raw];
@@ -75,18 +99,37 @@ export function plotOptions(source: IPlotSource, width: number): uPlot.Options {
     font: source.theme().font,
     gap: 4,
     ticks: { show: false },
-    values: (_plot, ticks) => ticks.map(formatTick)
+    values: (_plot, ticks) => labelled(ticks, formatTick)
   };
+  const frame = source.frame();
   return {
     width,
     height: HEIGHT,
     padding: [8, 10, 0, 0],
     legend: { show: false },
-    scales: { x: { time: false, range: () => wholeSteps(source.frame().range) } },
+    scales: {
+      x: {
+        time: false,
+        distr: distribution(frame.logX),
+        range: () => shownRange(source.frame())
+      },
+      y: { distr: distribution(isLogY(source.chart(), frame)) }
+    },
     series: [{}, ...plotSeries(source)],
     axes: [
-      { ...axis, size: 26, space: 56, incrs: STEP_INCREMENTS },
-      { ...axis, size: widthOf, space: 32, incrs: VALUE_INCREMENTS }
+      {
+        ...axis,
+        size: 26,
+        space: 56,
+        values: (_plot, ticks) => labelled(ticks, x => tickText(frame.axis, x)),
+        ...(frame.logX ? {} : { incrs: INCREMENTS[frame.axis] })
+      },
+      {
+        ...axis,
+        size: widthOf,
+        space: 32,
+        ...(isLogY(source.chart(), frame) ? {} : { incrs: VALUE_INCREMENTS })
+      }
     ],
     cursor: {
       y: false,
@@ -161,12 +204,27 @@ function hasAllDots(one: ISeries): boolean {
 }
 
 /** Beyond this, differences overflow, and nothing at all would be drawn. */
-function drawable(value: number | null): number | null {
-  return value !== null && Math.abs(value) < 1e100 ? value : null;
+function drawable(value: number | null, isLog: boolean): number | null {
+  return value !== null && Math.abs(value) < 1e100 && (value > 0 || !isLog) ? value : null;
 }
 
-function wholeSteps([min, max]: readonly [number, number]): [number, number] {
-  return [min, Math.max(max, min + 1)];
+function shownRange({ range: [min, max], axis, logX }: IChartFrame): [number, number] {
+  const least = axis === 'step' && !logX ? 1 : min * 1e-3 || 1e-3;
+  return [min, Math.max(max, min + least)];
+}
+
+function distribution(isLog: boolean): uPlot.Scale.Distr {
+  // Its enum exists in the typings alone, not in the module.
+  // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
+  return isLog ? 3 : 1;
+}
+
+/** Between the powers of ten of a logarithmic axis, uPlot has ticks without a number. */
+function labelled(
+  ticks: readonly (number | null)[],
+  text: (value: number) => string
+): (string | null)[] {
+  return ticks.map(tick => (tick === null ? null : text(tick)));
 }
 
 /** Axis numbers are round already; this only keeps them short. */
@@ -176,8 +234,8 @@ function formatTick(value: number): string {
   return size !== 0 && (size < 1e-4 || size >= 1e6) ? short.toExponential() : String(short);
 }
 
-function widthOf(_plot: uPlot, labels: readonly string[] | null): number {
-  return 14 + 6.5 * Math.max(3, ...(labels ?? []).map(label => label.length));
+function widthOf(_plot: uPlot, labels: readonly (string | null)[] | null): number {
+  return 14 + 6.5 * Math.max(3, ...(labels ?? []).map(label => label?.length ?? 0));
 }
 
 /** What is under the cursor is a measured point: an average, which has none, shows none. */

@@ -49,3 +49,19 @@ export function formatPercent(fraction: number): string {
 export function formatClock(at: number): string {
   return new Date(at * 1000).toTimeString().slice(0, 8);
 }
+
+/** 0, 45 s, 1.5 min, 2 h, 3 d. */
+export function spanText(seconds: number): string {
+  const units: [number, string][] = [
+    [86_400, 'd'],
+    [3600, 'h'],
+    [60, 'min']
+  ];
+  const found = units.find(([size]) => seconds >= size);
+  if (seconds === 0) {
+    return '0';
+  }
+  return found === undefined
+    ? `${seconds} s`
+    : `${Number((seconds / found[0]).toFixed(1))} ${found[1]}`;
+}

@@ -92,6 +92,8 @@ export interface ISeries {
   is_faint: boolean;
   steps: number[];
   values: (number | null)[];
+  seconds: number[];
+  steps_per_epoch: number | null;
   last: number | null;
   lowest: number | null;
   highest: number | null;
@@ -262,6 +264,46 @@ export interface IViewState {
   captured: ICaptured[];
   num_captured: number;
   notices: string[];
+}
+
+export interface ISide {
+  id: number;
+  label: string;
+  note: string;
+  look: number;
+  status: Status;
+  status_word: string;
+}
+
+export interface IFact {
+  name: string;
+  values: string[];
+  best: number[];
+}
+
+export interface ITable {
+  title: string;
+  facts: IFact[];
+  empty: string;
+}
+
+export interface ICodeDifference {
+  name: string;
+  side: number;
+  lines: string[];
+}
+
+export interface IComparisonState {
+  title: string;
+  as_of: number;
+  sides: ISide[];
+  notes: string[];
+  charts: IChart[];
+  more_metrics: string[];
+  no_metrics: string;
+  tables: ITable[];
+  code: ICodeDifference[];
+  no_code: string;
 }
 
 export const ENDED: readonly Status[] = ['completed', 'stopped', 'canceled', 'failed'];

@@ -1,5 +1,6 @@
 /** The best value so far, over time: a line with steps; pure. */
 import type { IImprovement, ISearch } from '../model/state.js';
+import { spanText } from '../model/format.js';
 import { linearScale, robustRange, type ITick } from '../model/scales.js';
 
 export interface IStepsLayout {
@@ -51,20 +52,4 @@ export function timeTicks(end: number, limit: number): ITick[] {
     value: i * span,
     label: spanText(i * span)
   }));
-}
-
-/** 0, 45 s, 1.5 min, 2 h, 3 d. */
-export function spanText(seconds: number): string {
-  const units: [number, string][] = [
-    [86_400, 'd'],
-    [3600, 'h'],
-    [60, 'min']
-  ];
-  const found = units.find(([size]) => seconds >= size);
-  if (seconds === 0) {
-    return '0';
-  }
-  return found === undefined
-    ? `${seconds} s`
-    : `${Number((seconds / found[0]).toFixed(1))} ${found[1]}`;
 }

@@ -10,6 +10,7 @@ import type { IRemark, ISearch, IViewState } from '../model/state.js';
 import { ParallelPicture } from './parallelpicture.js';
 import { ProgressPicture } from './progresspicture.js';
 import { RungsPicture } from './rungspicture.js';
+import type { Settings } from '../model/settings.js';
 import { TrialTable } from './table.js';
 import { Trials } from '../experiment/trials.js';
 import { WaitNote } from '../cluster/waits.js';
@@ -17,6 +18,7 @@ import { WaitNote } from '../cluster/waits.js';
 export interface ISearchViewOptions {
   asking: IAsking;
   makeChart: MakeChart;
+  settings: Settings;
   /** The reader has chosen a trial, or none any more. */
   onChoose: (trialId: number | null) => void;
   onFocus: () => void;
@@ -34,7 +36,7 @@ export class SearchView {
     this._table = new TrialTable(trans, this.focus);
     this._waiting = new WaitNote(_options.asking);
     this._trial = new Trials(_options.asking);
-    this._board = new Board(trans, _options.makeChart);
+    this._board = new Board(trans, _options.makeChart, _options.settings);
     const close = h('button.det-button.det-mod-small', { type: 'button' }, trans.__('Close'));
     close.addEventListener('click', () => this.focus.choose(null));
     this._chosen = h(

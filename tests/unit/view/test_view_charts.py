@@ -124,3 +124,13 @@ def test_a_view_without_charts_says_why(status: Status, sentence: str) -> None:
     assert no_metrics([], status) == sentence
     charts, _ = build_charts([curve("batches", "loss", [1.0])], "loss")
     assert no_metrics(charts, status) == ""
+
+
+def test_points_of_one_report_are_spread_over_the_time_since_the_one_before() -> None:
+    reported = curve("batches", "loss", [3.0, 2.0, 1.0, 0.5], times=[10.0, 10.0, 14.0, 14.0])
+    later = curve("validation", "accuracy", [0.5], times=[15.0])
+    charts, _ = build_charts([reported, later], "accuracy", {1: 4.0})
+    loss, accuracy = (chart["series"][0] for chart in charts)
+    assert loss["seconds"] == [0.0, 2.0, 4.0, 6.0]
+    assert accuracy["seconds"] == [7.0]
+    assert loss["steps_per_epoch"] == 4.0

@@ -1,0 +1,191 @@
+"""Experiments, or trials of one search, side by side: fetched, checked, and as data."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from det_jupyter.client.client import Client
+from det_jupyter.client.ranking import ranked
+from det_jupyter.errors import NotFound, UsageError
+from det_jupyter.view.build.results import best_metric, elapsed_s, slot_seconds
+from det_jupyter.view.build.side_by_side import (
+    MAX_SIDES,
+    Compared,
+    build_comparison,
+    configuration,
+    hyperparameters,
+    left_out,
+    versions,
+)
+from det_jupyter.view.forms.comparison_card import comparison_html
+from det_jupyter.view.forms.comparison_text import comparison_text
+from det_jupyter.view.model.comparison import ComparisonState
+from det_jupyter.wire import ExperimentView, TrialView
+
+_MAX_POINTS = 1000  # of a curve
+
+
+class Comparison:
+    """What differs between experiments, or trials of one search, when it was made.
+
+    Prints itself as text, and shows itself as HTML.
+
+    Attributes:
+        state: Everything that the view of it shows.
+    """
+
+    def __init__(self, compared: Sequence[Compared], notes: Sequence[str] = ()) -> None:
+        self._compared = compared
+        self._now = time.time()
+        self.state: ComparisonState = build_comparison(compared, self._now, notes)
+
+    @property
+    def configuration(self) -> dict[str, list[Any]]:
+        """The values of the configurations that differ, by dotted key; None where one has none."""
+        return configuration(self._compared)
+
+    @property
+    def hyperparameters(self) -> dict[str, list[Any]]:
+        """The hyperparameters that differ, by dotted key; of a search, its best trial's."""
+        return hyperparameters(self._compared)
+
+    @property
+    def versions(self) -> dict[str, list[Any]]:
+        """The versions of Python and of packages that differ."""
+        return versions(self._compared)
+
+    @property
+    def summary(self) -> list[dict[str, Any]]:
+        """The results of each: best metric, batches, time and slot-hours."""
+        return [self._row(one) for one in self._compared]
+
+    def _row(self, one: Compared) -> dict[str, Any]:
+        trial, used_s = one.trial, slot_seconds(one, self._now)
+        return {
+            "id": one.id,
+            "name": one.experiment.name,
+            "state": str(trial.state if one.is_trial and trial else one.experiment.state),
+            "trial": None if trial is None else trial.id,
+            "metric": one.experiment.metric,
+            "best": best_metric(one),
+            "batches": 0 if trial is None else trial.steps_completed,
+            "time_s": elapsed_s(one, self._now),
+            "slot_hours": used_s / 3600 if used_s else None,
+        }
+
+    def code_diff(self) -> str:
+        """Return what differs in cells and local modules, as unified diffs from the first."""
+        sides = self.state["sides"]
+        return "\n".join(
+            "\n".join([f"# {sides[0]['label']} → {sides[one['side']]['label']}", *one["lines"]])
+            for one in self.state["code"]
+        )
+
+    def to_frame(self) -> Any:
+        """Return a pandas.DataFrame with a row for each: results, and every value that differs."""
+        pandas = importlib.import_module("pandas")
+
+        differences = {**self.configuration, **self.hyperparameters}
+        rows = [
+            {**row, **{name: values[place] for name, values in differences.items()}}
+            for place, row in enumerate(self.summary)
+        ]
+        return pandas.DataFrame(rows).set_index("id")
+
+    def __repr__(self) -> str:
+        return comparison_text(self.state)
+
+    def _repr_html_(self) -> str:
+        return comparison_html(self.state)
+
+
+def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:
+    """Return experiments to compare; a search is represented by its best trial.
+
+    Raises:
+        UsageError: There are too few, too many, or one twice.
+        NotFound: There is no such experiment.
+    """
+    _check(numbers, "experiment")
+    if len(numbers) > MAX_SIDES:
+        raise UsageError(
+            f"compare: got {len(numbers)} experiments, expected at most {MAX_SIDES}: "
+            "more curves could not be told apart"
+        )
+    views = [client.experiment(number) for number in numbers]
+    return [_experiment(client, view) for view in views]
+
+
+def _experiment(client: Client, view: ExperimentView) -> Compared:
+    best = next(iter(ranked(view)), None)
+    curves = client.curves(view.id, max_points=_MAX_POINTS)
+    return Compared(
+        experiment=view,
+        trial=best,
+        is_trial=False,
+        curves=[curve for curve in curves if best is not None and curve.trial_id == best.id],
+        code=client.code(view.id),
+    )
+
+
+def fetch_trials(
+    client: Client, view: ExperimentView, numbers: Sequence[int]
+) -> tuple[list[Compared], list[str]]:
+    """Return trials of an experiment to compare, and a sentence if not all of them are.
+
+    Args:
+        numbers: The trials; none for all. Of more than there is room for, the best are chosen.
+
+    Raises:
+        UsageError: There are too few, or one twice.
+        NotFound: It has no such trial.
+    """
+    if numbers:
+        _check(numbers, "trial")
+    chosen = _trials(view, numbers)
+    if len(chosen) < 2:
+        raise UsageError(
+            f"compare_trials: experiment {view.id} has {len(chosen)} trial, expected two or more; "
+            f"det_jupyter.compare({view.id}, ...) compares it with other experiments"
+        )
+    note = left_out(len(chosen))
+    chosen = chosen[:MAX_SIDES]
+    if not note and numbers:  # in the order that was given
+        chosen.sort(key=lambda trial: list(numbers).index(trial.id))
+    curves = client.curves(view.id, max_points=_MAX_POINTS)
+    compared = [
+        Compared(
+            experiment=view,
+            trial=trial,
+            is_trial=True,
+            curves=[curve for curve in curves if curve.trial_id == trial.id],
+            code={},
+        )
+        for trial in chosen
+    ]
+    return compared, [note] if note else []
+
+
+def _trials(view: ExperimentView, numbers: Sequence[int]) -> list[TrialView]:
+    """Return the trials with these numbers, or all, best first."""
+    known = {trial.id for trial in view.trials}
+    if unknown := [number for number in numbers if number not in known]:
+        has = f"{min(known)} to {max(known)}" if known else "none yet"
+        raise NotFound(
+            f"experiment {view.id} has no trial {', '.join(map(str, unknown))}; its trials: {has}"
+        )
+    return [trial for trial in ranked(view) if not numbers or trial.id in numbers]
+
+
+def _check(numbers: Sequence[int], what: str) -> None:
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise UsageError(f"compare: got {number!r}, expected the number of an {what}")
+    if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
+        raise UsageError(f"compare: got {what} {twice[0]} twice, expected different {what}s")
+    if len(numbers) < 2:
+        got = f"{what} {numbers[0]} alone" if numbers else f"no {what}"
+        raise UsageError(f"compare: got {got}, expected two or more, such as compare(3, 7)")

@@ -1,0 +1,249 @@
+"""Makes the view of several experiments, or trials of one search, side by side. Pure.
+
+A search is represented by its best trial: its curves and hyperparameters are those compared. Only
+what differs is listed. Curves of one metric of one group share a chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from det_jupyter.view.build.charts import NUM_LOOKS, names_by_group, series_of, without_averages
+from det_jupyter.view.build.comparison import by_title
+from det_jupyter.view.build.differences import differing, source_differences
+from det_jupyter.view.build.facts import (
+    experiment_status,
+    metric_of,
+    status_word,
+    steps_per_epoch,
+    trial_status,
+)
+from det_jupyter.view.build.pace import Pace
+from det_jupyter.view.build.results import result_facts, value_text
+from det_jupyter.view.model.comparison import (
+    CodeDifference,
+    ComparisonState,
+    Fact,
+    Side,
+    Table,
+)
+from det_jupyter.view.model.experiment import STATUS_WORDS, Chart
+from det_jupyter.wire import Curve, ExperimentView, TrialView
+from det_jupyter.words import count
+
+MAX_SIDES = NUM_LOOKS  # more curves could not be told apart
+MAX_CHARTS = 6
+MAX_POINTS = 300  # per curve
+_RANGES = ("int", "double", "log", "categorical")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """An experiment, or one trial of a search, with what is compared of it.
+
+    Args:
+        trial: The trial whose curves and hyperparameters are compared; None if it has none yet.
+        is_trial: Whether the trial is compared, and not its experiment.
+        curves: Those of the trial.
+        code: The captured source; that of trials of one search is the same, and left out.
+    """
+
+    experiment: ExperimentView
+    trial: TrialView | None
+    is_trial: bool
+    curves: Sequence[Curve]
+    code: Mapping[str, str]
+
+    @property
+    def id(self) -> int:
+        """The number that it is compared under."""
+        return self.trial.id if self.is_trial and self.trial is not None else self.experiment.id
+
+    @property
+    def label(self) -> str:
+        """Its number, and the name of an experiment."""
+        return f"trial {self.id}" if self.is_trial else f"{self.id} {self.experiment.name}"
+
+
+def build_comparison(
+    compared: Sequence[Compared], now: float, notes: Sequence[str] = ()
+) -> ComparisonState:
+    """Return what a comparison shows at the time `now`."""
+    sides = [_side(each, look) for look, each in enumerate(compared)]
+    charts, more = _charts(compared, sides)
+    code = _code(compared)
+    of_trials = compared[0].is_trial
+    what = "trials of one search" if of_trials else "experiments"
+    return ComparisonState(
+        title=_title(compared),
+        as_of=now,
+        sides=sides,
+        notes=[*notes, *_notes(compared, charts)],
+        charts=charts,
+        more_metrics=more,
+        no_metrics="" if charts else "No metrics were reported.",
+        tables=[
+            Table(title="Results", facts=[_states(sides), *result_facts(compared, now)], empty=""),
+            _table("Hyperparameters", hyperparameters(compared), "All hyperparameters are equal."),
+            *(
+                []
+                if of_trials
+                else [
+                    _table(
+                        "Configuration",
+                        configuration(compared),
+                        "The rest of the configuration is equal.",
+                    ),
+                    _table("Versions", versions(compared), "All versions are equal."),
+                ]
+            ),
+        ],
+        code=code,
+        no_code="" if code else f"The code of these {what} is the same.",
+    )
+
+
+def _states(sides: Sequence[Side]) -> Fact:
+    return Fact(name="state", values=[side["status_word"].lower() for side in sides], best=[])
+
+
+def hyperparameters(compared: Sequence[Compared]) -> dict[str, list[Any]]:
+    """Return the hyperparameters that differ, by dotted key."""
+    return differing([{} if one.trial is None else one.trial.hparams for one in compared])
+
+
+def configuration(compared: Sequence[Compared]) -> dict[str, list[Any]]:
+    """Return what else differs in the configurations, by dotted key."""
+    rows = differing([one.experiment.config for one in compared])
+    return {key: row for key, row in rows.items() if not _is_told(key, row)}
+
+
+def _is_told(key: str, row: Sequence[Any]) -> bool:
+    """Return whether a value of the configuration is a hyperparameter's, not a range."""
+    has_range = any(isinstance(v, Mapping) and v.get("type") in _RANGES for v in row)
+    return key.startswith("hyperparameters.") and not has_range
+
+
+def versions(compared: Sequence[Compared]) -> dict[str, list[Any]]:
+    """Return the versions that differ, and the interpreters: of Python, torch and packages."""
+    return differing(
+        [{"interpreter": o.experiment.python, **o.experiment.capsule.packages} for o in compared]
+    )
+
+
+def _title(compared: Sequence[Compared]) -> str:
+    numbers = [str(one.id) for one in compared]
+    listed = f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+    if compared[0].is_trial:
+        return f"Trials {listed} of experiment {compared[0].experiment.id}"
+    return f"Experiments {listed}"
+
+
+def _side(one: Compared, look: int) -> Side:
+    if one.is_trial and one.trial is not None:
+        status = trial_status(one.trial, one.experiment.state)
+        word = status_word(one.trial, status)
+    else:
+        status = experiment_status(one.experiment)
+        word = STATUS_WORDS[status]
+    return Side(
+        id=one.id,
+        label=one.label,
+        note=_stand_in(one),
+        look=look % NUM_LOOKS,
+        status=status,
+        status_word=word,
+    )
+
+
+def _stand_in(one: Compared) -> str:
+    if one.is_trial or one.trial is None or len(one.experiment.trials) < 2:
+        return ""
+    return f"trial {one.trial.id} of {len(one.experiment.trials)}, the best"
+
+
+def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[Chart], list[str]]:
+    curves = [
+        curve.model_copy(update={"trial_id": one.id})
+        for one in compared
+        for curve in without_averages(one.curves)
+    ]
+    epochs = {
+        one.id: steps_per_epoch(one.experiment)[one.trial.id]
+        for one in compared
+        if one.trial is not None and one.trial.id in steps_per_epoch(one.experiment)
+    }
+    pace = Pace(curves, epochs)
+    charts = by_title(curves, names_by_group(curves), metric_of(compared[0].experiment))
+    by_id = {side["id"]: side for side in sides}
+    titles = list(charts)
+    return [
+        Chart(
+            title=title,
+            series=[
+                series_of(
+                    curve,
+                    label=by_id[curve.trial_id]["label"],
+                    look=by_id[curve.trial_id]["look"],
+                    limit=MAX_POINTS,
+                    pace=pace,
+                )
+                for curve in charts[title]
+            ],
+            hidden=0,
+        )
+        for title in titles[:MAX_CHARTS]
+    ], titles[MAX_CHARTS:]
+
+
+def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
+    """Return sentences on what is compared where that is not obvious."""
+    notes = []
+    searches = [one for one in compared if _stand_in(one)]
+    if searches:
+        parts = ", ".join(
+            f"{one.experiment.id} by trial {one.trial.id} of {len(one.experiment.trials)}"
+            for one in searches
+            if one.trial is not None
+        )
+        notes.append(f"A search is compared by its best trial: {parts}.")
+    metrics = list(dict.fromkeys(metric_of(one.experiment) for one in compared))
+    if len(metrics) > 1:
+        by = {m: [str(o.id) for o in compared if metric_of(o.experiment) == m] for m in metrics}
+        parts = ", ".join(f"{metric} ({', '.join(ids)})" for metric, ids in by.items())
+        notes.append(
+            f"The searchers' metrics differ: {parts}. Each has its own line under Results; "
+            "the curves show every metric of those that reported it."
+        )
+    drawn = {series["trial_id"] for chart in charts for series in chart["series"]}
+    silent = [one for one in compared if one.id not in drawn]
+    if silent and charts:
+        names = ", ".join(one.label for one in silent)
+        notes.append(f"No metrics were reported by {names}.")
+    return notes
+
+
+def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> Table:
+    facts = [
+        Fact(name=name, values=[value_text(value) for value in values], best=[])
+        for name, values in rows.items()
+    ]
+    return Table(title=title, facts=facts, empty=empty)
+
+
+def _code(compared: Sequence[Compared]) -> list[CodeDifference]:
+    """Return what differs in the code of each from that of the first."""
+    return [
+        CodeDifference(name=found.name, side=place, lines=found.lines)
+        for place, one in enumerate(compared[1:], start=1)
+        for found in source_differences(compared[0].code, one.code)
+    ]
+
+
+def left_out(num_given: int) -> str:
+    """Return the sentence about those for which there was no room, or nothing."""
+    if num_given <= MAX_SIDES:
+        return ""
+    return f"The best {MAX_SIDES} of {count(num_given, 'trial')} are compared."

@@ -1,0 +1,83 @@
+"""Parts of self-contained HTML that the cards share: no script, no style sheet, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from det_jupyter.view.forms.svg import COLORS, color, is_dashed, svg_chart
+from det_jupyter.view.model.experiment import Chart, Series
+from det_jupyter.words import number, printable
+
+LINE = "rgba(128,128,128,.35)"
+CARD = (
+    f"border:1px solid {LINE};border-radius:4px;padding:10px 14px;max-width:960px;"
+    "font:13px/1.5 system-ui,sans-serif;color:inherit"
+)
+QUIET = "opacity:.75;font-size:12px"
+CHARTS = (
+    "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));"
+    "gap:12px 20px;margin:10px 0"
+)
+_TABLE = "font:12px/1.5 system-ui,sans-serif;color:inherit"
+_CELL = "text-align:right;padding:1px 10px;white-space:nowrap"
+PRE = (
+    f"overflow-x:auto;border:1px solid {LINE};border-radius:3px;padding:8px;margin:6px 0;"
+    "font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit;white-space:pre"
+)
+CODE = "font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit"
+REMARK = f"border-left:3px solid {COLORS[1]};padding:2px 10px;margin:6px 0"
+
+
+def escaped(text: str) -> str:
+    """Return text as HTML."""
+    return escape(printable(text))
+
+
+def block(tag: str, text: str, style: str) -> str:
+    """Return an element around text, or nothing if there is none."""
+    return f'<{tag} style="{style}">{escaped(text)}</{tag}>' if text else ""
+
+
+def chart_grid(charts: Sequence[Chart]) -> str:
+    """Return charts side by side, all to the same last step."""
+    last_step = max(series["steps"][-1] for chart in charts for series in chart["series"])
+    body = "".join(_chart(chart, last_step) for chart in charts)
+    return f'<div style="{CHARTS}">{body}</div>'
+
+
+def _chart(chart: Chart, last_step: int) -> str:
+    legend = "".join(
+        f'<span style="margin-left:10px;display:inline-block">{_mark(series)} '
+        f"{escaped(series['label'])} {number(series['last'])}</span>"
+        for series in chart["series"]
+        if not series["is_faint"]
+    )
+    return (
+        f'<div style="min-width:0"><div><b>{escaped(chart["title"])}</b>'
+        f'<span style="{QUIET}">{legend}</span></div>{svg_chart(chart, last_step)}</div>'
+    )
+
+
+def _mark(series: Series) -> str:
+    shape = "●" if series["kind"] == "points" else ("╌" if is_dashed(series) else "━")
+    return f'<span style="color:{color(series)}">{shape}</span>'
+
+
+def details(title: str, body: str) -> str:
+    """Return HTML that is shown on demand."""
+    return f'<details style="margin:4px 0"><summary>{escaped(title)}</summary>{body}</details>'
+
+
+def html_table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table of cells that are HTML already; the first column reads from the left."""
+
+    def line(tag: str, cells: list[str]) -> str:
+        first, *rest = cells
+        others = "".join(f'<{tag} style="{_CELL}">{cell}</{tag}>' for cell in rest)
+        return f'<tr><{tag} style="text-align:left">{first}</{tag}>{others}</tr>'
+
+    body = "".join(line("td", row) for row in rows)
+    return (
+        f'<table style="{_TABLE}"><thead>{line("th", head)}</thead><tbody>{body}</tbody></table>'
+    )

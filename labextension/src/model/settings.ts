@@ -1,0 +1,57 @@
+/** What the reader has set for all charts of a view: kept in its model while the view lives. */
+
+/** What the x axis counts; of time, seconds since the trial's first report. */
+export type Axis = 'step' | 'epoch' | 'time';
+
+export interface ISettings extends Record<string, unknown> {
+  axis: Axis;
+  log_x: boolean;
+  log_y: boolean;
+  smooth: boolean;
+  table: boolean;
+  /** Names of the axes of a search's scatter; empty: the first hyperparameter, its metric. */
+  scatter_x: string;
+  scatter_y: string;
+}
+
+const DEFAULTS: ISettings = {
+  axis: 'step',
+  log_x: false,
+  log_y: false,
+  smooth: true,
+  table: false,
+  scatter_x: '',
+  scatter_y: ''
+};
+
+export class Settings {
+  constructor(
+    stored: Partial<ISettings> = {},
+    private readonly _save: (settings: ISettings) => void = () => undefined
+  ) {
+    this._value = { ...DEFAULTS, ...stored };
+  }
+
+  get value(): ISettings {
+    return this._value;
+  }
+
+  /** The reader has changed something. */
+  change(part: Partial<ISettings>): void {
+    this.load({ ...this._value, ...part });
+    this._save(this._value);
+  }
+
+  /** Another view of the same model has changed something. */
+  load(stored: Partial<ISettings>): void {
+    this._value = { ...DEFAULTS, ...stored };
+    this._listeners.forEach(listener => listener());
+  }
+
+  onChange(listener: () => void): void {
+    this._listeners.push(listener);
+  }
+
+  private _value: ISettings;
+  private readonly _listeners: (() => void)[] = [];
+}

@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest';
+
+import { alongAxis, drawnAxis, placeText, tickText, wholeRange } from '../src/charts/axes.js';
+import { isLogY, plotColumns, plotShape, type IChartFrame } from '../src/charts/plot.js';
+import { Settings, type ISettings } from '../src/model/settings.js';
+import { english } from '../src/model/trans.js';
+import { chart, series } from './samples.js';
+
+const known = series({ steps: [0, 4, 8], seconds: [0, 30, 90], steps_per_epoch: 4 });
+
+function frame(changes: Partial<IChartFrame> = {}): IChartFrame {
+  return {
+    range: [0, 1],
+    axis: 'step',
+    logX: false,
+    logY: false,
+    smooth: false,
+    stepsPerEpoch: null,
+    ...changes
+  };
+}
+
+describe('the x axis', () => {
+  it('counts batches, epochs, or seconds since the first report', () => {
+    const xs = (['step', 'epoch', 'time'] as const).map(
+      axis => alongAxis(chart(known), axis, false).series[0]?.steps
+    );
+    expect(xs).toEqual([
+      [0, 4, 8],
+      [0, 1, 2],
+      [0, 30, 90]
+    ]);
+  });
+
+  it('compares trials with batches of different sizes by epoch', () => {
+    const halved = series({ steps: [0, 8, 16], steps_per_epoch: 8 });
+    const { series: both } = alongAxis(chart(known, halved), 'epoch', false);
+    expect(both.map(one => one.steps)).toEqual([
+      [0, 1, 2],
+      [0, 1, 2]
+    ]);
+  });
+
+  it('has no place for 0 if it is logarithmic', () => {
+    const [one] = alongAxis(chart(known), 'time', true).series;
+    expect(one?.steps).toEqual([30, 90]);
+    expect(one?.values).toEqual([2, 1]);
+    expect(wholeRange([alongAxis(chart(known), 'time', true)], true)).toEqual([30, 90]);
+    expect(wholeRange([chart(known)], false)).toEqual([0, 8]);
+    expect(wholeRange([chart(series({ steps: [], values: [] }))], true)).toEqual([1, 10]);
+  });
+
+  it('counts batches where the length of an epoch is known for no curve', () => {
+    expect(drawnAxis('epoch', [chart(series())])).toBe('step');
+    expect(drawnAxis('epoch', [chart(series(), known)])).toBe('epoch');
+    expect(alongAxis(chart(series(), known), 'epoch', false).series[0]?.steps).toEqual([]);
+  });
+
+  it('is read in words', () => {
+    expect(placeText('step', 12, english)).toBe('step 12');
+    expect(placeText('epoch', 1 / 3, english)).toBe('epoch 0.33');
+    expect([placeText('time', 4.25, english), placeText('time', 75, english)]).toEqual([
+      '4.25 s',
+      '1:15'
+    ]);
+    expect([tickText('time', 90), tickText('epoch', 0.5)]).toEqual(['1.5 min', '0.5']);
+  });
+});
+
+describe('a logarithmic y axis', () => {
+  const mixed = chart(series({ values: [10, 0, -1], highest: 10, lowest: -1 }));
+
+  it('draws what is above 0', () => {
+    expect(plotColumns(mixed, frame({ logY: true }))[1]).toEqual([10, null, null]);
+    expect(plotColumns(mixed, frame())[1]).toEqual([10, 0, -1]);
+  });
+
+  it('stays linear where nothing is above 0', () => {
+    const below = chart(series({ values: [0, -1, -2], highest: 0 }));
+    expect(isLogY(below, frame({ logY: true }))).toBe(false);
+    expect(plotColumns(below, frame({ logY: true }))[1]).toEqual([0, -1, -2]);
+  });
+
+  it('needs a new plot', () => {
+    expect(plotShape(mixed, frame())).not.toBe(plotShape(mixed, frame({ logY: true })));
+    expect(plotShape(mixed, frame())).not.toBe(plotShape(mixed, frame({ axis: 'time' })));
+  });
+});
+
+describe('settings', () => {
+  it('are stored when the reader changes them, not when they come from the model', () => {
+    const stored: Partial<ISettings>[] = [];
+    const settings = new Settings({ axis: 'time' }, value => stored.push(value));
+    let changes = 0;
+    settings.onChange(() => (changes += 1));
+    expect([settings.value.axis, settings.value.smooth]).toEqual(['time', true]);
+    settings.load({ log_y: true });
+    expect(stored).toEqual([]);
+    settings.change({ log_x: true });
+    expect(stored[0]).toMatchObject({ log_x: true, log_y: true });
+    expect(changes).toBe(2);
+  });
+});
