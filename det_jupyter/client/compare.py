@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.client.client import Client
+from det_jupyter.client.logged import LoggedExperiment
 from det_jupyter.client.ranking import ranked
+from det_jupyter.client.tables import Row, Rows
 from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.view.build.results import best_metric, elapsed_s, slot_seconds
 from det_jupyter.view.build.side_by_side import (
@@ -58,13 +59,13 @@ class Comparison:
         return versions(self._compared)
 
     @property
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> Rows:
         """The results of each: best metric, batches, time and slot-hours."""
-        return [self._row(one) for one in self._compared]
+        return Rows(self._row(one) for one in self._compared)
 
-    def _row(self, one: Compared) -> dict[str, Any]:
+    def _row(self, one: Compared) -> Row:
         trial, used_s = one.trial, slot_seconds(one, self._now)
-        return {
+        row = {
             "id": one.id,
             "name": one.experiment.name,
             "state": str(trial.state if one.is_trial and trial else one.experiment.state),
@@ -75,6 +76,7 @@ class Comparison:
             "time_s": elapsed_s(one, self._now),
             "slot_hours": used_s / 3600 if used_s else None,
         }
+        return Row(row)
 
     def code_diff(self) -> str:
         """Return what differs in cells and local modules, as unified diffs from the first."""
@@ -85,21 +87,51 @@ class Comparison:
         )
 
     def to_frame(self) -> Any:
-        """Return a pandas.DataFrame with a row for each: results, and every value that differs."""
-        pandas = importlib.import_module("pandas")
+        """Return a pandas DataFrame with a row for each: results, and every value that differs.
 
+        Raises:
+            DetError: pandas is not installed; `summary` needs none.
+        """
         differences = {**self.configuration, **self.hyperparameters}
-        rows = [
-            {**row, **{name: values[place] for name, values in differences.items()}}
+        return Rows(
+            Row({**row, **{name: values[place] for name, values in differences.items()}})
             for place, row in enumerate(self.summary)
-        ]
-        return pandas.DataFrame(rows).set_index("id")
+        ).to_frame()
 
     def __repr__(self) -> str:
         return comparison_text(self.state)
 
     def _repr_html_(self) -> str:
         return comparison_html(self.state)
+
+
+class ComparedExperiment(LoggedExperiment):
+    """The part of a handle that compares."""
+
+    _comparison = Comparison
+
+    def compare(self, *others: int) -> Comparison:
+        """Return how it differs from other experiments: curves, results, configuration, code.
+
+        Raises:
+            UsageError: There are none, too many, or one twice.
+            NotFound: There is no such experiment.
+        """
+        return self._comparison(fetch_experiments(self._client, [self.id, *others]))
+
+    def compare_trials(self, *trials: int) -> Comparison:
+        """Return how some of its trials differ: curves, results and hyperparameters.
+
+        Args:
+            trials: Their numbers; without any, the best trials are compared.
+
+        Raises:
+            UsageError: It has one trial only, or one is given twice.
+            NotFound: It has no such trial.
+        """
+        return self._comparison(
+            *fetch_trials(self._client, self._client.experiment(self.id), trials)
+        )
 
 
 def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:

@@ -8,9 +8,8 @@ from typing import Any, Self
 
 from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.client import Client
-from det_jupyter.client.compare import Comparison, fetch_experiments, fetch_trials
+from det_jupyter.client.compare import ComparedExperiment
 from det_jupyter.client.follow import Follower, call_at_end
-from det_jupyter.client.logged import LoggedExperiment
 from det_jupyter.client.ranking import ranked
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.trial import Trial
@@ -37,10 +36,8 @@ class ShownConfig(EffectiveConfig):
         return self.yaml
 
 
-class Experiment(LoggedExperiment):
+class Experiment(ComparedExperiment):
     """An experiment that the master runs. Holds nothing that cannot be fetched again."""
-
-    _comparison = Comparison
 
     @property
     def view(self) -> ExperimentView:
@@ -131,27 +128,6 @@ class Experiment(LoggedExperiment):
 
     def _trials(self, views: Iterable[TrialView]) -> list[Trial]:
         return [Trial(self._client, view.id, self._handle) for view in views]
-
-    def compare(self, *others: int) -> Comparison:
-        """Return how it differs from other experiments: curves, results, configuration, code.
-
-        Raises:
-            UsageError: There are none, too many, or one twice.
-            NotFound: There is no such experiment.
-        """
-        return self._comparison(fetch_experiments(self._client, [self.id, *others]))
-
-    def compare_trials(self, *trials: int) -> Comparison:
-        """Return how some of its trials differ: curves, results and hyperparameters.
-
-        Args:
-            trials: Their numbers; without any, the best trials are compared.
-
-        Raises:
-            UsageError: It has one trial only, or one is given twice.
-            NotFound: It has no such trial.
-        """
-        return self._comparison(*fetch_trials(self._client, self.view, trials))
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return its checkpoints, oldest first."""

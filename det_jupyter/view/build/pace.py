@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from det_jupyter.wire import Curve
+from det_jupyter.wire import steps_per_epoch as reported_epochs
 
 NO_EPOCHS: Mapping[int, float] = MappingProxyType({})
 
@@ -20,11 +21,11 @@ class Pace:
 
     Args:
         curves: All that are drawn together.
-        steps_per_epoch: Of each trial of which it is known.
+        steps_per_epoch: What the configuration says; what the ranks reported comes first.
     """
 
     def __init__(self, curves: Sequence[Curve], steps_per_epoch: Mapping[int, float]) -> None:
-        self.steps_per_epoch = steps_per_epoch
+        self.steps_per_epoch = {**steps_per_epoch, **reported_epochs(curves)}
         self._starts: dict[int, float] = {}
         for curve in curves:
             if curve.times:

@@ -16,6 +16,7 @@ from det_jupyter.view.build.facts import (
 )
 from det_jupyter.view.model.comparison import Fact
 from det_jupyter.wire import Curve, ExperimentView, TrialView
+from det_jupyter.wire import steps_per_epoch as reported_epochs
 from det_jupyter.words import date, duration, number, shortened
 
 NOTHING = "-"
@@ -103,7 +104,8 @@ def _batches(one: OneSide) -> str:
 def _epochs(one: OneSide) -> str:
     if one.trial is None:
         return NOTHING
-    per_epoch = steps_per_epoch(one.experiment).get(one.trial.id)
+    known = {**steps_per_epoch(one.experiment), **reported_epochs(one.curves)}
+    per_epoch = known.get(one.trial.id)
     return NOTHING if per_epoch is None else f"{one.trial.steps_completed / per_epoch:.1f}"
 
 
