@@ -27,6 +27,8 @@ from det_jupyter.wire import (
     CreateExperiment,
     Curve,
     EffectiveConfig,
+    ExperimentQuery,
+    ExperimentRows,
     ExperimentView,
     FeedItem,
     JobEntry,
@@ -92,6 +94,11 @@ class Client:
     def experiments(self) -> list[ExperimentView]:
         """Return all experiments, oldest first."""
         return [ExperimentView.model_validate(item) for item in self.session.get("/experiments")]
+
+    def find(self, query: ExperimentQuery) -> ExperimentRows:
+        """Return a row for each experiment that the query describes."""
+        answer = self.session.get("/experiments/found", **query.model_dump(exclude_defaults=True))
+        return ExperimentRows.model_validate(answer)
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         """Return one experiment."""

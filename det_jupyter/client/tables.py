@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -91,7 +92,7 @@ def write(columns: Columns, file: str | Path) -> Path:
     path = check_target(file)
     try:
         if path.suffix.lower() == ".csv":
-            _write_csv(columns, path)
+            path.write_text(to_csv(columns), encoding="utf-8")
         else:
             _write_parquet(columns, path)
     except OSError as error:
@@ -99,12 +100,14 @@ def write(columns: Columns, file: str | Path) -> Path:
     return path
 
 
-def _write_csv(columns: Columns, path: Path) -> None:
+def to_csv(columns: Columns) -> str:
+    """Return columns as comma-separated values; times as ISO 8601, what there is none of empty."""
     texts = [_texts(values, is_time=name in TIMES) for name, values in columns.items()]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*texts, strict=True))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*texts, strict=True))
+    return file.getvalue()
 
 
 def _texts(values: list[Any], *, is_time: bool) -> Iterable[Any]:

@@ -94,7 +94,7 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
     """
     from det_jupyter.notebook.handles import connection, experiments
     from det_jupyter.verbs.drafts import below_magic
-    from det_jupyter.verbs.experiments import with_existing
+    from det_jupyter.verbs.finding import with_existing
     from det_jupyter.verbs.grammar import Call, HelpShown, parse
 
     try:

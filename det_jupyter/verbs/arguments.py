@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentTypeError
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from det_jupyter.verbs.grammar import argument, flag, one_of
-from det_jupyter.wire import LEVELS
+from det_jupyter.wire import LEVELS, Sort
 
 
 def experiment_number(text: str) -> int:
@@ -134,6 +134,20 @@ _NEIGHBOURS = (
 )
 PLACE, MAYBE_PLACE = one_of(*_NEIGHBOURS, required=True), one_of(*_NEIGHBOURS)
 
+FILTERS = (
+    argument("text", nargs="*", help="words of name, description, labels, notebook or entrypoint"),
+    argument("--name", dest="named", default="", metavar="NAME", help="such as digits, or 'dig*'"),
+    argument("--label", action="append", metavar="LABEL", help="with this label; of several, all"),
+    argument("--notebook", default="", metavar="FILE", help="such as train.ipynb, or '*/old/*'"),
+    argument("--state", action="append", default=[], metavar="STATE",
+             help="running, queued, paused, completed, error, ...; several: running,queued"),
+    argument("--since", metavar="WHEN", help="submitted since: 2026-01-31, or an age such as 2d"),
+    argument("--until", metavar="WHEN", help="submitted until then"),
+    argument("--sort", choices=get_args(Sort), default="newest", help="metric: the best first"),
+    argument("--limit", type=whole, metavar="N", help="how many are listed (default: 50)"),
+    flag("-a", "--all", help="archived ones too, however many"),
+    TABLE[1],
+)  # fmt: skip
 EXPORT = (
     argument("--to", required=True, metavar="FILE", help="FILE.csv, or FILE.parquet (pyarrow)"),
     argument("--what", choices=("metrics", "trials"), default="metrics",

@@ -1,22 +1,16 @@
-"""The verbs that show experiments: their list, their trials, configuration and reasons."""
+"""The verbs that show an experiment: its trials, configuration and reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from det_jupyter.client import Client, Comparison, Experiment
+from det_jupyter.client import Comparison, Experiment
 from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
 from det_jupyter.client.reasons import is_queued, reason_text
-from det_jupyter.errors import NotFound, UsageError
-from det_jupyter.verbs.cluster_tables import MOST_ROWS
+from det_jupyter.errors import UsageError
 from det_jupyter.verbs.explain import explain
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import plain_table, shown
 from det_jupyter.wire import ExperimentView, SearchChangeView
 from det_jupyter.words import count, date
-
-_HEADER = ("id", "name", "state", "progress", "metric", "slots", "started", "notebook")
-_MOST_NAMED = 5  # experiments, by their numbers
 
 
 def show(call: Call) -> Experiment:
@@ -32,38 +26,6 @@ def compare(call: Call) -> Comparison:
             raise UsageError("compare: --trials takes one experiment, whose trials are compared")
         return call.experiment(first).compare_trials(*call.options.trials)
     return call.experiment(first).compare(*others)
-
-
-def list_experiments(call: Call) -> str:
-    """Return the experiments as a table: of many, the newest."""
-    views = call.client.experiments()
-    if not views:
-        return "No experiments yet."
-    chosen = [view for view in views if call.options.all or not view.is_archived]
-    front = chosen if call.options.all else chosen[-MOST_ROWS:]
-    notes = []
-    if hidden := len(views) - len(chosen):
-        notes.append(f"{hidden:,} archived")
-    if older := len(chosen) - len(front):
-        notes.append(f"{older:,} older")
-    table = plain_table(_HEADER, [_row(view) for view in front]) if front else ""
-    note = f"Not listed: {', '.join(notes)}; %det_experiment list -a lists all." if notes else ""
-    return "\n".join(text for text in (table, note) if text)
-
-
-def _row(view: ExperimentView) -> tuple[str, ...]:
-    best = next((trial.best_metric for trial in ranked(view)), None)
-    metric = "-" if best is None else f"{view.metric} {best:.4g}"
-    return (
-        str(view.id),
-        view.name,
-        f"{view.state} (archived)" if view.is_archived else str(view.state),
-        f"{view.progress:.0%}",
-        metric,
-        str(view.config["resources"]["slots_per_trial"]),
-        date(view.created_at),
-        (view.notebook or "").rsplit("/", 1)[-1],
-    )
 
 
 def list_trials(call: Call) -> str:
@@ -145,23 +107,3 @@ def _why(experiment: Experiment) -> str:
 def explain_key(call: Call) -> str:
     """Return what a key of the configuration means."""
     return explain(call.options.path)
-
-
-def with_existing(error: NotFound, client: Client) -> NotFound:
-    """Return an error about a number that is none, with the numbers that there are."""
-    problem = str(error).partition(";")[0]
-    if problem.startswith("there is no trial"):
-        hint = "%det task list shows those that run or wait, %det_experiment trials ID all"
-    elif problem.startswith("there is no experiment"):
-        hint = _existing(client.experiments())
-    else:
-        return error
-    return NotFound(f"{problem}; {hint}")
-
-
-def _existing(views: Sequence[ExperimentView]) -> str:
-    numbers = [str(view.id) for view in views]
-    if not numbers:
-        return "there are none yet"
-    front = "there are: " if len(numbers) <= _MOST_NAMED else "the newest are: "
-    return front + ", ".join(numbers[-_MOST_NAMED:])

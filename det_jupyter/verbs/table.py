@@ -11,6 +11,7 @@ import argparse
 from det_jupyter.verbs import (
     cluster,
     experiments,
+    finding,
     logs,
     queue_changes,
     steering,
@@ -28,6 +29,7 @@ from det_jupyter.verbs.arguments import (
     DRAIN,
     EXPORT,
     FILE,
+    FILTERS,
     FOLDER,
     ID,
     KEY,
@@ -76,8 +78,8 @@ EXPERIMENT = Group(
     help="See and steer experiments; as a cell magic (%%det_experiment) submit one.",
     default="list",
     members=(
-        Verb("list", "list experiments", experiments.list_experiments,
-             (flag("-a", "--all", help="archived ones too"),), aliases=("ls",)),
+        Verb("list", "list experiments, newest first", finding.list_experiments, FILTERS,
+             aliases=("ls",)),
         Verb("show", "show the live view of an experiment", experiments.show, (ID,)),
         Verb("logs", "print what the ranks printed", logs.show_logs, (ID, *LOG_FILTERS)),
         Verb("trials", "print its trials, best first", experiments.list_trials, (ID,)),
@@ -117,6 +119,8 @@ EXPERIMENT = Group(
   %%det_experiment --local            a few batches right here, for prints and breakpoints
   %%det_experiment --preview          what the search below it would train
   %det_experiment list                everything that runs or ran
+  %det_experiment list wide --state running,queued --since 2d
+  %det_experiment list --label good --sort metric
   %det_experiment show 7              the live view of experiment 7
   %det_experiment trials 7            its trials, best first
   %det_experiment compare 3 7 12      curves, results, configuration and code side by side

@@ -39,6 +39,8 @@ from det_jupyter.wire import (
     ContinueExperiment,
     CreateExperiment,
     Curve,
+    ExperimentQuery,
+    ExperimentRows,
     ExperimentView,
     FeedItem,
     SetRetention,
@@ -73,6 +75,11 @@ def experiment_routes(service: Service) -> APIRouter:
     async def experiments() -> Response:
         """Return all experiments, oldest first."""
         return JsonResponse(service.views.experiments())
+
+    @routes.get("/experiments/found", response_model=ExperimentRows)
+    async def found(query: Annotated[ExperimentQuery, Query()]) -> Response:
+        """Return a row for each experiment that the query describes."""
+        return JsonResponse(service.views.find(query))
 
     @routes.get("/experiments/{experiment_id}", response_model=ExperimentView)
     async def experiment(experiment_id: Whole) -> Response:

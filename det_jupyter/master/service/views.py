@@ -13,10 +13,13 @@ from det_jupyter.master.service.publishing import KnownProgress
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.cluster import cluster_view, pool_statuses, task_entries
 from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
+from det_jupyter.master.views.finding import find_experiments
 from det_jupyter.master.views.why import Whys
 from det_jupyter.wire import (
     AgentView,
     ClusterView,
+    ExperimentQuery,
+    ExperimentRows,
     ExperimentView,
     PoolStatus,
     Reason,
@@ -25,6 +28,7 @@ from det_jupyter.wire import (
 )
 
 _USER = psutil.Process().username()
+_FEW = 200  # rows of a list; for more, the progress of all trials is read at once
 _EXPLAINED = 16  # waiting trials that get a reason of their own in one answer: each costs time
 
 
@@ -60,6 +64,12 @@ class Views:
             for i in sorted(experiments)
             if not (only_active and experiments[i].state.is_terminal)
         ]
+
+    def find(self, query: ExperimentQuery) -> ExperimentRows:
+        """Return a row for each experiment that the query describes."""
+        is_short = query.limit is not None and query.limit <= _FEW
+        progress = KnownProgress(self._store) if is_short else self._store.progress()
+        return find_experiments(self._machine.state, self._machine.indexes, progress, query)
 
     def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
         return experiment_view(

@@ -55,7 +55,7 @@ def experiment_view(
         name=experiment.name,
         # The names in it are for people; only ranks need the blobs, which may be thousands.
         capsule=experiment.capsule.model_copy(update={"buffers": [], "modules": {}}),
-        progress=_progress(state, experiment, progress, living),
+        progress=progress_of(state, experiment, progress, living),
         message=_message(experiment),
         search=experiment.search_view,
         trials=[trial_view(trial, progress, reasons) for trial in trials],
@@ -73,7 +73,7 @@ def _message(experiment: Experiment) -> str:
     return f"{experiment.message}; {said}" if experiment.message else said
 
 
-def _progress(
+def progress_of(
     state: MachineState, experiment: Experiment, progress: Progress, living: Iterable[Trial]
 ) -> float:
     """Return how far an experiment is; without rungs, running trials count as far as they are."""

@@ -13,9 +13,11 @@ from contextlib import suppress
 
 from det_jupyter.client import Client
 from det_jupyter.errors import DetError
+from det_jupyter.wire import ExperimentQuery
 
 _PATIENCE_S = 0.04
 _FRESH_S = 5.0
+_SOURCES = 3  # experiments whose metrics are offered
 
 Ask = Callable[[Client], list[str]]
 
@@ -62,7 +64,7 @@ def template_names(client: Client) -> list[str]:
 
 def experiment_ids(client: Client) -> list[str]:
     """Return the numbers of all experiments, newest first."""
-    return [str(view.id) for view in reversed(client.experiments())]
+    return [str(row.id) for row in client.find(ExperimentQuery(archived=True)).rows]
 
 
 def agent_names(client: Client) -> list[str]:
@@ -82,11 +84,11 @@ def waiting_trials(client: Client) -> list[str]:
 
 def metric_names(client: Client, entrypoint: str | None) -> list[str]:
     """Return the metrics that the newest experiment of this class has validated by."""
-    views = [v for v in client.experiments() if entrypoint in (None, v.config["entrypoint"])]
+    rows = client.find(ExperimentQuery(archived=True)).rows
     names: dict[str, None] = {}
-    for view in views[:-4:-1]:
-        names[view.metric] = None
-        for curve in client.curves(view.id, max_points=4):
+    for row in [row for row in rows if entrypoint in (None, row.entrypoint)][:_SOURCES]:
+        names[row.metric] = None
+        for curve in client.curves(row.id, max_points=4):
             if curve.group == "validation":
                 names[curve.name] = None
     return list(names)

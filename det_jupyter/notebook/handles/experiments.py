@@ -4,32 +4,77 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
 from det_jupyter.client.compare import fetch_experiments
+from det_jupyter.client.finding import When, Words, find_by_name, make_query, to_rows
+from det_jupyter.client.tables import Rows
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.handles.comparison import NotebookComparison
 from det_jupyter.notebook.handles.live import LiveView
 from det_jupyter.notebook.handles.progress import WaitProgress, WaitReasons
+from det_jupyter.verbs.cluster_tables import MOST_ROWS
+from det_jupyter.verbs.finding import found_text
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import ExperimentView, State
+from det_jupyter.wire import ExperimentRows, ExperimentView, Sort, State
 
 
-def experiment(experiment_id: int) -> NotebookExperiment:
+def experiment(which: int | str) -> NotebookExperiment:
     """Return a handle on an experiment, from any kernel.
+
+    Args:
+        which: Its number, or its name.
 
     Raises:
         NotFound: There is no such experiment.
+        Conflict: Several have that name; the message has their numbers and dates.
     """
-    if not isinstance(experiment_id, int):
-        raise NotFound(f"experiment: got {experiment_id!r}, expected the number of an experiment")
-    return experiment_of(connection.client().experiment(experiment_id))
+    if not isinstance(which, (int, str)):
+        raise NotFound(f"experiment: got {which!r}, expected an experiment's number or its name")
+    client = connection.client()
+    if isinstance(which, str):
+        return NotebookExperiment(client, find_by_name(client, which))
+    return experiment_of(client.experiment(which))
 
 
-def experiments() -> list[NotebookExperiment]:
-    """Return handles on all experiments, oldest first."""
-    return [experiment_of(view) for view in connection.client().experiments()]
+def experiments(
+    text: str = "",
+    *,
+    name: str = "",
+    label: Words = None,
+    notebook: str = "",
+    state: Words = None,
+    since: When = None,
+    until: When = None,
+    archived: bool = False,
+    sort: Sort = "newest",
+    limit: int | None = None,
+) -> FoundExperiments:
+    """Return handles on the experiments that are so; newest first, and all unless limited.
+
+    Args:
+        text: Words that are all in name, description, labels, notebook or entrypoint.
+        name: The name, in which `*` and `?` stand for anything.
+        label: A label, or several, all of which it has.
+        notebook: The notebook's path or its end, such as "train.ipynb".
+        state: A state, or several: "running", "queued", "paused", "completed", ...
+        since: Submitted since a date ("2026-01-31", or a datetime) or in the last "2d" or "12h".
+        until: Submitted until then.
+        archived: Archived ones too.
+        sort: "newest", "oldest", or "metric": the best first, each metric for itself.
+        limit: At most so many.
+
+    Raises:
+        ConfigError: What is given cannot be.
+    """
+    query = make_query(
+        text, name=name, label=label, notebook=notebook, state=state, since=since, until=until,
+        archived=archived, sort=sort, limit=limit,
+    )  # fmt: skip
+    client = connection.client()
+    return FoundExperiments(client, client.find(query))
 
 
 def compare(*experiments: int) -> Comparison:
@@ -57,6 +102,29 @@ def _live_view(experiment_id: int) -> LiveView:
 def experiment_of(view: ExperimentView) -> NotebookExperiment:
     """Return the handle on an experiment whose view is at hand."""
     return NotebookExperiment(connection.client(), view.id)
+
+
+class FoundExperiments(list["NotebookExperiment"]):
+    """Handles on experiments as a list; prints as a table."""
+
+    def __init__(self, client: Client, found: ExperimentRows) -> None:
+        super().__init__(NotebookExperiment(client, row.id) for row in found.rows)
+        self._found = found
+
+    def table(self) -> Rows:
+        """Return a row for each, as it was when it was found."""
+        return to_rows(self._found.rows)
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each.
+
+        Raises:
+            DetError: pandas is not installed.
+        """
+        return self.table().to_frame()
+
+    def __repr__(self) -> str:
+        return found_text(self._found, most=MOST_ROWS)
 
 
 class NotebookExperiment(Experiment):

@@ -13,8 +13,8 @@ from det_jupyter.client import Client
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.notebook.complete import lines, matcher
 from det_jupyter.notebook.complete.lookups import Lookups
-from det_jupyter.wire import ExperimentView
-from tests.unit.view.view_samples import experiment
+from det_jupyter.wire import ExperimentQuery, ExperimentRows
+from tests.unit.verbs.finding_samples import rows_found
 
 
 class NoMaster(Lookups):
@@ -156,9 +156,8 @@ def test_metrics_come_from_the_experiments_of_the_class() -> None:
     from det_jupyter.wire import Curve
 
     class Master:
-        def experiments(self) -> list[ExperimentView]:
-            view = experiment()
-            return [view.model_copy(update={"config": {**view.config, "entrypoint": "Cat"}})]
+        def find(self, query: ExperimentQuery) -> ExperimentRows:
+            return rows_found(7, entrypoint="Cat", metric="accuracy")
 
         def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:
             groups = {"validation": "loss", "training": "lr"}

@@ -16,7 +16,7 @@ from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
 from det_jupyter.notebook.submit.preview import Preview
 from det_jupyter.verbs.drafts import located
-from det_jupyter.verbs.experiments import _row, trials_table
+from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.verbs.grammar import parse
 from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.view.live import LiveExperiment
@@ -117,12 +117,6 @@ def test_the_table_of_trials_has_the_hyperparameters_that_differ() -> None:
         "4      resting        -      -       58       0.04  4",
         "5      waiting        -      -       58       0.05  5",
     ]
-
-
-def test_the_list_has_the_best_value_of_a_search() -> None:
-    view = searched(sample(1, 0.5), sample(2, 0.25))
-    view.config["resources"] = {"slots_per_trial": 1}
-    assert _row(view)[4] == "error 0.25"
 
 
 def test_the_bar_of_a_search_counts_trials_and_names_the_best() -> None:

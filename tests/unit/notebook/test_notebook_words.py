@@ -227,6 +227,6 @@ def test_what_is_imported_in_the_background_exists(module: str) -> None:
     assert find_spec(f"det_jupyter.notebook.{module}") is not None
 
 
-def test_an_experiment_is_asked_for_by_its_number() -> None:
-    with pytest.raises(DetError, match="got 'x', expected the number of an experiment"):
-        experiments.experiment("x")  # type: ignore[arg-type]
+def test_an_experiment_is_asked_for_by_its_number_or_its_name() -> None:
+    with pytest.raises(DetError, match=r"got 1\.5, expected an experiment's number or its name"):
+        experiments.experiment(1.5)  # type: ignore[arg-type]

@@ -27,6 +27,8 @@ from det_jupyter.wire import (
     ClusterView,
     ContinueExperiment,
     CreateExperiment,
+    ExperimentQuery,
+    ExperimentRows,
     ExperimentView,
     JobEntry,
     MoveInQueue,
@@ -50,6 +52,7 @@ from tests.unit.verbs.cluster_samples import (
     slot,
     task,
 )
+from tests.unit.verbs.finding_samples import rows_found
 from tests.unit.view.view_samples import allocation, checkpoint, experiment, trial
 
 
@@ -61,6 +64,7 @@ class Master:
         self.agent = busy_agent()
         self.pool = pool(self.agent, agent(slot(0), name="right"), num_waiting=1)
         self.night = pool(name="night", policy="fair_share")
+        self.found = rows_found(7)
         self.refusal: list[str] = []  # of changes of the queue
         self.noted: list[str] = []
         self.asked: list[Any] = []
@@ -71,8 +75,8 @@ class Master:
             raise NotFound(f"there is no experiment {experiment_id}")
         return self.view.model_copy(update={"id": experiment_id})
 
-    def experiments(self) -> list[ExperimentView]:
-        return [self.view]
+    def find(self, query: ExperimentQuery) -> ExperimentRows:
+        return self.found
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         return [checkpoint(10, 0.5), checkpoint(20, 0.4, state="DELETED")]
@@ -335,11 +339,10 @@ def test_a_number_that_is_none_is_told_with_those_that_there_are(
     magics: Any = DetMagics(shell=None)
     with pytest.raises(NotFound, match=r"^there is no experiment 99; there are: 7$"):
         magics.det_experiment("why 99")
-    views = [master.view.model_copy(update={"id": i}) for i in range(1, 9)]
-    monkeypatch.setattr(master, "experiments", lambda: views)
+    master.found = rows_found(8, 7, 6, 5, 4, num_more=3)
     with pytest.raises(NotFound, match="there is no experiment 99; the newest are: 4, 5, 6, 7, 8"):
         magics.det_experiment("why 99")
-    monkeypatch.setattr(master, "experiments", list)
+    master.found = rows_found()
     with pytest.raises(NotFound, match="there is no experiment 99; there are none yet"):
         magics.det("why --experiment 99")
     with pytest.raises(NotFound, match="there is no trial 99; %det task list shows"):
@@ -485,33 +488,6 @@ def test_what_is_wrong_with_pools_is_told_with_its_line(master: Master, tmp_path
 def test_only_pools_are_set_from_a_cell(master: Master) -> None:
     with pytest.raises(UsageError, match="%%det slots: takes no cell; write %det"):
         det("slots", "x")
-
-
-def test_archived_experiments_are_listed_on_demand(
-    master: Master, capsys: pytest.CaptureFixture[str]
-) -> None:
-    master.view.config["resources"] = {"slots_per_trial": 1}
-    det_experiment("")
-    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["7", "digits", "ACTIVE"]
-    master.view = master.view.model_copy(update={"is_archived": True})
-    det_experiment("list")
-    assert capsys.readouterr().out == (
-        "Not listed: 1 archived; %det_experiment list -a lists all.\n"
-    )
-    det_experiment("-a")
-    assert "ACTIVE (archived)" in capsys.readouterr().out
-
-
-def test_of_many_experiments_the_newest_are_listed(
-    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    master.view.config["resources"] = {"slots_per_trial": 1}
-    views = [master.view.model_copy(update={"id": i}) for i in range(1, 1001)]
-    monkeypatch.setattr(master, "experiments", lambda: views)
-    det_experiment("list")
-    lines = capsys.readouterr().out.splitlines()
-    assert (lines[1].split()[0], lines[-2].split()[0], len(lines)) == ("951", "1000", 52)
-    assert lines[-1] == "Not listed: 950 older; %det_experiment list -a lists all."
 
 
 @pytest.mark.parametrize(("answer", "asked"), [("y", [(5, "delete")]), ("", []), ("no", [])])

@@ -1,0 +1,150 @@
+"""Queries for experiments in the words of users, and what is found as a table."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from det_jupyter.client.asking import ask_for
+from det_jupyter.client.client import Client
+from det_jupyter.client.ranking import flattened
+from det_jupyter.client.tables import Row, Rows
+from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.wire import ExperimentQuery, ExperimentRow
+from det_jupyter.words import date as date_text
+
+When = str | date | float | None
+Words = str | Iterable[str] | None
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?) ?(min|h|d|w)")
+_SECONDS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_MOST_LISTED = 10  # experiments of one name
+
+
+def make_query(
+    text: str = "",
+    *,
+    name: str = "",
+    label: Words = None,
+    notebook: str = "",
+    state: Words = None,
+    since: When = None,
+    until: When = None,
+    archived: bool = False,
+    sort: str = "newest",
+    limit: int | None = None,
+) -> ExperimentQuery:
+    """Return the query.
+
+    Raises:
+        ConfigError: What was given cannot be one.
+    """
+    now = time.time()
+    return ask_for(
+        ExperimentQuery,
+        text=text,
+        name=name,
+        label=_listed(label),
+        notebook=notebook,
+        state=_listed(state),
+        since=to_moment("since", since, now),
+        until=to_moment("until", until, now, is_end=True),
+        archived=archived,
+        sort=sort,
+        limit=limit,
+    )
+
+
+def _listed(words: Words) -> list[str]:
+    return [] if words is None else [words] if isinstance(words, str) else list(words)
+
+
+def to_moment(where: str, when: When, now: float, *, is_end: bool = False) -> float | None:
+    """Return UTC seconds: of a date, a date and time, or an age such as "2d"; all in local time.
+
+    Args:
+        where: The name of the argument, for errors.
+        when: A date means its beginning.
+        is_end: It means its end instead.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    match when:
+        case None:
+            return None
+        case datetime():
+            return when.timestamp()
+        case date():
+            day = when + timedelta(days=1) if is_end else when
+            return datetime(day.year, day.month, day.day).timestamp()
+        case float() | int():
+            return float(when)
+    if age := _AGE.fullmatch(when.strip()):
+        return now - float(age[1]) * _SECONDS[age[2]]
+    for parse in (date.fromisoformat, datetime.fromisoformat):
+        try:
+            return to_moment(where, parse(when.strip()), now, is_end=is_end)
+        except ValueError:
+            continue
+    raise ConfigError([f"{where}: got {when!r}, expected a date such as 2026-01-31 or "
+                       '"2026-01-31 14:00", or an age such as 2d, 12h or 30min'])  # fmt: skip
+
+
+def find_by_name(client: Client, name: str) -> int:
+    """Return the number of the one experiment of this name, archived or not.
+
+    Raises:
+        NotFound: There is none.
+        Conflict: There are several: the message has their numbers.
+    """
+    rows = client.find(ExperimentQuery(archived=True)).rows
+    same = [row for row in rows if row.name == name]
+    if not same:
+        raise NotFound(f"there is no experiment of the name {name!r}{_hint(name, rows)}")
+    if len(same) > 1:
+        raise Conflict(_ambiguous(name, same))
+    return same[0].id
+
+
+def _hint(name: str, rows: Iterable[ExperimentRow]) -> str:
+    near = get_close_matches(name, {row.name for row in rows}, n=1)
+    return f"; did you mean {near[0]!r}?" if near else "; `%det_experiment list` has the names"
+
+
+def _ambiguous(name: str, rows: list[ExperimentRow]) -> str:
+    each = [
+        f"{row.id} (of {date_text(row.created_at)}, {row.status})" for row in rows[:_MOST_LISTED]
+    ]
+    more = f" and {len(rows) - _MOST_LISTED:,} more" if len(rows) > _MOST_LISTED else ""
+    listed = f"{', '.join(each)}{more}"
+    return f"{len(rows)} experiments have the name {name!r}: {listed}; give the number of one"
+
+
+def to_rows(rows: Iterable[ExperimentRow]) -> Rows:
+    """Return what was found as a table; hyperparameters are those of the best trial."""
+    return Rows(Row(_cells(row)) for row in rows)
+
+
+def _cells(row: ExperimentRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "state": row.status,
+        "progress": row.progress,
+        "metric": row.metric,
+        "best": row.best_metric,
+        "trials": row.num_trials,
+        "slots": row.slots_per_trial,
+        "created": row.created_at,
+        "ended": row.ended_at,
+        "labels": ", ".join(row.labels),
+        "description": row.description,
+        "notebook": row.notebook,
+        "archived": row.is_archived,
+        **{f"hparams.{path}": value for path, value in flattened(row.hparams)},
+    }

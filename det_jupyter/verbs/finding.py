@@ -1,0 +1,102 @@
+"""The verb that lists experiments, and the numbers that there are for errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from det_jupyter.client import Client
+from det_jupyter.client.finding import make_query, to_rows
+from det_jupyter.client.tables import to_csv
+from det_jupyter.errors import NotFound
+from det_jupyter.verbs.cluster_tables import MOST_ROWS, Listing
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows
+from det_jupyter.words import date, shortened
+
+_HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "labels", "notebook")
+_ALL = "; %det_experiment list -a lists all"
+_LONGEST_NAME = 60
+_MOST_NAMED = 5  # experiments, by their numbers
+
+
+def list_experiments(call: Call) -> str:
+    """Return the experiments that a line asks for: as a table, newest first, or as CSV or JSON."""
+    given = call.options
+    is_data = given.csv or given.json
+    limit = None if given.all or is_data else MOST_ROWS
+    query = make_query(
+        " ".join(given.text),
+        name=given.named,
+        label=given.label,
+        notebook=given.notebook,
+        state=[state for states in given.state for state in states.split(",")],
+        since=given.since,
+        until=given.until,
+        archived=given.all,
+        sort=given.sort,
+        limit=limit if given.limit is None else given.limit,
+    )
+    found = call.client.find(query)
+    if given.csv:
+        return to_csv(to_rows(found.rows).to_columns()).rstrip("\n")
+    if given.json:
+        return json.dumps(to_rows(found.rows), indent=2, ensure_ascii=False)
+    unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
+    return found_text(found, hint=_ALL, is_filtered=query != unfiltered)
+
+
+def found_text(
+    found: ExperimentRows, *, most: int | None = None, hint: str = "", is_filtered: bool = False
+) -> str:
+    """Return what was found as a table, and a line that says how many more there are.
+
+    Args:
+        most: So many rows at most.
+        hint: What lists the others, if any.
+        is_filtered: Whether others may be there that were not asked for.
+    """
+    front = found.rows[:most]
+    notes = []
+    if num_more := found.num_more + len(found.rows) - len(front):
+        notes.append(f"{num_more:,} more")
+    if found.num_archived:
+        notes.append(f"{found.num_archived:,} archived")
+    note = f"Not listed: {', '.join(notes)}{hint}." if notes else ""
+    nothing = "No experiment is as the line says." if is_filtered else "No experiments yet."
+    table = Listing(header=_HEADER, rows=[_row(row) for row in front]).text(None)
+    return "\n".join(text for text in (table or ("" if notes else nothing), note) if text)
+
+
+def _row(row: ExperimentRow) -> tuple[str, ...]:
+    return (
+        str(row.id),
+        shortened(row.name, _LONGEST_NAME),
+        f"{row.status} (archived)" if row.is_archived else row.status,
+        f"{row.progress:.0%}",
+        "-" if row.best_metric is None else f"{row.metric} {row.best_metric:.4g}",
+        str(row.slots_per_trial),
+        date(row.created_at),
+        ", ".join(row.labels) or "-",
+        (row.notebook or "-").rsplit("/", 1)[-1],
+    )
+
+
+def with_existing(error: NotFound, client: Client) -> NotFound:
+    """Return an error about a number that is none, with the numbers that there are."""
+    problem = str(error).partition(";")[0]
+    if problem.startswith("there is no trial"):
+        hint = "%det task list shows those that run or wait, %det_experiment trials ID all"
+    elif problem.startswith("there is no experiment"):
+        found = client.find(ExperimentQuery(archived=True, limit=_MOST_NAMED))
+        hint = _existing(found.rows, found.num_more)
+    else:
+        return error
+    return NotFound(f"{problem}; {hint}")
+
+
+def _existing(rows: Sequence[ExperimentRow], num_more: int) -> str:
+    if not rows:
+        return "there are none yet"
+    front = "the newest are: " if num_more else "there are: "
+    return front + ", ".join(str(row.id) for row in reversed(rows))

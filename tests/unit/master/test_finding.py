@@ -1,0 +1,127 @@
+"""Experiments are found by what a user remembers of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.errors import ConfigError
+from det_jupyter.master.machine.core.events import (
+    ArchiveRequested,
+    KillRequested,
+    PauseRequested,
+)
+from det_jupyter.master.views.finding import find_experiments
+from det_jupyter.wire import ExperimentQuery, ExperimentRows
+from tests.unit.master.machine_world import (
+    World,
+    completed,
+    exited,
+    registered,
+    running,
+    submitted,
+    validated,
+)
+
+BOOKS = {1: "/home/a/digits.ipynb", 2: "/home/a/old/train.ipynb", 3: "/home/a/train.ipynb"}
+
+
+def make_world() -> World:
+    """Return experiments 1 (completed), 2 (killed, archived), 3 (paused), 4 (runs), 5 (waits)."""
+    world = World()
+    world.tell(registered(slots=1))
+    world.tell(submit("wide nets", 1, labels=["good", "wide"], description="As on Monday"))
+    world.tell(*running("1.1.1", ranks=1), validated(10, 0.25, "1.1.1"))
+    world.tell(*completed(allocation_id="1.1.1"), exited("1.1.1", codes={0: 0}))
+    world.tell(submit("deep nets", 2, labels=["good"]), KillRequested(experiment_id=2))
+    world.tell(exited("2.2.1"), ArchiveRequested(experiment_id=2, is_archived=True))
+    world.tell(submit("digits", 3), PauseRequested(experiment_id=3), exited("3.3.1"))
+    world.tell(submit("digits", 3, smaller_is_better=False), *running("4.4.1", ranks=1))
+    world.tell(validated(10, 0.5, "4.4.1"), submit("Digits", 3))
+    return world
+
+
+def submit(name: str, book: int, **changes: Any) -> Any:
+    return submitted(name, slots=1, **changes).model_copy(update={"notebook": BOOKS[book]})
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world()
+
+
+def find(world: World, **query: Any) -> ExperimentRows:
+    state, indexes = world.machine.state, world.machine.indexes
+    return find_experiments(state, indexes, {4: (10, 0.1)}, ExperimentQuery(**query))
+
+
+def numbers(found: ExperimentRows) -> list[int]:
+    return [row.id for row in found.rows]
+
+
+def test_without_a_query_all_are_listed_newest_first_but_for_the_archived(world: World) -> None:
+    found = find(world)
+    assert numbers(found) == [5, 4, 3, 1]
+    assert (found.num_more, found.num_archived) == (0, 1)
+    assert numbers(find(world, archived=True)) == [5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"name": "digits"}, [5, 4, 3]),
+        ({"name": "* NETS"}, [1]),
+        ({"name": "nets"}, []),
+        ({"text": "nets monday"}, [1]),
+        ({"text": "TRAIN"}, [5, 4, 3]),
+        ({"text": "nets", "archived": True}, [2, 1]),
+        ({"label": ["good"]}, [1]),
+        ({"label": ["good", "wide"]}, [1]),
+        ({"label": ["good", "deep"]}, []),
+        ({"notebook": "digits.ipynb"}, [1]),
+        ({"notebook": "train.ipynb", "archived": True}, [5, 4, 3, 2]),
+        ({"notebook": "old/*.ipynb", "archived": True}, [2]),
+        ({"notebook": "rain.ipynb"}, []),
+        ({"state": ["running"]}, [4]),
+        ({"state": ["queued"]}, [5]),
+        ({"state": ["active"]}, [5, 4]),
+        ({"state": ["paused", "COMPLETED"]}, [3, 1]),
+        ({"state": ["cancelled"], "archived": True}, [2]),
+        ({"limit": 2}, [5, 4]),
+        ({"limit": 0}, []),
+        ({"sort": "oldest"}, [1, 3, 4, 5]),
+        ({"sort": "metric"}, [4, 1, 5, 3]),
+        ({"name": "a[b"}, []),
+    ],
+)
+def test_a_query_finds(world: World, query: dict[str, Any], expected: list[int]) -> None:
+    assert numbers(find(world, **query)) == expected
+
+
+def test_dates_are_of_the_submission_and_the_end_is_not_in(world: World) -> None:
+    at = {row.id: row.created_at for row in find(world).rows}
+    assert numbers(find(world, since=at[3], until=at[5])) == [4, 3]
+
+
+def test_what_is_beyond_the_limit_is_counted(world: World) -> None:
+    assert find(world, limit=1).num_more == 3
+
+
+def test_a_state_that_is_none_is_refused_with_those_that_there_are(world: World) -> None:
+    with pytest.raises(ConfigError, match="state: got 'runing', expected running, queued, sto"):
+        find(world, state=["runing"])
+
+
+def test_a_row_has_what_a_list_shows(world: World) -> None:
+    (row,) = find(world, state=["running"]).rows
+    assert (row.status, row.state, row.progress) == ("RUNNING", "ACTIVE", 0.1)
+    assert (row.metric, row.best_metric, row.num_trials, row.slots_per_trial) == (
+        "error",
+        0.5,
+        1,
+        1,
+    )
+    assert row.hparams == world.trial(4).hparams
+    (first,) = find(world, label=["wide"]).rows
+    assert (first.labels, first.description) == (["good", "wide"], "As on Monday")
