@@ -174,6 +174,7 @@ class Notice:
     rank: Rank
     text: Words
     kind: Literal["notice"] = "notice"
+    is_alarm: bool = False  # what is trained is probably of no use
 
 
 Record = Annotated[

@@ -1,4 +1,4 @@
-"""What of a configuration has no effect here: accepted, and said."""
+"""What of a configuration has no effect here, or probably another one than was meant."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 from det_jupyter.config.experiment import ExperimentConfig
 from det_jupyter.config.keys import NO_CONTAINERS, NO_EFFECT
 from det_jupyter.config.paths import join, look_up
+from det_jupyter.config.traps import find_traps
 from det_jupyter.lengths import UNITS
 
 
 def notices(document: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for each key that has no effect, as `path: sentence.`, in their order.
+    """Return one sentence for each key that has no effect, or is a trap, in their order.
+
+    Each is `path: sentence.`
 
     Args:
         document: A configuration as it was written, merged or completed. What says the same as
@@ -50,6 +53,7 @@ def _conditional(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"{rocm}: ignored: slots are of kind cpu or cuda here."
     yield from _idle_policies(document)
     yield from _unmet_rungs(document)
+    yield from find_traps(document)
 
 
 def _idle_policies(document: Mapping[str, Any]) -> Iterator[str]:

@@ -66,7 +66,7 @@ class DetMagics(Magics):
         if options.preview:
             from det_jupyter.notebook.submit.preview import preview_cell
 
-            return preview_cell(cell, options)
+            return preview_cell(cell, options, self.shell)
         return self._submit_or_check(cell, options)
 
     def _submit_or_check(self, cell: str, options: argparse.Namespace) -> Any:

@@ -50,15 +50,16 @@ class TrialMistake(ConfigError):
         return code if isinstance(code, CodeType) else None
 
 
-def give_notice(text: str, rank: int, sink: RecordSink) -> None:
+def give_notice(text: str, rank: int, sink: RecordSink, *, is_alarm: bool = False) -> None:
     """Write a notice to the rank's journal and to standard error; the trial shows it.
 
     Args:
         text: One line.
         rank: This rank.
         sink: This rank's journal.
+        is_alarm: What is trained is probably of no use: the view shows it in red.
     """
-    sink.write(Notice(at=time.time(), rank=rank, text=text))
+    sink.write(Notice(at=time.time(), rank=rank, text=text, is_alarm=is_alarm))
     sys.stderr.write(f"{text}\n")
 
 

@@ -15,6 +15,8 @@ from det_jupyter.words import count, lasting, length, moment, unit_of
 _STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 84, 72, 28, 26
 _MAX_BRACKETS = 8
 _COLOR = "#3b82c4"
+_RANGES = ("hyperparameter", "range", "such as")
+_LEFT = 'style="text-align:left"'
 _RIGHT = 'style="text-align:right"'
 
 
@@ -25,7 +27,8 @@ def render_text(view: PreviewView, at: float) -> str:
         view: What the master estimates.
         at: The present time, to which the duration is added.
     """
-    return "\n".join([_title(view), "", _table(view), "", *_sentences(view, at)])
+    ranges = [plain_table(_RANGES, _range_rows(view)), ""] if view.ranges else []
+    return "\n".join([_title(view), "", *ranges, _table(view), "", *_sentences(view, at)])
 
 
 def _title(view: PreviewView) -> str:
@@ -51,6 +54,10 @@ def _rows(view: PreviewView) -> list[tuple[str, ...]]:
             ]
         found.append((length(planned.length), *(f"{number:,}" for number in counts)))
     return found
+
+
+def _range_rows(view: PreviewView) -> list[tuple[str, ...]]:
+    return [(each.name, each.range, ", ".join(each.samples)) for each in view.ranges]
 
 
 def _table(view: PreviewView) -> str:
@@ -97,8 +104,20 @@ def render_page(view: PreviewView, at: float) -> str:
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(view, at))
     return (
         f"<div><p><b>{escape(_title(view))}</b></p>{_picture(view)}"
+        f"{_range_table(view)}"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{words}</div>"
     )
+
+
+def _range_table(view: PreviewView) -> str:
+    if not view.ranges:
+        return ""
+    head = "".join(f"<th {_LEFT}>{escape(text)}</th>" for text in _RANGES)
+    body = "".join(
+        f"<tr>{''.join(f'<td {_LEFT}>{escape(cell)}</td>' for cell in row)}</tr>"
+        for row in _range_rows(view)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _picture(view: PreviewView) -> str:

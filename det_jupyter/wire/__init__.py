@@ -88,6 +88,7 @@ from det_jupyter.wire.requests import (
     EffectiveConfig,
     Pace,
     PlannedBracket,
+    PlannedRange,
     PlannedTrials,
     PreviewRequest,
     PreviewView,

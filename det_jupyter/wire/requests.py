@@ -103,6 +103,14 @@ class Pace(Wire):
     source: str  # "as given", or the experiment that it was measured in
 
 
+class PlannedRange(Wire):
+    """A hyperparameter that the search draws: its range in words, and values of some trials."""
+
+    name: str
+    range: str
+    samples: list[str]
+
+
 class PreviewView(Wire):
     """What a search would train.
 
@@ -120,6 +128,7 @@ class PreviewView(Wire):
         slots: Those slots.
         pace: What the times are calculated with; None: not known.
         no_pace: Why not.
+        ranges: What the search draws from.
         seconds: How long the search would take on these slots.
         least_seconds: The same, if as few trials as possible are trained on.
     """
@@ -140,6 +149,7 @@ class PreviewView(Wire):
     no_pace: str = ""
     seconds: float | None = None
     least_seconds: float | None = None
+    ranges: list[PlannedRange] = []
     notices: list[str] = []
 
 

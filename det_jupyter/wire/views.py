@@ -103,6 +103,7 @@ class TrialView(Wire):
     was_stopped: bool = False  # the search ended it before its full length
     failure: FailureView | None = None  # of the last run that failed
     notices: list[str] = []  # notices that its ranks wrote
+    alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
     created_at: float
     ended_at: float | None = None

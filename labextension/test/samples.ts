@@ -84,6 +84,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     captured: [],
     num_captured: 0,
     notices: [],
+    alarms: [],
     ...changes
   };
 }

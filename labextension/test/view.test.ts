@@ -139,6 +139,15 @@ describe('the bell', () => {
 });
 
 describe('header', () => {
+  it('shows an alarm as a warning with a sign, and notices without a click', () => {
+    show(state({ alarms: ['Trial 1: rank 1, batch 7: loss is nan'], notices: ['mind'] }));
+    const alarm = view.node.querySelector('[role=alert] .det-alarm');
+    expect(alarm?.textContent).toBe('Trial 1: rank 1, batch 7: loss is nan');
+    expect(alarm?.querySelector('svg')).not.toBeNull();
+    const note = [...view.node.querySelectorAll('p')].find(one => one.textContent === 'mind');
+    expect(note?.closest('details')).toBeNull();
+  });
+
   it('says state, name, progress and time in words', () => {
     show(state());
     expect(text('.det-badge')).toBe('Running');
@@ -378,6 +387,7 @@ describe('safety', () => {
         message: name,
         more_metrics: [name],
         notices: [name],
+        alarms: [name],
         num_captured: 1,
         captured: [{ name, cell: name, type: name, size_bytes: 1 }],
         trials: [

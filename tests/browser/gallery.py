@@ -75,6 +75,9 @@ def samples() -> dict[str, ViewState]:
     single.config["labels"] = ["baseline", "two layers"]
     single.config["description"] = "As on Monday, with weight decay.\nWider is no better."
     states = {"single": build_view_state(single, digits_curves(100), [], CREATED_AT + 42)}
+    alarm = "train_batch: rank 1, batch 7: loss is nan, the first that is not finite"
+    bad = experiment(trial(progress=0.75, alarms=[alarm]))
+    states["alarm"] = build_view_state(bad, digits_curves(100), [], CREATED_AT + 42)
     for name, (max_trials, num_results) in {
         "search16": (16, 14), "search300": (300, 330), "search1000": (1000, 1200)
     }.items():  # fmt: skip

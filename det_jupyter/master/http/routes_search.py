@@ -25,6 +25,7 @@ from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service, check_sampler
 from det_jupyter.master.views.forecast import PaceFinder, fill_times, places_for, preview_view
 from det_jupyter.searcher.preview import preview as plan
+from det_jupyter.searcher.samples import sample_ranges
 from det_jupyter.wire import (
     ChangeDetails,
     ChangeSearch,
@@ -109,7 +110,7 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     if pool in pools.configs and (problem := find_pool_problem(pools, pool, config.resources)):
         raise ConfigError([problem])
     planned = plan(config)
-    view = preview_view(planned, notices(config.to_document()))
+    view = preview_view(planned, sample_ranges(config), notices(config.to_document()))
     slots, places = places_for(config.resources.slots_per_trial, service.views.agents())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     for source in _sources(service, config.entrypoint):

@@ -18,7 +18,15 @@ from det_jupyter.config import ExperimentConfig
 from det_jupyter.records import to_number
 from det_jupyter.searcher.preview import PlannedTrials as Ends
 from det_jupyter.searcher.preview import Preview
-from det_jupyter.wire import AgentView, Pace, PlannedBracket, PlannedTrials, PreviewView
+from det_jupyter.searcher.samples import Range, text_of
+from det_jupyter.wire import (
+    AgentView,
+    Pace,
+    PlannedBracket,
+    PlannedRange,
+    PlannedTrials,
+    PreviewView,
+)
 
 MAX_AUX = 100  # trials without slots on an agent, unless the pool says otherwise
 _PAUSE = 3.0
@@ -150,7 +158,7 @@ def _batches_per_unit(config: ExperimentConfig, unit: str) -> float | None:
     return None
 
 
-def preview_view(planned: Preview, notices: list[str]) -> PreviewView:
+def preview_view(planned: Preview, ranges: list[Range], notices: list[str]) -> PreviewView:
     """Return the view of what a search would train, without times."""
     return PreviewView(
         searcher=planned.searcher,
@@ -169,6 +177,12 @@ def preview_view(planned: Preview, notices: list[str]) -> PreviewView:
         least=planned.least,
         most=planned.most,
         full=planned.full,
+        ranges=[
+            PlannedRange(
+                name=each.name, range=each.words, samples=[text_of(s) for s in each.samples]
+            )
+            for each in ranges
+        ],
         notices=notices,
     )
 

@@ -25,6 +25,7 @@ from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem
 from det_jupyter.notebook.capture.modules import OwnFiles, find_local_modules, find_packages
 from det_jupyter.notebook.capture.pickling import PackPickler, pack
 from det_jupyter.notebook.capture.survey import Culprit, Survey, find_culprits, survey_trial
+from det_jupyter.notebook.capture.traps import find_code_traps
 from det_jupyter.system.paths import HOME_VARIABLE
 from det_jupyter.wire import Capsule, CapturedName
 from det_jupyter.words import size
@@ -86,8 +87,24 @@ def capture(
             "Python": platform.python_version(),
             **find_packages(local.imports, local.files),
         },
-        notices=_device_notices(survey) + _source_notices(given, entrypoint) + local.notices,
+        notices=[
+            *find_code_traps(given, survey.functions),
+            *_device_notices(survey),
+            *_source_notices(given, entrypoint),
+            *local.notices,
+        ],
     )
+
+
+def traps_of(
+    entrypoint: str, namespace: Mapping[str, Any], shell: InteractiveShell | None
+) -> list[str]:
+    """Return the mistakes that show in the code of an entrypoint; none if there is no such."""
+    value = namespace.get(entrypoint)
+    if find_entrypoint_problem(entrypoint, namespace) is not None:
+        return []
+    survey = survey_trial(entrypoint, value, namespace, _own_names(shell))
+    return find_code_traps(value, survey.functions)
 
 
 class _Blobs(BlobStore):

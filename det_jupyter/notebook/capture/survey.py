@@ -48,6 +48,7 @@ class Survey:
     failures: dict[str, BaseException] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)  # of names with tensors off the CPU
     counted: set[tuple[int, int]] = field(default_factory=set)  # memory: address and size
+    functions: list[types.FunctionType] = field(default_factory=list)  # with these globals
 
     def meet(self, name: str, user: str) -> None:
         """Note that a name travels."""
@@ -150,6 +151,8 @@ class _SurveyPickler(TrialPickler):
     def reduce_function(self, function: types.FunctionType) -> Any:
         reduced = super().reduce_function(function)
         if reduced is not NotImplemented and function.__globals__ is self._survey.namespace:
+            if self._name is not None:
+                self._survey.functions.append(function)
             slots = reduced[2][1]
             for name, value in slots["__globals__"].items():
                 if not is_importable(value):

@@ -10,6 +10,7 @@ from typing import Any
 from det_jupyter.client.asking import ask_for
 from det_jupyter.config import parse_part
 from det_jupyter.errors import ConfigError
+from det_jupyter.notebook.capture.capture import traps_of
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.submit.submitting import read_draft
 from det_jupyter.verbs.preview import render_page, render_text
@@ -58,8 +59,8 @@ def _ask(document: dict[str, Any], template: str | None, seconds: float | None) 
     return Preview(connection.client().preview(request), time.time())
 
 
-def preview_cell(cell: str, options: argparse.Namespace) -> Preview:
-    """Return what the search in a cell would train.
+def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Preview:
+    """Return what the search in a cell would train; print what is probably not meant.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration, with the cell's lines.
@@ -72,6 +73,7 @@ def preview_cell(cell: str, options: argparse.Namespace) -> Preview:
         shown = _ask(draft.document, draft.template_name, options.seconds_per_batch)
     except ConfigError as error:
         raise draft.located(error.problems) from None
-    for notice in shown.view.notices:
+    entrypoint = str(draft.merged().get("entrypoint"))
+    for notice in shown.view.notices + traps_of(entrypoint, shell.user_ns, shell):
         print(f"Note: {notice}")
     return shown

@@ -77,4 +77,4 @@ class LossWatch:
                 f"{found}; training continues, and this is reported once (`on_nan_loss: stop` in "
                 f"the configuration ends the trial instead); {_ADVICE}"
             )
-            give_notice(text, self._distributed.rank, self._sink)
+            give_notice(text, self._distributed.rank, self._sink, is_alarm=True)

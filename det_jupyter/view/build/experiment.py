@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from det_jupyter.view.build.charts import build_charts, no_metrics
 from det_jupyter.view.build.comparison import compare_trials
@@ -112,12 +112,13 @@ def build_view_state(
         checkpoints=_checkpoints(experiment, checkpoints),
         captured=[_captured(name) for name in captured[:MAX_CAPTURED]],
         num_captured=len(captured),
-        notices=[*experiment.capsule.notices, *_trial_notices(experiment)],
+        notices=[*experiment.capsule.notices, *_told(experiment, lambda trial: trial.notices)],
+        alarms=_told(experiment, lambda trial: trial.alarms),
     )
 
 
-def _trial_notices(experiment: ExperimentView) -> list[str]:
-    told = [f"Trial {trial.id}: {text}" for trial in experiment.trials for text in trial.notices]
+def _told(experiment: ExperimentView, of: Callable[[TrialView], list[str]]) -> list[str]:
+    told = [f"Trial {trial.id}: {text}" for trial in experiment.trials for text in of(trial)]
     more = len(told) - MAX_NOTICES
     return [*told[:MAX_NOTICES], *([f"… and {more} more of trials"] if more > 0 else [])]
 

@@ -62,6 +62,7 @@ def render_html(state: ViewState) -> str:
     parts = [
         _header(state),
         block("p", state["message"], "margin:6px 0") if state["message"] else "",
+        *(block("p", f"⚠ {alarm}", _ALARM) for alarm in state["alarms"]),
         *(_failure(trial["failure"]) for trial in state["trials"] if trial["failure"]),
         _wait(None if state["search"] is None else state["search"]["wait"]),
         _search(state["search"]) if state["search"] is not None else "",
@@ -123,17 +124,17 @@ def _metrics(state: ViewState) -> str:
 
 
 def _captured(state: ViewState) -> str:
+    notices = "".join(block("div", notice, QUIET) for notice in state["notices"])
     if not state["num_captured"]:
-        return ""
+        return notices
     total = size(sum(name["size_bytes"] for name in state["captured"]))
     rows = [
         [escaped(c["name"]), size(c["size_bytes"]), escaped(c["type"]), escaped(c["cell"])]
         for c in state["captured"]
     ]
     body = html_table(["name", "size", "type", "cell"], rows)
-    notices = "".join(block("div", notice, QUIET) for notice in state["notices"])
     title = f"Captured from the notebook: {count(state['num_captured'], 'name')}, {total}"
-    return details(title, body + notices)
+    return notices + details(title, body)
 
 
 def _wait(wait: Wait | None) -> str:

@@ -25,6 +25,7 @@ def render_plain(state: ViewState) -> str:
         text.append(one_line(state["description"]))
     if state["message"]:
         text.append(one_line(state["message"]))
+    text += [f"! {one_line(alarm)}" for alarm in state["alarms"]]
     for trial in state["trials"]:
         text += _trial(trial)
     text += _wait(None if state["search"] is None else state["search"]["wait"], "")
@@ -34,6 +35,7 @@ def render_plain(state: ViewState) -> str:
     text += [one_line(sentence) for sentence in lines.left_out(state)]
     if line := lines.checkpoints_line(state["checkpoints"]):
         text.append(one_line(line))
+    text += [f"Note: {one_line(notice)}" for notice in state["notices"]]
     return "\n".join(text)
 
 

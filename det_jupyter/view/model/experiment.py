@@ -310,6 +310,7 @@ class ViewState(TypedDict):
         search: None for an experiment of one trial.
         cluster: None for one that is over, and while nothing is known.
         num_captured: All names, of which `captured` has some.
+        alarms: What makes the training useless, such as a loss that is NaN.
     """
 
     id: int
@@ -338,3 +339,4 @@ class ViewState(TypedDict):
     captured: list[Captured]
     num_captured: int
     notices: list[str]
+    alarms: list[str]

@@ -7,21 +7,21 @@ import type { ITrans } from '../model/trans.js';
 interface ICapturedData {
   captured: ICaptured[];
   total: number;
-  notices: string[];
 }
 
 export class Details {
   readonly node: HTMLElement;
 
   constructor(private readonly _trans: ITrans) {
-    this.node = h('footer.det-foot', {}, this._saved, this._captured);
+    this.node = h('footer.det-foot', {}, this._saved, this._notices, this._captured);
   }
 
   update(state: IViewState): void {
     this._drawSaved(state.checkpoints);
     const { captured, num_captured: total, notices } = state;
-    this._captured.hidden = total === 0 && notices.length === 0;
-    this._drawCaptured({ captured, total, notices });
+    this._drawNotices(notices);
+    this._captured.hidden = total === 0;
+    this._drawCaptured({ captured, total });
   }
 
   private _savedParts(saved: ICheckpoints): HTMLElement[] {
@@ -49,7 +49,7 @@ export class Details {
     return parts;
   }
 
-  private _capturedParts({ captured, total, notices }: ICapturedData): HTMLElement[] {
+  private _capturedParts({ captured, total }: ICapturedData): HTMLElement[] {
     const trans = this._trans;
     const size = formatSize(captured.reduce((sum, one) => sum + one.size_bytes, 0));
     const head = [trans.__('Name'), trans.__('Cell'), trans.__('Type'), trans.__('Size')];
@@ -62,12 +62,15 @@ export class Details {
         rows: captured.map(one => [one.name, one.cell, one.type, formatSize(one.size_bytes)]),
         isNumber: column => column === 3
       }),
-      ...(hidden > 0 ? [h('p.det-quiet', {}, trans._n('%1 more', '%1 more', hidden))] : []),
-      ...notices.map(notice => h('p.det-quiet', {}, notice))
+      ...(hidden > 0 ? [h('p.det-quiet', {}, trans._n('%1 more', '%1 more', hidden))] : [])
     ];
   }
 
   private readonly _saved = h('div.det-line');
+  private readonly _notices = h('div');
+  private readonly _drawNotices = rebuilder(this._notices, (notices: string[]) =>
+    notices.map(notice => h('p.det-quiet', {}, notice))
+  );
   private readonly _captured = h('details');
   private readonly _drawSaved = rebuilder(this._saved, (saved: ICheckpoints) =>
     this._savedParts(saved)

@@ -38,6 +38,7 @@ export class Header {
       h('div.det-track', {}, this._bar, this._percent),
       this._description,
       this._message,
+      this._alarms,
       h('div.det-line.det-quiet', {}, this._summary, this._news, this.aside)
     );
   }
@@ -55,6 +56,7 @@ export class Header {
     setText(this._percent, formatPercent(state.progress));
     setText(this._message, state.message);
     setHidden(this._message, !state.message);
+    this._drawAlarms(state.alarms);
     this._drawButtons({ actions: state.actions, busy: [...this._busy] });
     this._canKill = state.actions.some(action => action.verb === 'kill' && action.enabled);
     if (!this._canKill) {
@@ -197,6 +199,10 @@ export class Header {
   private readonly _summary = h('span');
   private readonly _news = h('span.det-news');
   private readonly _message = h('p.det-message', { hidden: true });
+  private readonly _alarms = h('div', { role: 'alert' });
+  private readonly _drawAlarms = rebuilder(this._alarms, (alarms: string[]) =>
+    alarms.map(alarm => h('p.det-alarm', {}, icon('occupied'), alarm))
+  );
   private readonly _bell: Bell;
   private readonly _notice: Notice;
   private readonly _confirm: HTMLElement;

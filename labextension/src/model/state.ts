@@ -264,6 +264,7 @@ export interface IViewState {
   captured: ICaptured[];
   num_captured: number;
   notices: string[];
+  alarms: string[];
 }
 
 export interface ISide {

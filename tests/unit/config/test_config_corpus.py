@@ -44,7 +44,7 @@ FILES = [
      "adaptive_asha, metric: loss, max_trials: 16, max_length: {batches: 937}, mode: aggressive, "
      "max_rungs: 4, stop_once: true, bracket_rungs: null}", []),
     ("searcher: {name: adaptive_asha, metric: loss, max_trials: 16, time_metric: batches, "
-     "max_time: 1000}", []),
+     "max_time: 1000}", ["note hyperparameters"]),
     ("hyperparameters: {act: {type: categorical, vals: [relu, null]}, n: {type: int, minval: 2, "
      "maxval: 8, count: null}}\nsearcher: {name: random, metric: e, max_trials: 4, max_length: 5}",
      []),

@@ -164,7 +164,7 @@ def test_nothing_is_said_of_what_is_as_it_would_be_anyway() -> None:
         ({"log_policies": [{"name": "ECC", "pattern": "uncorrectable"}]},
          "log_policies[0]: ignored: it has no action; give cancel_retries or exclude_node."),
         ({"searcher": {"name": "adaptive_asha", "time_metric": "s", "max_time": 9, "max_length": 9,
-                       "metric": "a", "max_trials": 3}},
+                       "metric": "a", "max_trials": 1}},
          "min_validation_period: trials validate only at their end, so the search judges none "
          "before; set it."),
     ],

@@ -12,8 +12,10 @@ from det_jupyter.master.machine.core.events import (
     CancelRequested,
     Event,
     PauseRequested,
+    RecordArrived,
 )
 from det_jupyter.master.machine.machine import Command, ToAgent, TruncateMetrics
+from det_jupyter.records import Notice
 from det_jupyter.wire import (
     AllocationState,
     CheckpointRef,
@@ -434,3 +436,14 @@ def test_slot_seconds_add_up_over_the_runs_of_a_trial(world: World) -> None:
     assert started_again_at is not None
     world.tell(*completed(allocation_id="1.1.2"), exited(allocation_id="1.1.2"))
     assert world.trial().slot_seconds == used + 2 * (world.now - started_again_at)
+
+
+# What ranks tell the user
+
+
+def test_alarms_are_kept_apart_from_other_notices_each_once(world: World) -> None:
+    world.tell(*running())
+    for text, is_alarm in [("slow", False), ("loss is nan", True), ("loss is nan", True)]:
+        notice = Notice(at=1.0, rank=1, text=text, is_alarm=is_alarm)
+        world.tell(RecordArrived(allocation_id="1.1.1", rank=1, record=notice))
+    assert (world.trial().notices, world.trial().alarms) == (["slow"], ["loss is nan"])

@@ -101,7 +101,7 @@ def planned(**searcher: Any) -> tuple[ExperimentConfig, Preview]:
 
 
 def times(finder: PaceFinder, plan: Preview, *, slots: int, places: int) -> PreviewView:
-    return fill_times(preview_view(plan, []), plan, finder, slots=slots, places=places)
+    return fill_times(preview_view(plan, [], []), plan, finder, slots=slots, places=places)
 
 
 def test_seconds_per_batch_tell_the_time_on_the_slots_that_are_there() -> None:

@@ -27,6 +27,7 @@ from det_jupyter.wire import (
     ExperimentView,
     Pace,
     PlannedBracket,
+    PlannedRange,
     PlannedTrials,
     PreviewView,
     SearchView,
@@ -204,6 +205,16 @@ def test_a_preview_says_who_trains_how_long() -> None:
         "How long it takes is not known: no trial of DigitsTrial has trained here yet; "
         "give --seconds-per-batch.",
     ]
+
+
+def test_a_preview_shows_the_ranges_and_what_the_first_trials_get() -> None:
+    ranges = [PlannedRange(name="lr", range="0.0001 to 0.1", samples=["0.02", "<3>"])]
+    shown = Preview(preview_of(ranges=ranges), NOON)
+    assert repr(shown).splitlines()[2:4] == [
+        "hyperparameter  range          such as",
+        "lr              0.0001 to 0.1  0.02, <3>",
+    ]
+    assert '<td style="text-align:left">0.02, &lt;3&gt;</td>' in shown._repr_html_()
 
 
 @pytest.mark.parametrize(

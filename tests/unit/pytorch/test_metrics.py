@@ -18,6 +18,7 @@ from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import MetricSeries, as_json_metrics, as_metrics
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
+from det_jupyter.records import Notice
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks
 
 NAN, INF = math.nan, math.inf
@@ -329,9 +330,12 @@ def test_a_window_of_other_metrics_is_left_out() -> None:
 # Losses that are no numbers
 
 
-def watched(policy: Any, *losses: float, name: str = "loss") -> TrainingMetrics:
+def watched(
+    policy: Any, *losses: float, name: str = "loss", journal: RecordList | None = None
+) -> TrainingMetrics:
     one = DistributedContext()
-    metrics = TrainingMetrics(one, average=True, watch=LossWatch(policy, one, RecordList()))
+    watch = LossWatch(policy, one, journal or RecordList())
+    metrics = TrainingMetrics(one, average=True, watch=watch)
     for batch_idx, loss in enumerate(losses):
         metrics.add({"accuracy": NAN, name: loss}, batch_idx, 1)
     return metrics
@@ -340,7 +344,8 @@ def watched(policy: Any, *losses: float, name: str = "loss") -> TrainingMetrics:
 def test_the_first_loss_that_is_not_finite_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    metrics = watched("warn", 1.0, 2.0, INF, NAN)
+    journal = RecordList()
+    metrics = watched("warn", 1.0, 2.0, INF, NAN, journal=journal)
     metrics.flush(first_step=11)
     metrics.look()
     metrics.add({"accuracy": 1.0, "loss": NAN}, 4, 1)
@@ -354,6 +359,9 @@ def test_the_first_loss_that_is_not_finite_is_told_once(
     assert "on_nan_loss: stop" in told
     assert "set_detect_anomaly" in told
     assert told.count("\n") == 1
+    (notice,) = journal.records
+    assert isinstance(notice, Notice)
+    assert notice.is_alarm
     assert math.isnan(metrics.report()[0]["loss"])
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.searcher.preview import Preview, preview
+from det_jupyter.searcher.samples import sample_ranges
 from tests.unit.searcher.searcher_world import World, make_config
 
 
@@ -152,3 +153,33 @@ def test_a_search_trains_at_least_and_at_most_what_was_said(
     assert found.least <= found.expected <= found.most <= found.full
     assert found.least <= sum(trained.values()) <= found.most
     assert len(trained) == found.num_trials
+
+
+# Ranges and samples
+
+SPACE = {
+    "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1, "count": 3},
+    "net": {"depth": {"type": "int", "minval": 2, "maxval": 8, "count": 2}, "name": "flat"},
+    "act": {"type": "categorical", "vals": ["relu", None]},
+    "fixed": {"type": "const", "val": 7},
+}
+
+
+def test_samples_are_what_the_first_trials_of_that_seed_get() -> None:
+    config = make_config(name="random", max_trials=9, max_length=4, hyperparameters=SPACE)
+    ranges = sample_ranges(config)
+    assert [(each.name, each.words) for each in ranges] == [
+        ("lr", "0.0001 to 0.1, even in the exponent"),
+        ("net.depth", "2 to 8, whole"),
+        ("act", "relu, None"),
+    ]
+    created = [trial.hparams for trial in World(config).created][:5]
+    assert list(ranges[0].samples) == [hparams["lr"] for hparams in created]
+    assert list(ranges[1].samples) == [hparams["net"]["depth"] for hparams in created]
+
+
+def test_a_grid_names_its_values() -> None:
+    config = make_config(name="grid", max_length=4, hyperparameters=SPACE)
+    lr, depth, act = sample_ranges(config)
+    assert (lr.words, depth.words, act.words) == ("0.0001, 0.003162, 0.1", "2, 8", "relu, None")
+    assert lr.samples == (0.0001, 0.0001, 10**-2.5, 10**-2.5, 0.1)

@@ -330,6 +330,7 @@ def hostile_state() -> ViewState:
             failure=failure(error=HOSTILE, where=HOSTILE, traceback=HOSTILE),
             waiting_for=HOSTILE,
             hparams={HOSTILE: HOSTILE},
+            alarms=[HOSTILE],
         ),
         name=HOSTILE,
         message=HOSTILE,

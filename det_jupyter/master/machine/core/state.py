@@ -100,6 +100,7 @@ class Trial(Wire):
     failure: FailureView | None = None
     message: str = ""
     notices: list[str] = []  # notices that its ranks wrote
+    alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
     waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
     avoids: list[str] = []  # agents that it shall not run on
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended

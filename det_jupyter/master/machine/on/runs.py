@@ -127,11 +127,20 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
         case RankFailure():
             allocation.failures.append(record)
         case Notice():
-            if record.text not in trial.notices and len(trial.notices) < _MAX_NOTICES:
-                trial.notices = [*trial.notices, record.text]
+            _note(trial, record)
         case _:
             assert_never(record)
     turn.touch(trial)
+
+
+def _note(trial: Trial, notice: Notice) -> None:
+    kept = trial.alarms if notice.is_alarm else trial.notices
+    if notice.text in kept or len(kept) >= _MAX_NOTICES:
+        return
+    if notice.is_alarm:
+        trial.alarms = [*kept, notice.text]
+    else:
+        trial.notices = [*kept, notice.text]
 
 
 def _note_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:

@@ -1,0 +1,159 @@
+"""Looks for mistakes in a trial's code that show before it runs; each gets a notice.
+
+    a name that is defined nowhere      from the bytecode of each function that travels
+    breakpoint(), pdb.set_trace()       likewise
+    loss.backward(), optimizer.step()   from the source of a PyTorchTrial's methods
+
+A notice is no refusal: code that is never reached does no harm.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from types import CodeType, FunctionType
+from typing import Any
+
+_OPTIMIZER = re.compile(r"(^|_)opt(im|imizer)?s?\d*(_|$)")
+_DEBUGGERS = {"pdb", "ipdb", "Pdb"}
+
+
+def find_code_traps(value: Any, functions: Iterable[FunctionType]) -> list[str]:
+    """Return one line for each mistake.
+
+    Args:
+        value: The trial class or function.
+        functions: Those that travel by value, with the notebook's globals.
+    """
+    methods = _methods_of(value)
+    found = [*_find_raw_calls(methods), *_find_undefined(functions), *_find_stops(functions)]
+    return list(dict.fromkeys(found))
+
+
+def _find_undefined(functions: Iterable[FunctionType]) -> Iterator[str]:
+    functions = list(functions)
+    made = {name for each in functions for name in _globals_of(each.__code__, "STORE_GLOBAL")}
+    told: set[str] = set()
+    for function in functions:
+        known = function.__globals__
+        for name in _globals_of(function.__code__, "LOAD_GLOBAL"):
+            if name in known or name in made or name in told or hasattr(builtins, name):
+                continue
+            told.add(name)
+            yield (
+                f"{function.__qualname__}: {name} is defined nowhere, so ranks that come to it "
+                f"end with a NameError{_near(name, known, function)}"
+            )
+
+
+def _near(name: str, known: Mapping[str, Any], function: FunctionType) -> str:
+    names = [each for each in known if not each.startswith("_")]
+    local = [each for each in function.__code__.co_varnames if each != name]
+    found = get_close_matches(name, [*local, *names, *dir(builtins)], n=3, cutoff=0.75)
+    found = list(dict.fromkeys(found))
+    return f"; did you mean {' or '.join(found)}?" if found else "; define it, or import it"
+
+
+def _globals_of(code: CodeType, operation: str) -> Iterator[str]:
+    """Yield the global names of which code, with the functions inside of it, does that."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == operation:
+            yield str(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals_of(constant, operation)
+
+
+def _find_stops(functions: Iterable[FunctionType]) -> Iterator[str]:
+    for function in functions:
+        names = set(_globals_of(function.__code__, "LOAD_GLOBAL"))
+        called = _attributes_of(function.__code__)
+        if "breakpoint" in names and "breakpoint" not in function.__globals__:
+            call = "breakpoint()"
+        elif "set_trace" in names | called and (names | called) & _DEBUGGERS:
+            call = "set_trace()"
+        else:
+            continue
+        yield (
+            f"{function.__qualname__}: {call} needs a terminal, and ranks have none; "
+            "%%det_experiment --local runs a few batches in this notebook, where it works"
+        )
+
+
+def _attributes_of(code: CodeType) -> set[str]:
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return {*code.co_names}.union(*map(_attributes_of, inner))
+
+
+def _methods_of(value: Any) -> list[FunctionType]:
+    """Return the methods that the user wrote for a PyTorchTrial; none of any other entrypoint."""
+    library = sys.modules.get("det_jupyter.pytorch")
+    if library is None or not isinstance(value, type):
+        return []
+    base = library.PyTorchTrial
+    return [
+        part
+        for class_ in value.__mro__
+        if issubclass(class_, base) and class_ is not base
+        for name, part in vars(class_).items()
+        if isinstance(part, FunctionType) and name != "__init__"
+    ]
+
+
+def _find_raw_calls(methods: Iterable[FunctionType]) -> Iterator[str]:
+    """Look for `loss.backward()` and `optimizer.step()` where the context does neither.
+
+    A trial that calls both kinds may throw the raw gradients away; RawBackward checks that.
+    """
+    calls = [(method, call) for method in methods for call in _calls_of(method)]
+    done = {call.func.attr for _, call in calls if call.args}  # context.backward(loss)
+    for method, call in calls:
+        name, text = call.func.attr, ast.unparse(call)
+        if call.args or call.keywords:
+            continue
+        if name == "backward" and "backward" not in done:
+            loss = ast.unparse(call.func.value)
+            yield (
+                f"{method.__qualname__}: {text} does not exchange and weigh the gradients of all "
+                f"ranks; write self.context.backward({loss})"
+            )
+        if name == "step" and "step_optimizer" not in done and _is_optimizer(call.func.value):
+            optimizer = ast.unparse(call.func.value)
+            yield (
+                f"{method.__qualname__}: {text} leaves out what the context does (aggregation, "
+                f"clipping, mixed precision); write self.context.step_optimizer({optimizer})"
+            )
+
+
+class _MethodCall(ast.Call):
+    """A call of an attribute."""
+
+    func: ast.Attribute
+
+
+def _calls_of(method: FunctionType) -> list[_MethodCall]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    found: list[Any] = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    return found
+
+
+def _is_optimizer(node: ast.expr) -> bool:
+    """Return whether an expression is called like an optimizer: `self.optimizer`, `opts[0]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return _OPTIMIZER.search(name.lower()) is not None

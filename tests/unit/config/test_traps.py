@@ -1,0 +1,78 @@
+"""Configurations that are allowed and probably not meant: notices, and no false alarms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from det_jupyter.config import notices, parse_yaml
+
+SINGLE = "{name: single, metric: e, max_length: 5}"
+GRID = "{name: grid, metric: e, max_length: 5}"
+RANDOM = "{name: random, metric: e, max_length: 5, max_trials: 4}"
+DRAWN = "drawn: {type: int, minval: 1, maxval: 2, count: 2}"
+
+
+def traps_in(hparams: str, searcher: str) -> list[str]:
+    text = f"entrypoint: T\nhyperparameters: {{{hparams}}}\nsearcher: {searcher}"
+    return notices(parse_yaml(text))
+
+
+@pytest.mark.parametrize(
+    ("hparams", "searcher", "parts"),
+    [
+        ("lr: {minval: 0.1, maxval: 1}", SINGLE, ["hyperparameters.lr: without a type", "double"]),
+        ("n: {minval: 1, maxval: 8}", SINGLE, ["hyperparameters.n: without a type", "type: int"]),
+        ("net: {act: {vals: [relu, gelu]}}", SINGLE, ["hyperparameters.net.act", "categorical"]),
+        ("lr: {base: 10, minval: -4, maxval: -1}", SINGLE, ["add type: log"]),
+        (f"width: [32, 64], {DRAWN}", GRID, ["hyperparameters.width: a list is one", "[32, 64]"]),
+        (
+            "lr: {type: log, base: 10, minval: 0.0001, maxval: 0.1}",
+            RANDOM,
+            ["are exponents", "10^0.0001 = 1", "write minval: -4, maxval: -1"],
+        ),
+        (
+            "lr: {type: log, base: 10, minval: 1e-5, maxval: 3}",
+            RANDOM,
+            ["write minval: -5, maxval: 0.4771"],
+        ),
+        ("lr: 0.1", RANDOM, ["none is a range, so all 4 trials of searcher random"]),
+        ("lr: 0.1", GRID, ["none is a range, so the grid has one trial"]),
+    ],
+)
+def test_a_trap_is_told_with_what_to_write(hparams: str, searcher: str, parts: list[str]) -> None:
+    (told,) = traps_in(hparams, searcher)
+    assert [part for part in parts if part not in told] == [], told
+
+
+@pytest.mark.parametrize(
+    ("hparams", "searcher"),
+    [
+        ("lr: 0.1, betas: [0.9, 0.999]", SINGLE),
+        (f"betas: [0.9, 0.999], {DRAWN}", RANDOM),
+        (f"optimizer: {{lr: 0.1, minval: 3}}, {DRAWN}", GRID),
+        (f"clip: {{minval: -1, maxval: 1, hard: true}}, {DRAWN}", RANDOM),
+        ("lr: {type: log, base: 10, minval: -4, maxval: -1}", RANDOM),
+        ("lr: {type: log, base: 10, minval: 0, maxval: 1}", RANDOM),
+        ("lr: {type: log, base: 2, minval: 0.5, maxval: 5}", RANDOM),
+        ("n: {type: log, base: 2, minval: 3, maxval: 8}", RANDOM),
+        (
+            "c: {type: const, val: {minval: 0.1, maxval: 1}}, x: {type: categorical, vals: [1]}",
+            GRID,
+        ),
+        ("lr: 0.1", RANDOM.replace("4", "1")),
+        ("net: {depth: {type: int, minval: 1, maxval: 3}}", RANDOM),
+    ],
+)
+def test_what_may_well_be_meant_is_no_trap(hparams: str, searcher: str) -> None:
+    assert traps_in(hparams, searcher) == []
+
+
+@pytest.mark.parametrize(
+    "hparams",
+    [None, 3, {"a": {"minval": None, "maxval": []}}, {"a": {"type": "log", "minval": True}}],
+)
+def test_what_is_wrong_anyway_is_passed_over(hparams: Any) -> None:
+    document = {"hyperparameters": hparams, "searcher": {"name": "single"}}
+    assert all("without a type" in told for told in notices(document))
