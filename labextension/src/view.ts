@@ -5,6 +5,8 @@ import { Details } from './experiment/details.js';
 import { h } from './dom/dom.js';
 import { Header } from './experiment/header.js';
 import type { IAsking, OnCommand } from './dom/notice.js';
+import type { AskLogs } from './logs/lines.js';
+import { LogPanel } from './logs/panel.js';
 import { Clock, isEnded } from './model/clock.js';
 import type { IViewState } from './model/state.js';
 import { Settings } from './model/settings.js';
@@ -18,6 +20,8 @@ export interface IViewOptions {
   /** The reader has chosen a trial of a search, or none any more. */
   onChoose?: (trialId: number | null) => void;
   makeChart: MakeChart;
+  /** Without it there is no panel with what the ranks printed. */
+  askLogs?: AskLogs;
   slowHint?: string;
   /** What the reader has set for the charts. */
   settings?: Settings;
@@ -33,7 +37,15 @@ export class ExperimentView {
     const options = _options;
     const trans = options.trans ?? english;
     const { onCommand, slowHint = trans.__('No answer yet.') } = options;
-    this._asking = { trans, onCommand, slowHint };
+    const { askLogs: ask } = options;
+    const logs = ask === undefined ? undefined : new LogPanel({ trans, ask, slowHint });
+    this._logs = logs;
+    this._asking = {
+      trans,
+      onCommand,
+      slowHint,
+      ...(logs && { showLogs: (trialId, rank) => logs.show(trialId, rank) })
+    };
     this._header = new Header(this._asking);
     this._settings = options.settings ?? new Settings();
     this._board = new Board(trans, options.makeChart, this._settings);
@@ -47,6 +59,7 @@ export class ExperimentView {
       this._header.node,
       this._board.node,
       this._trials.node,
+      logs?.node ?? null,
       this._cluster.node,
       this._details.node
     );
@@ -84,6 +97,7 @@ export class ExperimentView {
     this._visibility.disconnect();
     this._unwatchTheme();
     this._board.dispose();
+    this._logs?.dispose();
     this._search?.dispose();
     this.node.remove();
   }
@@ -100,6 +114,7 @@ export class ExperimentView {
     this._trials.update(state.search === null ? state : { trials: [], num_trials: 0 });
     this._drawSearch(state);
     this._board.update(state);
+    this._logs?.update(state);
     this._cluster.update(state.cluster);
     this._details.update(state);
   }
@@ -148,6 +163,7 @@ export class ExperimentView {
   private readonly _header: Header;
   private readonly _board: Board;
   private readonly _trials: Trials;
+  private readonly _logs: LogPanel | undefined;
   private readonly _cluster: ClusterSection;
   private readonly _details: Details;
   private readonly _clock = new Clock();

@@ -8,6 +8,7 @@ import type { AnyModel, RenderProps } from '@anywidget/types';
 
 import { renderComparison, type IComparisonTraits } from './compare/widget.js';
 import { MetricChart } from './charts/chart.js';
+import { LogRequests } from './logs/requests.js';
 import type { ICluster } from './model/state.js';
 import type { IRow, IViewState } from './model/state.js';
 import { mergeRows } from './model/rows.js';
@@ -94,6 +95,7 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
     model.set('settings', value);
     model.save_changes();
   });
+  const logs = new LogRequests(model);
   const view = new ExperimentView({
     onCommand: requests.send,
     onChoose: trialId => {
@@ -103,6 +105,7 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
       }
     },
     makeChart: options => new MetricChart(options),
+    askLogs: logs.ask,
     slowHint: SLOW_HINT,
     settings
   });
@@ -132,6 +135,7 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
     model.off('change:chosen', onChosen);
     model.off('change:settings', onSettings);
     requests.dispose();
+    logs.dispose();
     view.dispose();
   };
 }

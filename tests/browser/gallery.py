@@ -19,7 +19,14 @@ from det_jupyter.view import ViewState, build_view_state, render_html
 from det_jupyter.view.build.side_by_side import Compared, build_comparison
 from det_jupyter.view.forms.comparison_card import comparison_html
 from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.wire import ClusterView, ExperimentView, QueueEntry
+from det_jupyter.wire import (
+    ClusterView,
+    ExperimentView,
+    LogLine,
+    LogPage,
+    QueueEntry,
+    State,
+)
 from tests.browser.lab import chromium_page
 from tests.unit.view import view_cluster_samples as clusters
 from tests.unit.view.view_samples import (
@@ -27,6 +34,7 @@ from tests.unit.view.view_samples import (
     adaptive_experiment,
     digits_curves,
     experiment,
+    failure,
     search_experiment,
     trial,
 )
@@ -60,13 +68,40 @@ const listeners = {};
 window.model = {
   get: name => traits[name],
   set: (name, value) => { traits[name] = value; },
-  save_changes: () => {}, send: () => {}, off: () => {},
+  save_changes: () => {}, off: () => {},
+  send: ({ type, request }) => listeners['msg:custom'].forEach(listener => listener(
+    { type, request, error: '', ...%(logs)s })),
   on: (event, listener) => { (listeners[event] ??= []).push(listener); },
   tell: event => (listeners[event] ?? []).forEach(listener => listener()),
 };
 WIDGET.render({ model: window.model, el: document.getElementById('cell') });
 </script>
 <script type=application/json id=traits>%(traits)s</script>"""
+
+
+LOGS = [
+    (0, "epoch 3:  42%|████▏     | 42/100 [00:07<00:10, 5.61it/s]", None),
+    (1, "2026-11-22 13:25:01,123 - data - WARNING - 3 files of 1,200 are empty", "warning"),
+    (0, "loss 0.4231, accuracy 0.8714", None),
+    (1, "Traceback (most recent call last):", "error"),
+    (1, '  File "Cell In[5]", line 12, in train_batch', "error"),
+    (1, "    loss = self.model(images).log_softmax(1)[range(len(labels)), labels].mean() * "
+        "self.scale_that_has_a_long_name", "error"),
+    (1, "ValueError: shapes differ: (64, 10) and (64, 12)", "error"),
+    (0, "another rank is gone: Connection closed by peer", None),
+]  # fmt: skip
+
+
+def log_page() -> dict[str, Any]:
+    """Return what the kernel answers when it is asked for lines."""
+    lines = [
+        LogLine.model_validate(
+            {"id": i, "at": CREATED_AT + i, "trial_id": 9, "run": 1, "rank": rank, "text": text,
+             "level": level}
+        )
+        for i, (rank, text, level) in enumerate(LOGS)
+    ]  # fmt: skip
+    return LogPage(lines=lines, total=4312, last_id=8, is_over=True).model_dump()
 
 
 def samples() -> dict[str, ViewState]:
@@ -84,6 +119,10 @@ def samples() -> dict[str, ViewState]:
         view, curves, checkpoints, now = search_experiment(max_trials, num_results)
         chosen_id = 5 if name == "search300" else None
         states[name] = build_view_state(view, curves, checkpoints, now, chosen_id=chosen_id)
+    failed = failure(rank=1, traceback="Traceback (most recent call last):\nValueError: …\n")
+    broken = experiment(trial(state=State.ERROR, failure=failed, allocation=None))
+    broken = broken.model_copy(update={"state": State.ERROR})
+    states["failed"] = build_view_state(broken, digits_curves(60), [], CREATED_AT + 42)
     states |= cluster_samples()
     adaptive, now = adaptive_experiment()
     states["adaptive"] = build_view_state(adaptive, [], [], now)
@@ -200,6 +239,7 @@ def _page(traits: dict[str, Any], static: Path) -> str:
     return PAGE % {
         "css": (static / "widget.css").read_text("utf-8"),
         "js": f"{head}\nconst WIDGET = {name};",
+        "logs": json.dumps(log_page()),
         "traits": json.dumps(traits).replace("<", "\\u003c"),
     }
 
@@ -210,7 +250,7 @@ def draw(page: Page, html: str, theme: str, target: Path) -> None:
     page.set_content(html)
     variables = ";".join(f"{name}:{value}" for name, value in THEMES[theme].items())
     page.evaluate("style => document.documentElement.setAttribute('style', style)", variables)
-    for section in page.query_selector_all(".det-cluster:not([hidden])"):
+    for section in page.query_selector_all(".det-cluster:not([hidden]), .det-logs"):
         section.evaluate("node => { node.open = true; }")
     page.wait_for_timeout(300)
     page.screenshot(path=target, full_page=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from IPython.core.getipython import get_ipython
@@ -19,6 +20,7 @@ from IPython.display import DisplayHandle, display
 from det_jupyter.client import Client, Follower
 from det_jupyter.client.remedies import carry_out
 from det_jupyter.errors import Conflict
+from det_jupyter.notebook.handles.log_answers import answer_soon
 from det_jupyter.notebook.handles.show import bundle, live_widget, metadata
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
@@ -59,7 +61,8 @@ class LiveView:
             state = self._state()
         with self._lock:
             if self._widget is None and _has_widgets() and (interactive or not has_ended):
-                self._widget = live_widget(state, self._on_command, self._on_choose)
+                on_logs = partial(answer_soon, self._client, self._experiment_id)
+                self._widget = live_widget(state, self._on_command, self._on_choose, on_logs)
             widget = self._widget if interactive or not has_ended else None
             handle = display_forms(bundle(state, widget), metadata(widget))
             self._note_what_was_shown(state, follower)

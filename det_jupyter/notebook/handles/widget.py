@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 OnCommand = Callable[[str], None]
 OnChoose = Callable[[int | None], None]
+OnLogs = Callable[[dict[str, Any], Callable[[Any], None]], None]
 
 _MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
 
@@ -42,6 +43,8 @@ class LiveWidget(AnyWidget):
     and is answered `{"type": "outcome", "command": ..., "error": ""}`, or with the reason in
     `error`, which it shows. It sets `chosen` to the trial that the reader has chosen, with which
     `on_choose` is called. `settings` are the reader's choices, such as the x axis of the charts.
+    `on_logs` is given `{"type": "logs", "request": ..., ...}` and what
+    sends the answer (log_answers.py).
     """
 
     shown = traitlets.Dict().tag(sync=True)
@@ -56,6 +59,7 @@ class LiveWidget(AnyWidget):
         state: ViewState,
         on_command: OnCommand,
         on_choose: OnChoose,
+        on_logs: OnLogs,
         *,
         esm: Path,
         css: Path,
@@ -65,6 +69,7 @@ class LiveWidget(AnyWidget):
         self._css = css.read_text(encoding="utf-8")
         self._on_command = on_command
         self._on_choose = on_choose
+        self._on_logs = on_logs
         self._setting = threading.Lock()  # the parts of two states must not be mixed
         super().__init__(**_parts(state, []), **kwargs)
         self._state = state
@@ -93,6 +98,8 @@ class LiveWidget(AnyWidget):
         command = content.get("command")
         if content.get("type") == "command" and isinstance(command, str):
             self.send({"type": "outcome", "command": command, "error": self._outcome(command)})
+        elif content.get("type") == "logs":
+            self._on_logs(content, self.send)
 
     def _outcome(self, command: str) -> str:
         """The boundary to the browser: whatever goes wrong is said where the button is."""

@@ -12,6 +12,8 @@ export interface IAsking {
   onCommand: OnCommand;
   /** Shown when a request takes long: what could be in its way. */
   slowHint: string;
+  /** Shows what a trial's rank printed; `null`: all its ranks. */
+  showLogs?: (trialId: number, rank: number | null) => void;
 }
 
 const SLOW_AFTER_MS = 3000;

@@ -62,7 +62,7 @@ export class Trials {
       ),
       trial.makes_room ? h('p.det-waiting', {}, icon('leaving'), trial.makes_room) : null,
       this._notes.get(trial.id)?.node ?? null,
-      trial.failure ? this._failure(trial.failure) : null,
+      trial.failure ? this._failure(trial.failure, trial.id) : null,
       ranks.length > 0 ? h('ul.det-ranks', { 'aria-label': trans.__('Ranks') }, ...ranks) : null
     );
   }
@@ -109,7 +109,7 @@ export class Trials {
     );
   }
 
-  private _failure(failure: IFailure): HTMLElement {
+  private _failure(failure: IFailure, trialId: number): HTMLElement {
     const trans = this._asking.trans;
     const facts: string[] = [];
     if (failure.rank !== null) {
@@ -132,7 +132,19 @@ export class Trials {
       facts.length > 0 ? h('p.det-quiet', {}, facts.join(' · ')) : null,
       failure.traceback
         ? h('details', { open: !failure.again }, h('summary', {}, trans.__('Traceback')), traceback)
-        : null
+        : null,
+      this._logsButton(trialId, failure.rank)
     );
+  }
+
+  private _logsButton(trialId: number, rank: number | null): HTMLElement | null {
+    const { trans, showLogs } = this._asking;
+    if (showLogs === undefined) {
+      return null;
+    }
+    const label = rank === null ? trans.__('Logs') : trans.__('Logs of rank %1', rank);
+    const button = h('button.det-button.det-mod-small', { type: 'button' }, label);
+    button.addEventListener('click', () => showLogs(trialId, rank));
+    return button;
   }
 }

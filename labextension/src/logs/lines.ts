@@ -1,0 +1,69 @@
+/** The printed lines that the panel has: the newest, up to a bound, and how many there are in all. */
+
+export interface ILogLine {
+  id: number;
+  at: number;
+  trial_id: number;
+  run: number;
+  rank: number;
+  text: string;
+  level: string | null;
+  /** A progress bar: the next line of this run and rank takes its place. */
+  is_open: boolean;
+}
+
+export interface ILogPage {
+  lines: ILogLine[];
+  /** `null`: counting took too long. */
+  total: number | null;
+  last_id: number;
+  is_over: boolean;
+}
+
+export interface ILogFilter {
+  trial_id: number | null;
+  rank: number | null;
+  level: string | null;
+  search: string;
+}
+
+export interface ILogQuery extends ILogFilter {
+  after: number;
+  tail: number;
+}
+
+/** Asks the kernel for lines; rejects with a reason for people. */
+export type AskLogs = (query: ILogQuery) => Promise<ILogPage>;
+
+export const MAX_LINES = 1000;
+
+export class LogLines {
+  lines: ILogLine[] = [];
+  total: number | null = 0;
+  lastId = 0;
+
+  /** Add newer lines; returns those that are new, and those that are gone. */
+  add(page: ILogPage): { added: ILogLine[]; gone: ILogLine[] } {
+    const open = new Map(
+      this.lines.filter(line => line.is_open).map(line => [placeOf(line), line.id])
+    );
+    const rewritten = new Set<number>();
+    for (const line of page.lines) {
+      rewritten.add(open.get(placeOf(line)) ?? -1);
+    }
+    const all = [...this.lines.filter(line => !rewritten.has(line.id)), ...page.lines];
+    const kept = all.slice(-MAX_LINES);
+    const ids = new Set(kept.map(line => line.id));
+    const gone = this.lines.filter(line => !ids.has(line.id));
+    const replaced = this.lines.filter(line => rewritten.has(line.id)).length;
+    this.total =
+      this.total === null || page.total === null ? null : this.total + page.total - replaced;
+    this.lines = kept;
+    this.lastId = page.last_id;
+    return { added: page.lines.filter(line => ids.has(line.id)), gone };
+  }
+}
+
+function placeOf(line: ILogLine): string {
+  return `${line.trial_id}.${line.run}.${line.rank}`;
+}

@@ -1,0 +1,48 @@
+/** Requests for printed lines, to the kernel, and its answers matched to them. */
+import type { AnyModel } from '@anywidget/types';
+
+import type { AskLogs, ILogPage } from './lines.js';
+
+interface IAnswer extends ILogPage {
+  type: string; // 'logs'; other messages are not for us
+  request: number;
+  error: string;
+}
+
+interface IWaiting {
+  resolve: (page: ILogPage) => void;
+  reject: (reason: Error) => void;
+}
+
+export class LogRequests {
+  constructor(private readonly _model: Pick<AnyModel, 'on' | 'off' | 'send'>) {
+    _model.on('msg:custom', this._onAnswer);
+  }
+
+  readonly ask: AskLogs = query =>
+    new Promise((resolve, reject) => {
+      const request = ++this._last;
+      this._waiting.set(request, { resolve, reject });
+      this._model.send({ type: 'logs', request, ...query });
+    });
+
+  dispose(): void {
+    this._model.off('msg:custom', this._onAnswer);
+  }
+
+  private readonly _onAnswer = (message: IAnswer): void => {
+    if (message.type !== 'logs') {
+      return;
+    }
+    const waiting = this._waiting.get(message.request);
+    this._waiting.delete(message.request);
+    if (message.error) {
+      waiting?.reject(new Error(message.error));
+    } else {
+      waiting?.resolve(message);
+    }
+  };
+
+  private readonly _waiting = new Map<number, IWaiting>();
+  private _last = 0;
+}

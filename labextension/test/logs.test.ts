@@ -1,0 +1,195 @@
+// @vitest-environment happy-dom
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+
+import { LogLines, MAX_LINES, type ILogLine, type ILogPage } from '../src/logs/lines.js';
+import type { ILogQuery } from '../src/logs/lines.js';
+import { LogPanel } from '../src/logs/panel.js';
+import { english } from '../src/model/trans.js';
+import { ExperimentView } from '../src/view.js';
+import { row, search, state, trial } from './samples.js';
+
+function line(id: number, changes: Partial<ILogLine> = {}): ILogLine {
+  const text = `line ${id}`;
+  return { id, at: 0, trial_id: 3, run: 1, rank: 0, text, level: null, is_open: false, ...changes };
+}
+
+function page(lines: ILogLine[], changes: Partial<ILogPage> = {}): ILogPage {
+  const last_id = lines.at(-1)?.id ?? 0;
+  return { lines, total: lines.length, last_id, is_over: false, ...changes };
+}
+
+/** The kernel: answers with these pages, one after the other, and keeps what it was asked for. */
+class Kernel {
+  readonly asked: ILogQuery[] = [];
+
+  constructor(private readonly _pages: (ILogPage | Error)[]) {}
+
+  readonly ask = (query: ILogQuery): Promise<ILogPage> => {
+    this.asked.push(query);
+    const next = this._pages.shift();
+    if (next === undefined) {
+      return new Promise(() => undefined); // it is busy
+    }
+    return next instanceof Error ? Promise.reject(next) : Promise.resolve(next);
+  };
+}
+
+function open(...pages: (ILogPage | Error)[]): { panel: LogPanel; kernel: Kernel } {
+  const kernel = new Kernel(pages);
+  const panel = new LogPanel({ trans: english, ask: kernel.ask, slowHint: 'The kernel is busy.' });
+  document.body.append(panel.node);
+  panel.update(state({ trials: [trial({ id: 3 }), trial({ id: 4 })] }));
+  panel.node.open = true;
+  panel.node.dispatchEvent(new Event('toggle'));
+  return { panel, kernel };
+}
+
+const shown = (panel: LogPanel): string[] =>
+  [...panel.node.querySelectorAll('.det-log-line')].map(one => one.lastChild?.textContent ?? '');
+const status = (panel: LogPanel): string =>
+  panel.node.querySelector('[role=status]')?.textContent ?? '';
+const field = (panel: LogPanel, label: string): HTMLInputElement =>
+  panel.node.querySelector(`[aria-label^="${label}"]`) as HTMLInputElement;
+
+beforeEach(() => vi.useFakeTimers());
+afterEach(() => {
+  document.body.replaceChildren();
+  vi.useRealTimers();
+});
+
+it('asks for nothing until it is opened, and not after it was closed', async () => {
+  const kernel = new Kernel([page([line(1)])]);
+  const panel = new LogPanel({ trans: english, ask: kernel.ask, slowHint: '' });
+  panel.update(state());
+  expect(kernel.asked).toEqual([]);
+  panel.node.open = true;
+  panel.node.dispatchEvent(new Event('toggle'));
+  await vi.advanceTimersByTimeAsync(0);
+  expect(shown(panel)).toEqual(['line 1']);
+  panel.node.open = false;
+  panel.node.dispatchEvent(new Event('toggle'));
+  await vi.advanceTimersByTimeAsync(5000);
+  expect(kernel.asked.length).toBe(1);
+});
+
+it('adds what is new each second and says how many lines there are', async () => {
+  const { panel, kernel } = open(page([line(8), line(9)], { total: 4312 }), page([line(10)]));
+  await vi.advanceTimersByTimeAsync(0);
+  expect(status(panel)).toBe('2 of 4,312 lines');
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(shown(panel)).toEqual(['line 8', 'line 9', 'line 10']);
+  expect(status(panel)).toBe('3 of 4,313 lines');
+  expect(kernel.asked.map(one => one.after)).toEqual([0, 9]);
+  expect(panel.node.querySelector('.det-log-line')?.textContent).toContain('trial 3 rank 0');
+});
+
+it('asks no more when no line can come', async () => {
+  const { panel, kernel } = open(page([line(1)], { is_over: true }));
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(kernel.asked.length).toBe(1);
+  expect(status(panel)).toBe('1 line');
+});
+
+it('shows a progress bar as one line that changes', async () => {
+  const { panel } = open(
+    page([line(1, { text: ' 10%', is_open: true }), line(2, { rank: 1 })]),
+    page([line(3, { text: '100%' })])
+  );
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(shown(panel)).toEqual(['line 2', '100%']);
+  expect(status(panel)).toBe('2 lines');
+});
+
+it('asks anew when the reader narrows it down', async () => {
+  const { panel, kernel } = open(page([line(1)]), page([]), page([], { is_over: true }));
+  await vi.advanceTimersByTimeAsync(0);
+  field(panel, 'Trial').value = '4';
+  field(panel, 'Rank').value = '1';
+  field(panel, 'Level').value = 'error';
+  field(panel, 'Level').dispatchEvent(new Event('change'));
+  await vi.advanceTimersByTimeAsync(0);
+  expect(shown(panel)).toEqual([]);
+  expect(status(panel)).toBe('No line fits.');
+  field(panel, 'Search').value = 'loss';
+  field(panel, 'Search').dispatchEvent(new Event('input'));
+  await vi.advanceTimersByTimeAsync(400);
+  expect(kernel.asked.slice(1)).toEqual([
+    { trial_id: 4, rank: 1, level: 'error', search: '', after: 0, tail: MAX_LINES },
+    { trial_id: 4, rank: 1, level: 'error', search: 'loss', after: 0, tail: MAX_LINES }
+  ]);
+});
+
+it('says why a search was refused, and what delays an answer', async () => {
+  const { panel } = open(new Error('search: got /(/'));
+  await vi.advanceTimersByTimeAsync(0);
+  expect(status(panel)).toBe('search: got /(/');
+  await vi.advanceTimersByTimeAsync(5000 + 3000); // it is asked again, and does not answer
+  expect(status(panel)).toBe('The kernel is busy.');
+});
+
+it('stays where the reader has scrolled to, and goes to the end on request', async () => {
+  const { panel } = open(page([line(1)]), page([line(2)]), page([line(3)]));
+  const box = panel.node.querySelector<HTMLElement>('[role=log]') as HTMLElement;
+  let height = 1000;
+  Object.defineProperty(box, 'scrollHeight', { get: () => height });
+  Object.defineProperty(box, 'clientHeight', { get: () => 100 });
+  await vi.advanceTimersByTimeAsync(0);
+  expect(box.scrollTop).toBe(1000);
+  const toEnd = panel.node.querySelector('button') as HTMLButtonElement;
+  expect(toEnd.hidden).toBe(true);
+  box.scrollTop = 200;
+  box.dispatchEvent(new Event('scroll'));
+  expect(toEnd.hidden).toBe(false);
+  height = 2000;
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(box.scrollTop).toBe(200);
+  toEnd.click();
+  expect(box.scrollTop).toBe(2000);
+});
+
+it('keeps a bounded number of lines', () => {
+  const lines = new LogLines();
+  lines.add(page(Array.from({ length: MAX_LINES }, (_, i) => line(i + 1))));
+  const { added, gone } = lines.add(page([line(2000), line(2001)]));
+  expect(added.map(one => one.id)).toEqual([2000, 2001]);
+  expect(gone.map(one => one.id)).toEqual([1, 2]);
+  expect(lines.lines.length).toBe(MAX_LINES);
+  expect(lines.total).toBe(MAX_LINES + 2);
+});
+
+it('is opened at the trial and rank of a failure', async () => {
+  const kernel = new Kernel([page([line(1, { trial_id: 5, rank: 6 })])]);
+  const view = new ExperimentView({
+    onCommand: () => Promise.resolve(),
+    makeChart: () => ({ node: document.createElement('div') }) as never,
+    askLogs: kernel.ask
+  });
+  document.body.append(view.node);
+  const failure = {
+    rank: 6,
+    exit_code: 1,
+    error: 'ValueError: no',
+    where: '',
+    traceback: '',
+    again: false
+  };
+  view.update(state({ charts: [], trials: [trial({ id: 5, status: 'failed', failure })] }));
+  const button = [...view.node.querySelectorAll('button')].find(
+    one => one.textContent === 'Logs of rank 6'
+  );
+  button?.click();
+  await vi.advanceTimersByTimeAsync(0);
+  expect(view.node.querySelector<HTMLDetailsElement>('.det-logs')?.open).toBe(true);
+  expect(kernel.asked).toEqual([
+    { trial_id: 5, rank: 6, level: null, search: '', after: 0, tail: MAX_LINES }
+  ]);
+  expect(document.activeElement?.getAttribute('role')).toBe('log');
+  view.dispose();
+});
+
+it('offers all trials of a search', () => {
+  const { panel } = open();
+  panel.update(state({ trials: [], search: search([row({ id: 12 }), row({ id: 7 })]) }));
+  const options = [...panel.node.querySelectorAll('[aria-label=Trial] option')];
+  expect(options.map(one => one.textContent)).toEqual(['all trials', 'trial 7', 'trial 12']);
+});
