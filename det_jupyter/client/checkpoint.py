@@ -6,18 +6,21 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.client.shown import checkpoint_line
 from det_jupyter.errors import CheckpointError
 from det_jupyter.wire import CheckpointView
-from det_jupyter.words import size
 
 POLICY = "checkpoint_storage.save_*"
 
 
 class Checkpoint:
-    """A saved state of a trial."""
+    """A saved state of a trial, whose hyperparameters are `hparams`."""
 
-    def __init__(self, view: CheckpointView, data_dir: Path) -> None:
+    def __init__(
+        self, view: CheckpointView, data_dir: Path, hparams: dict[str, Any] | None = None
+    ) -> None:
         self.view = view
+        self.hparams = hparams or {}
         self._data_dir = data_dir
 
     @property
@@ -71,10 +74,4 @@ class Checkpoint:
         )
 
     def __repr__(self) -> str:
-        metric = self.view.searcher_metric
-        shown = "" if metric is None else f", metric {metric:.6g}"
-        deleted = ", deleted" if self.view.state == "DELETED" else ""
-        return (
-            f"Checkpoint {self.uuid} of trial {self.view.trial_id}: "
-            f"batch {self.view.steps_completed}{shown}, {size(self.view.size_bytes)}{deleted}"
-        )
+        return checkpoint_line(self.view, self.hparams)

@@ -12,6 +12,7 @@ from det_jupyter.client.compare import ComparedExperiment
 from det_jupyter.client.follow import Follower, call_at_end
 from det_jupyter.client.ranking import ranked
 from det_jupyter.client.reasons import ShownReason, telling
+from det_jupyter.client.shown import experiment_line
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.verification import Verification
 from det_jupyter.client.verify import plan_trying, verify
@@ -258,10 +259,9 @@ class Experiment(ComparedExperiment):
 
     def __repr__(self) -> str:
         try:
-            view = self.view
+            return experiment_line(self.view)
         except DetError as error:
             return f"Experiment {self.id} ({error})"
-        return f"Experiment {self.id} “{view.name}” ({view.state}, {view.progress:.0%})"
 
 
 def _is_at_rest(view: ExperimentView) -> bool:

@@ -229,7 +229,10 @@ class SteeredExperiment:
 
     def _checkpoints(self, views: list[CheckpointView]) -> list[Checkpoint]:
         data_dir = Path(self._client.session.info.data_dir)
-        return [Checkpoint(view, data_dir) for view in views]
+        if not views:
+            return []
+        hparams = {trial.id: trial.hparams for trial in self._client.experiment(self.id).trials}
+        return [Checkpoint(view, data_dir, hparams.get(view.trial_id)) for view in views]
 
 
 def _number(handle: Any) -> Any:

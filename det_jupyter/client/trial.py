@@ -24,6 +24,7 @@ from det_jupyter.client.logs import (
     read,
 )
 from det_jupyter.client.reasons import ShownReason
+from det_jupyter.client.shown import trial_line
 from det_jupyter.client.timings import to_columns
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import (
@@ -292,8 +293,10 @@ class Trial:
         return view.allocation
 
     def __repr__(self) -> str:
-        view = self.view
-        return f"Trial {self.id} ({view.state}, batch {view.steps_completed}, {view.progress:.0%})"
+        try:
+            return trial_line(self.view)
+        except DetError as error:
+            return f"Trial {self.id} ({error})"
 
 
 class Stacks(dict[int, str]):

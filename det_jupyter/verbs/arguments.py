@@ -20,6 +20,21 @@ def experiment_number(text: str) -> int:
     return int(text)
 
 
+def experiment_numbers(text: str) -> range:
+    """Return the numbers of an experiment, or of several in a row.
+
+    >>> experiment_numbers("7"), experiment_numbers("3-5")
+    (range(7, 8), range(3, 6))
+    """
+    first, dash, last = text.partition("-")
+    if dash and first.isdecimal() and last.isdecimal():
+        if int(first) > int(last):
+            raise ArgumentTypeError(f"got {text!r}, expected the lower number first")
+        return range(int(first), int(last) + 1)
+    number = experiment_number(text)
+    return range(number, number + 1)
+
+
 def trial_number(text: str) -> int:
     """Return the number of a trial."""
     if not text.isdecimal():
@@ -85,6 +100,8 @@ def batches(text: str) -> int:
 
 
 ID = argument("id", type=experiment_number, help="number of the experiment")
+IDS = argument("ids", nargs="+", type=experiment_numbers, metavar="ID",
+               help="numbers of experiments: 7, or 3 5-7")  # fmt: skip
 COMPARED = (
     argument("ids", nargs="+", type=experiment_number, metavar="ID", help="the experiments"),
     argument(

@@ -1,4 +1,4 @@
-"""The verbs that change experiments: their life cycle, their share, their search, their files."""
+"""The verbs that change an experiment: its description, its share, its search, its files."""
 
 from __future__ import annotations
 
@@ -9,29 +9,14 @@ from collections.abc import Sequence
 from det_jupyter.client import Checkpoint, Experiment
 from det_jupyter.client.asking import ask_for
 from det_jupyter.errors import UsageError
-from det_jupyter.verbs.experiments import describe_state, title
+from det_jupyter.verbs.experiments import title
 from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.life import is_sure
 from det_jupyter.verbs.overrides import read_overrides
 from det_jupyter.wire import ChangeDetails, ChangeResources, ExperimentView
 from det_jupyter.words import count, length, size
 
 _MOST_CHECKPOINTS = 20
-
-
-def command(call: Call) -> str:
-    """Pause, activate, cancel or kill an experiment."""
-    view = call.client.command(call.options.id, call.options.verb.name)
-    return f"{title(view)}: {describe_state(view)}"
-
-
-def archive(call: Call) -> str:
-    """Hide an experiment from lists."""
-    return f"{title(call.client.order(call.options.id, 'archive'))}: hidden from lists."
-
-
-def unarchive(call: Call) -> str:
-    """Show an experiment in lists again."""
-    return f"{title(call.client.order(call.options.id, 'unarchive'))}: shown in lists again."
 
 
 def set_values(call: Call) -> str:
@@ -110,22 +95,6 @@ def _describe_search(view: ExperimentView) -> str:
     return f"{searcher['name']}, {', '.join(words)}"
 
 
-def delete(call: Call) -> str:
-    """Delete an experiment, after asking."""
-    client, number = call.client, call.options.id
-    view = client.experiment(number)
-    checkpoints = [c for c in client.checkpoints(number) if c.state == "COMPLETED"]
-    num_bytes = sum(checkpoint.size_bytes for checkpoint in checkpoints)
-    what = (
-        f"experiment {view.id} “{view.name}” with {count(len(view.trials), 'trial')}, "
-        f"{count(len(checkpoints), 'checkpoint')} ({size(num_bytes)}), all metrics and logs"
-    )
-    if not _is_sure(f"Delete {what}?", call.options):
-        return f"Nothing is deleted; {title(view)} stays."
-    client.order(number, "delete")
-    return f"Deleting {what}."
-
-
 def set_retention(call: Call) -> str:
     """Delete the checkpoints that a policy does not keep, after asking."""
     given, experiment = call.options, call.experiment(call.options.id)
@@ -139,7 +108,7 @@ def set_retention(call: Call) -> str:
         print(f"  {checkpoint!r}")
     if (more := len(doomed) - _MOST_CHECKPOINTS) > 0:
         print(f"  … and {more:,} more")
-    if doomed and not _is_sure(f"Delete {_amount(doomed)} of experiment {given.id}?", given):
+    if doomed and not is_sure(f"Delete {_amount(doomed)} of experiment {given.id}?", given):
         return "Nothing is deleted, and the policy stays as it is."
     before = [c for c in experiment.checkpoints() if c.view.state == "COMPLETED"]
     deleted = experiment.set_retention(**policy)
@@ -167,17 +136,6 @@ def _describe_retention(
     if are_in_use:
         reason = "those that would go are in use and stay for now"
     return f"Nothing of experiment {given.id} was to be deleted; {reason}."
-
-
-def _is_sure(question: str, given: argparse.Namespace) -> bool:
-    if given.yes:
-        return True
-    try:
-        return input(f"{question} It cannot be undone. [y/N] ").strip().lower() in ("y", "yes")
-    except (NotImplementedError, EOFError):  # IPython's, where the front end takes no input
-        raise UsageError(
-            f"{given.words}: this front end takes no answer; add --yes if you are sure"
-        ) from None
 
 
 def go_on(call: Call) -> Experiment:

@@ -12,6 +12,7 @@ from det_jupyter.verbs import (
     cluster,
     experiments,
     finding,
+    life,
     logs,
     queue_changes,
     steering,
@@ -32,6 +33,7 @@ from det_jupyter.verbs.arguments import (
     FILTERS,
     FOLDER,
     ID,
+    IDS,
     KEY,
     LABELS,
     LIMITS_OF_A_SEARCH,
@@ -99,13 +101,13 @@ EXPERIMENT = Group(
              (ID, TITLE, DESCRIPTION, PRIORITY, WEIGHT, MAX_SLOTS, POOL)),
         _LABEL,
         Verb("pause", "all ranks save their state and give their slots back",
-             steering.command, (ID,)),
-        Verb("activate", "go on from where it was paused", steering.command, (ID,)),
-        Verb("cancel", "end it after saving its state", steering.command, (ID,)),
-        Verb("kill", "end it now", steering.command, (ID,)),
-        Verb("archive", "hide it from lists", steering.archive, (ID,)),
-        Verb("unarchive", "show it in lists again", steering.unarchive, (ID,)),
-        Verb("delete", "delete it with its checkpoints, for ever", steering.delete, (ID, YES)),
+             life.command, (IDS,)),
+        Verb("activate", "go on from where it was paused", life.command, (IDS,)),
+        Verb("cancel", "end it after saving its state", life.command, (IDS,)),
+        Verb("kill", "end it now", life.command, (IDS,)),
+        Verb("archive", "hide it from lists", life.archive, (IDS,)),
+        Verb("unarchive", "show it in lists again", life.unarchive, (IDS,)),
+        Verb("delete", "delete it with its checkpoints, for ever", life.delete, (IDS, YES)),
         Verb("retention", "keep its best checkpoints, delete others",
              steering.set_retention, (ID, *RETENTION, YES)),
         Verb("continue", "go on with it after its end",
@@ -128,6 +130,7 @@ EXPERIMENT = Group(
   %det_experiment logs 7 --follow --level error --since 10m
   %det_experiment export 7 --to a.csv  its metrics as a table
   %det_experiment change 7 --max-trials 50 --max-length "{epochs: 12}"
+  %det_experiment archive 3 5-7       hide these from lists
   %det_experiment why 7               why it does not run, and what would start it
   %det_experiment set 7 --name "wide nets"   another name
   %det_experiment label add 7 good    find it by this word

@@ -126,6 +126,7 @@ def _metrics(entrypoint: str | None) -> list[str]:
 # What an argument may be, by the name that it has in arguments.py.
 _KNOWN: dict[str, Callable[[], list[str]]] = {
     "id": _experiments,
+    "ids": _experiments,
     "experiment": _experiments,
     "ahead_of": _experiments,
     "behind": _experiments,

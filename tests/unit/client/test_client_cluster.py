@@ -198,7 +198,10 @@ def test_a_deleted_checkpoint_says_who_deleted_it() -> None:
     gone, lost = checkpoints_of(
         checkpoint(10, 0.5, state="DELETED", size_bytes=42_000), checkpoint(20, 0.5)
     ).checkpoints()
-    assert repr(gone) == "Checkpoint uuid-10 of trial 1: batch 10, metric 0.5, 42 kB, deleted"
+    assert repr(gone) == (
+        "Checkpoint uuid-10 of trial 1: batch 10, metric 0.5, 42 kB, deleted, "
+        "global_batch_size=64, lr=0.05"
+    )
     with pytest.raises(CheckpointError, match=r"uuid-10 is deleted: the policy of experiment 7"):
         gone.load()
     with pytest.raises(CheckpointError, match=r"checkpoint-20 is not there any more; its exp"):

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError as LineError
 
 import det_jupyter
 from det_jupyter.client import Client
-from det_jupyter.errors import ConfigError, NotFound, UsageError
+from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import DetMagics, run_line
 from det_jupyter.verbs.table import det_parser, line_parser
@@ -514,6 +514,60 @@ def test_deleting_asks_first_and_says_what_is_lost(
     assert out == (f"Deleting {what}.\n" if asked else kept)
 
 
+def test_several_are_deleted_after_one_question(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions: list[str] = []
+
+    def reply(question: str) -> str:
+        questions.append(question)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", reply)
+    master.found = rows_found(2, 4, 6)
+    det_experiment("delete 9 3-6 4")
+    assert master.asked == [(9, "delete"), (4, "delete"), (6, "delete")]
+    assert [line.split()[:2] for line in questions[0].splitlines()] == [
+        ["experiment", "9"], ["experiment", "4"], ["experiment", "6"], ["Delete", "these"]
+    ]  # fmt: skip
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_of_several_each_refusal_is_named_and_the_others_are_done(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = list[int]()
+
+    def command(experiment_id: int, verb: str) -> ExperimentView:
+        if experiment_id == 4:
+            raise Conflict("experiment 4 is COMPLETED and cannot be paused")
+        view = master.experiment(experiment_id)
+        done.append(experiment_id)
+        return view
+
+    monkeypatch.setattr(master, "command", command, raising=False)
+    with pytest.raises(Conflict) as caught:
+        det_experiment("pause 3 4 99 5")
+    assert done == [3, 5]
+    assert str(caught.value).splitlines() == [
+        "2 of 4 experiments refused; the others are done:",
+        "  experiment 4 is COMPLETED and cannot be paused",
+        "  there is no experiment 99",
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in printed] == [
+        "Experiment 3 “digits”", "Experiment 5 “digits”"
+    ]  # fmt: skip
+
+
+def test_a_range_without_experiments_and_a_wrong_one_are_refused(master: Master) -> None:
+    with pytest.raises(NotFound, match="there is no experiment of 20-30"):
+        det_experiment("archive 20-30")
+    with pytest.raises(UsageError, match="got '7-3', expected the lower number first"):
+        det_experiment("archive 7-3")
+    assert not master.asked
+
+
 RETENTION = "retention 5 --save-experiment-best 1 --save-trial-best 0 --save-trial-latest 0"
 
 
@@ -532,7 +586,8 @@ def test_checkpoints_are_deleted_after_they_were_shown(
     assert questions == [question]
     assert [request.dry_run for request in master.asked] == [True]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "  Checkpoint uuid-0 of trial 1: batch 0, metric 0.5, 620 kB"
+    first = "  Checkpoint uuid-0 of trial 1: batch 0, metric 0.5, 620 kB, "
+    assert lines[0] == f"{first}global_batch_size=64, lr=0.05"
     assert lines[-2:] == ["  … and 5 more", "Nothing is deleted, and the policy stays as it is."]
     det_experiment(f"{RETENTION} --yes")
     assert [request.dry_run for request in master.asked] == [True, True, False]

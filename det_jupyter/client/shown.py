@@ -1,0 +1,68 @@
+"""Handles as one line of text: state, best metric and hyperparameters. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
+from det_jupyter.wire import CheckpointView, ExperimentView, TrialView
+from det_jupyter.words import count, number, shortened, size
+
+_LONGEST = 120  # characters of hyperparameters
+
+
+def experiment_line(view: ExperimentView) -> str:
+    """Return an experiment's state, its best value and the hyperparameters that reached it."""
+    best = next(iter(ranked(view)), None)
+    parts = [str(view.state), f"{view.progress:.0%}"]
+    if len(view.trials) > 1:
+        parts.append(count(len(view.trials), "trial"))
+    if best is not None and best.best_metric is not None:
+        of_trial = f" of trial {best.id}" if len(view.trials) > 1 else ""
+        parts.append(f"{view.metric} {number(best.best_metric)}{of_trial}")
+    if best is not None and (text := hparams_text(best.hparams, varying(view))):
+        parts.append(text)
+    return f"Experiment {view.id} “{shortened(view.name, 60)}” ({', '.join(parts)})"
+
+
+def trial_line(view: TrialView) -> str:
+    """Return a trial's state, its best value of the searcher's metric and its hyperparameters."""
+    parts = [describe_trial(view), f"batch {view.steps_completed}", f"{view.progress:.0%}"]
+    if view.best_metric is not None:
+        parts.append(f"best metric {number(view.best_metric)}")
+    if text := hparams_text(view.hparams):
+        parts.append(text)
+    return f"Trial {view.id} ({', '.join(parts)})"
+
+
+def checkpoint_line(view: CheckpointView, hparams: Mapping[str, Any]) -> str:
+    """Return where a checkpoint is from, its value of the metric, and its trial's hyperparameters.
+
+    The state is given where it is not COMPLETED.
+    """
+    parts = [f"batch {view.steps_completed}"]
+    if view.searcher_metric is not None:
+        parts.append(f"metric {view.searcher_metric:.6g}")
+    parts.append(size(view.size_bytes))
+    if view.state == "DELETED":
+        parts.append("deleted")
+    if text := hparams_text(hparams):
+        parts.append(text)
+    return f"Checkpoint {view.uuid} of trial {view.trial_id}: {', '.join(parts)}"
+
+
+def hparams_text(hparams: Mapping[str, Any], names: list[str] | None = None) -> str:
+    """Return hyperparameters as text, not too long; with names, these alone if there are some.
+
+    >>> hparams_text({"optimizer": {"lr": 0.1}, "depth": 2}, ["depth"])
+    'depth=2'
+    """
+    values = dict(flattened(hparams))
+    chosen = {name: values[name] for name in names if name in values} if names else values
+    texts = (f"{name}={_value_text(value)}" for name, value in chosen.items())
+    return shortened(", ".join(texts), _LONGEST)
+
+
+def _value_text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,138 @@
+"""The verbs for several experiments at once: pause, activate, cancel, kill, archive and delete.
+
+Each experiment is taken by itself: a refusal is named at the end and does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from det_jupyter.client import Client
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable, NotFound, UsageError
+from det_jupyter.verbs.experiments import describe_state, title
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.wire import CheckpointView, ExperimentQuery, ExperimentView
+from det_jupyter.words import count, size
+
+_MOST_NAMED = 20
+
+
+def command(call: Call) -> str:
+    """Pause, activate, cancel or kill experiments."""
+
+    def ask(number: int) -> str:
+        view = call.client.command(number, call.options.verb.name)
+        return f"{title(view)}: {describe_state(view)}"
+
+    return _each(call, ask)
+
+
+def archive(call: Call) -> str:
+    """Hide experiments from lists."""
+    return _each(call, lambda i: f"{title(call.client.order(i, 'archive'))}: hidden from lists.")
+
+
+def unarchive(call: Call) -> str:
+    """Show experiments in lists again."""
+    return _each(
+        call, lambda i: f"{title(call.client.order(i, 'unarchive'))}: shown in lists again."
+    )
+
+
+def delete(call: Call) -> str:
+    """Delete experiments, after asking once."""
+    client = call.client
+    doomed = [(client.experiment(i), client.checkpoints(i)) for i in _numbers(call)]
+    whats = {view.id: _describe(view, checkpoints) for view, checkpoints in doomed}
+    if not is_sure(_question(whats), call.options):
+        first = doomed[0][0]
+        return (
+            f"Nothing is deleted; {f'{title(first)} stays' if len(doomed) == 1 else 'all stay'}."
+        )
+
+    def ask(number: int) -> str:
+        client.order(number, "delete")
+        return f"Deleting {whats[number]}."
+
+    return _each(call, ask, list(whats))
+
+
+def _describe(view: ExperimentView, checkpoints: Sequence[CheckpointView]) -> str:
+    kept = [c for c in checkpoints if c.state == "COMPLETED"]
+    num_bytes = sum(checkpoint.size_bytes for checkpoint in kept)
+    return (
+        f"experiment {view.id} “{view.name}” with {count(len(view.trials), 'trial')}, "
+        f"{count(len(kept), 'checkpoint')} ({size(num_bytes)}), all metrics and logs"
+    )
+
+
+def _question(whats: dict[int, str]) -> str:
+    if len(whats) == 1:
+        return f"Delete {next(iter(whats.values()))}?"
+    named = [f"  {what}" for what in whats.values()][:_MOST_NAMED]
+    if more := len(whats) - len(named):
+        named.append(f"  … and {more:,} more")
+    return "\n".join([*named, f"Delete these {len(whats):,} experiments?"])
+
+
+def is_sure(question: str, given: argparse.Namespace) -> bool:
+    """Return whether the user means it, as the line or an answer says."""
+    if given.yes:
+        return True
+    try:
+        return input(f"{question} It cannot be undone. [y/N] ").strip().lower() in ("y", "yes")
+    except (NotImplementedError, EOFError):  # IPython's, where the front end takes no input
+        raise UsageError(
+            f"{given.words}: this front end takes no answer; add --yes if you are sure"
+        ) from None
+
+
+def _each(call: Call, ask: Callable[[int], str], numbers: Sequence[int] | None = None) -> str:
+    """Ask for each experiment; return a line for each.
+
+    Raises:
+        DetError: One was refused; of several, those that were not are done and printed.
+    """
+    numbers = _numbers(call) if numbers is None else numbers
+    done, refusals = [], []
+    for number in numbers:
+        try:
+            done.append(ask(number))
+        except MasterUnreachable:
+            print("\n".join(done))
+            raise
+        except DetError as error:
+            if len(numbers) == 1:
+                raise
+            refusals.append(str(error))
+    if not refusals:
+        return "\n".join(done)
+    if done:
+        print("\n".join(done))
+    rest = "; the others are done" if done else ""
+    problems = "".join(f"\n  {problem}" for problem in refusals)
+    raise Conflict(
+        f"{len(refusals)} of {count(len(numbers), 'experiment')} refused{rest}:{problems}"
+    )
+
+
+def _numbers(call: Call) -> list[int]:
+    """Return the numbers of a line, each once; of a range those that there are."""
+    ranges: list[range] = call.options.ids
+    spans = [each for each in ranges if len(each) > 1]
+    known = _known(call.client) if spans else []
+    numbers = [
+        number
+        for each in ranges
+        for number in ([i for i in known if i in each] if len(each) > 1 else each)
+    ]
+    if not numbers:
+        spanned = ", ".join(f"{each[0]}-{each[-1]}" for each in spans)
+        raise NotFound(f"there is no experiment of {spanned}")
+    return list(dict.fromkeys(numbers))
+
+
+def _known(client: Client) -> list[int]:
+    query = ExperimentQuery(archived=True, sort="oldest")
+    return [row.id for row in client.find(query).rows]
