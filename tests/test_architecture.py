@@ -60,7 +60,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "sampling": set(),
         "service": {"machine", "machine.core", "machine.rules", "sampling", "views"},
         "chores": {"machine.core", "machine.rules", "sampling", "service"},
-        "http": {"machine.core", "machine.on", "machine.rules", "service", "views"},
+        "http": {"machine.core", "machine.on", "machine.rules", "sampling", "service", "views"},
     },
     "scheduler": {"": set(), "deciding": {""}, "reasons": {"", "deciding"}},
     "view": {

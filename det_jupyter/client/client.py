@@ -31,6 +31,7 @@ from det_jupyter.wire import (
     ExperimentRows,
     ExperimentView,
     FeedItem,
+    ImportanceView,
     JobEntry,
     LogPage,
     LogQuery,
@@ -151,6 +152,11 @@ class Client:
     def change_details(self, experiment_id: int, change: ChangeDetails) -> ExperimentView:
         """Change name, description or labels of an experiment; safe to repeat."""
         return self._again(f"/experiments/{experiment_id}/details", change)
+
+    def importance(self, experiment_id: int) -> ImportanceView:
+        """Return how much each hyperparameter of a search sets its best trials apart."""
+        answer = self.session.get(f"/experiments/{experiment_id}/importance")
+        return ImportanceView.model_validate(answer)
 
     def change_search(self, experiment_id: int, change: ChangeSearch) -> ExperimentView:
         """Give a running search other limits; safe to repeat."""

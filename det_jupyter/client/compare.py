@@ -24,7 +24,7 @@ from det_jupyter.view.build.side_by_side import (
 from det_jupyter.view.forms.comparison_card import comparison_html
 from det_jupyter.view.forms.comparison_text import comparison_text
 from det_jupyter.view.model.comparison import ComparisonState
-from det_jupyter.wire import ExperimentView, TrialView
+from det_jupyter.wire import ExperimentView, ImportanceView, TrialView
 
 _MAX_POINTS = 1000  # of a curve
 
@@ -105,8 +105,17 @@ class Comparison:
         return comparison_html(self.state)
 
 
+class ShownImportance(ImportanceView):
+    """The importance of hyperparameters, which prints as a line for each."""
+
+    def __repr__(self) -> str:
+        lines = [f"{share:4.0%}  {name}" for name, share in self.shares.items()]
+        compared = f"the best quarter against all {self.num_trials} ended trials, by {self.metric}"
+        return "\n".join([*lines, self.sentence or compared])
+
+
 class ComparedExperiment(LoggedExperiment):
-    """The part of a handle that compares."""
+    """The part of a handle that compares experiments, trials and hyperparameters."""
 
     _comparison = Comparison
 
@@ -118,6 +127,14 @@ class ComparedExperiment(LoggedExperiment):
             NotFound: There is no such experiment.
         """
         return self._comparison(fetch_experiments(self._client, [self.id, *others]))
+
+    def importance(self) -> ShownImportance:
+        """Return how much each hyperparameter sets the best quarter of its trials apart.
+
+        Optuna's PED-ANOVA evaluates it, from 20 ended trials on; `sentence` says why there is
+        nothing yet.
+        """
+        return ShownImportance(**dict(self._client.importance(self.id)))
 
     def compare_trials(self, *trials: int) -> Comparison:
         """Return how some of its trials differ: curves, results and hyperparameters.

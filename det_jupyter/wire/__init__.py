@@ -86,6 +86,7 @@ from det_jupyter.wire.requests import (
     ContinueTrial,
     CreateExperiment,
     EffectiveConfig,
+    ImportanceView,
     Pace,
     PlannedBracket,
     PlannedRange,

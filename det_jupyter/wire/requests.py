@@ -111,6 +111,22 @@ class PlannedRange(Wire):
     samples: list[str]
 
 
+class ImportanceView(Wire):
+    """How much each hyperparameter of a search sets its best trials apart.
+
+    Args:
+        metric: The searcher's, which says what is best.
+        num_trials: How many trials are compared: those that ended with that metric.
+        shares: By dotted key, of all the importance there is; the largest first.
+        sentence: Why there are none; empty if there are some.
+    """
+
+    metric: str
+    num_trials: int
+    shares: dict[str, float] = {}
+    sentence: str = ""
+
+
 class PreviewView(Wire):
     """What a search would train.
 

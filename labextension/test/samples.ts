@@ -107,6 +107,7 @@ export function row(changes: Partial<IRow> = {}): IRow {
     steps_completed: 22,
     num_slots: 0,
     values: [0.01, 0],
+    metrics: [],
     ...changes
   };
 }
@@ -142,6 +143,8 @@ export function search(rows: IRow[], changes: Partial<ISearch> = {}): ISearch {
       }
     ],
     rows,
+    metrics: [],
+    importance: null,
     improvements: [],
     wait: null,
     remarks: [],

@@ -231,7 +231,8 @@ describe('pictures', () => {
       'Best accuracy over time, now 0.9000; arrow keys read it step by step, ' +
         'Enter chooses the trial',
       '2 hyperparameters and accuracy of 2 trials; arrow keys go from the best to the worst, ' +
-        'Enter chooses; the table can be sorted by each of them'
+        'Enter chooses; the table can be sorted by each of them',
+      'accuracy of each trial by lr; arrow keys go from trial to trial, Enter chooses'
     ]);
   });
 

@@ -22,6 +22,7 @@ from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.wire import (
     ClusterView,
     ExperimentView,
+    ImportanceView,
     LogLine,
     LogPage,
     QueueEntry,
@@ -57,6 +58,12 @@ THEMES = {
         "--jp-mirror-editor-operator-color": "#c084fc",
     },
 }  # fmt: skip
+
+IMPORTANCE = ImportanceView(
+    metric="accuracy",
+    num_trials=214,
+    shares={"lr": 0.712, "optimizer.name": 0.19, "hidden": 0.071, "optimizer.momentum": 0.027},
+)
 
 PAGE = """<!doctype html><meta charset=utf-8><style>%(css)s</style>
 <body style="margin:0;background:var(--jp-layout-color0);color:var(--jp-ui-font-color1)">
@@ -118,7 +125,9 @@ def samples() -> dict[str, ViewState]:
     }.items():  # fmt: skip
         view, curves, checkpoints, now = search_experiment(max_trials, num_results)
         chosen_id = 5 if name == "search300" else None
-        states[name] = build_view_state(view, curves, checkpoints, now, chosen_id=chosen_id)
+        states[name] = build_view_state(
+            view, curves, checkpoints, now, chosen_id=chosen_id, importance=IMPORTANCE
+        )
     failed = failure(rank=1, traceback="Traceback (most recent call last):\nValueError: …\n")
     broken = experiment(trial(state=State.ERROR, failure=failed, allocation=None))
     broken = broken.model_copy(update={"state": State.ERROR})

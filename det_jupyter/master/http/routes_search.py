@@ -11,6 +11,7 @@ from det_jupyter.bounds import Whole
 from det_jupyter.config import notices
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.config.seeds import MAX_SEED
+from det_jupyter.direction import Direction
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.events import (
@@ -21,9 +22,11 @@ from det_jupyter.master.machine.core.events import (
 )
 from det_jupyter.master.machine.on.users import find_pool_problem
 from det_jupyter.master.machine.rules.configurations import checked_length, complete, continuation
+from det_jupyter.master.sampling.importance import find_importance
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service, check_sampler
 from det_jupyter.master.views.forecast import PaceFinder, fill_times, places_for, preview_view
+from det_jupyter.records import to_finite
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.samples import sample_ranges
 from det_jupyter.wire import (
@@ -31,6 +34,7 @@ from det_jupyter.wire import (
     ChangeSearch,
     ContinueTrial,
     ExperimentView,
+    ImportanceView,
     PreviewRequest,
     PreviewView,
     TrialView,
@@ -47,6 +51,11 @@ def search_routes(service: Service) -> APIRouter:
     async def preview(request: PreviewRequest) -> Response:
         """Return what a search would train; nothing is submitted."""
         return JsonResponse(await _preview(service, request))
+
+    @routes.get("/experiments/{experiment_id}/importance", response_model=ImportanceView)
+    async def importance(experiment_id: Whole) -> Response:
+        """Return how much each hyperparameter of a search sets its best trials apart."""
+        return JsonResponse(await _importance(service, experiment_id))
 
     @routes.post("/experiments/{experiment_id}/search", response_model=ExperimentView)
     async def change(experiment_id: Whole, body: ChangeSearch) -> Response:
@@ -75,6 +84,19 @@ def search_routes(service: Service) -> APIRouter:
         return JsonResponse(_train_on(service, trial_id, body), 201)
 
     return routes
+
+
+async def _importance(service: Service, experiment_id: int) -> ImportanceView:
+    experiment = service.machine.state.experiment(experiment_id)
+    searcher = experiment.config["searcher"]
+    samples = [
+        (trial.hparams, best)
+        for trial in service.machine.state.trials_of(experiment)
+        if trial.state.is_terminal and (best := to_finite(trial.best_metric)) is not None
+    ]
+    direction = Direction.of_config(experiment.config)
+    space = experiment.config["hyperparameters"]
+    return await asyncio.to_thread(find_importance, space, searcher["metric"], direction, samples)
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:

@@ -66,7 +66,7 @@ class Samplers:
         if index < len(history):  # asked twice, around a restart: it was answered
             return dict(history[index].hparams)
         assert index == len(history), "trials are sampled in their order"
-        with _quiet:
+        with quiet:
             return self._study_of(experiment_id, config, history).ask()
 
     def judge(
@@ -77,7 +77,7 @@ class Samplers:
         history: Sequence[TrialHistory],
     ) -> bool:
         """Return whether the pruner wants to end a trial; arguments and errors as of `sample`."""
-        with _quiet:
+        with quiet:
             return self._study_of(experiment_id, config, history).should_prune(index)
 
     def _study_of(
@@ -105,7 +105,7 @@ def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) 
         searcher: The experiment's.
         hyperparameters: Its space, which has to be valid by itself.
     """
-    with _quiet:
+    with quiet:
         problems = _find_name_problems(searcher)
         return problems or list(_rehearse(searcher, hyperparameters))
 
@@ -199,4 +199,4 @@ def _switch_logging_off() -> Callable[[], None]:
     return lambda: logging.set_verbosity(before)
 
 
-_quiet = _Quiet()
+quiet = _Quiet()

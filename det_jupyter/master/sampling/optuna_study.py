@@ -24,9 +24,10 @@ from typing import Any, Literal
 from det_jupyter.config.searchers import OptunaSearcher
 from det_jupyter.config.seeds import trial_seed
 from det_jupyter.direction import Direction
+from det_jupyter.master.sampling.distributions import distribution_of
 from det_jupyter.master.sampling.optuna_parts import PRUNER, SAMPLER, find_name, make, writes_notes
 from det_jupyter.records import to_finite
-from det_jupyter.searcher.optuna_space import Dimension, find_dimensions, to_hparams, to_params
+from det_jupyter.searcher.optuna_space import find_dimensions, to_hparams, to_params
 
 _NAME = "search"  # Hyperband goes by it
 # Where samplers remember the trials whose spaces they have compared. A new one would compare all
@@ -85,7 +86,7 @@ class OptunaStudy:
         self._seed = int(config["reproducibility"]["experiment_seed"])
         self._hyperparameters = config["hyperparameters"]
         self._distributions = {
-            dimension.name: self._make_distribution(dimension)
+            dimension.name: distribution_of(dimension)
             for dimension in find_dimensions(self._hyperparameters)
         }
         self._storage = optuna.storages.InMemoryStorage()
@@ -101,15 +102,6 @@ class OptunaStudy:
         if self._searcher.pruner in PRUNER.ours:
             return self._optuna.pruners.NopPruner()
         return make(PRUNER, self._searcher.pruner, self._searcher.pruner_args)
-
-    def _make_distribution(self, dimension: Dimension) -> Any:
-        distributions = self._optuna.distributions
-        low, high = dimension.bounds
-        if dimension.kind == "categorical":
-            return distributions.CategoricalDistribution(range(int(high) + 1))
-        if dimension.kind == "int":
-            return distributions.IntDistribution(int(low), int(high))
-        return distributions.FloatDistribution(low, high, log=dimension.kind == "log")
 
     def fits(self, config: Mapping[str, Any], history: Sequence[TrialHistory]) -> bool:
         """Return whether `update` suffices: the space is as it was, and no answer was lost."""

@@ -20,6 +20,7 @@ from IPython.display import DisplayHandle, display
 from det_jupyter.client import Client, Follower
 from det_jupyter.client.remedies import carry_out
 from det_jupyter.errors import Conflict
+from det_jupyter.notebook.handles.importance import KnownImportance
 from det_jupyter.notebook.handles.log_answers import answer_soon
 from det_jupyter.notebook.handles.show import bundle, live_widget, metadata
 from det_jupyter.remedies import notebook_lines
@@ -44,6 +45,7 @@ class LiveView:
         self._changed = threading.Event()
         self._widget: Any = None
         self._news = WaitingNews()
+        self._importance = KnownImportance(client, experiment_id)
         self._chosen_id: int | None = None  # the trial of a search that the reader has chosen
         self._follower: Follower | None = None
 
@@ -100,16 +102,19 @@ class LiveView:
                 chosen_id=self._chosen_id,
                 cluster=live.cluster,
                 reasons=live.reasons,
+                importance=self._importance.latest,
             )
 
     def _push_until_over(self, follower: Follower) -> None:
         while follower.thread.is_alive():
             self._changed.wait(timeout=1.0)
             self._changed.clear()
+            self._importance.refresh(follower.live)
             started = time.monotonic()
             self._push(follower)
             # Long curves take longer to draw: never more than a tenth of the kernel's time.
             time.sleep(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
+        self._importance.refresh(follower.live)
         self._push(follower)
         self._leave_final_picture(follower)
 

@@ -113,6 +113,12 @@ def names_by_group(curves: Sequence[Curve]) -> dict[str, set[str]]:
     return names
 
 
+def title_among(curve: Curve, names: Mapping[str, set[str]]) -> str:
+    """Return the name of a curve's metric, with its group if several groups have that metric."""
+    is_unique = sum(curve.name in members for members in names.values()) == 1
+    return curve.name if is_unique else f"{curve.name} ({group_of(curve)})"
+
+
 def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
     """Return the titles in order: the first training metric, then the searcher's.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from det_jupyter.view.build.charts import (
-    group_of,
     has_metric,
     in_order,
     names_by_group,
     rounded,
     series_of,
+    title_among,
     without_averages,
 )
 from det_jupyter.view.build.pace import NO_EPOCHS, Pace
@@ -60,7 +60,7 @@ def by_title(
     """Return the curves of each chart, the chart of the searcher's metric first."""
     charts: dict[str, list[Curve]] = {}
     for curve in curves:
-        charts.setdefault(_title(curve, names), []).append(curve)
+        charts.setdefault(title_among(curve, names), []).append(curve)
     titles = in_order(charts, metric)
     titles.sort(key=lambda title: not has_metric(charts[title], metric))
     return {title: charts[title] for title in titles}
@@ -86,11 +86,6 @@ def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int]
 
 def _living_first(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: not row["num_slots"])
-
-
-def _title(curve: Curve, names: dict[str, set[str]]) -> str:
-    is_unique = sum(curve.name in members for members in names.values()) == 1
-    return curve.name if is_unique else f"{curve.name} ({group_of(curve)})"
 
 
 def _series(curves: Sequence[Curve], looks: dict[int, int], pace: Pace) -> list[Series]:

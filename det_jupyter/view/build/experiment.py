@@ -37,6 +37,7 @@ from det_jupyter.wire import (
     ClusterView,
     Curve,
     ExperimentView,
+    ImportanceView,
     Reason,
     State,
     TrialView,
@@ -61,6 +62,7 @@ def build_view_state(
     chosen_id: int | None = None,
     cluster: ClusterView | None = None,
     reasons: Mapping[int, Reason] = _NO_REASONS,
+    importance: ImportanceView | None = None,
 ) -> ViewState:
     """Return what the view of `experiment` shows at the time `now`.
 
@@ -68,6 +70,7 @@ def build_view_state(
         chosen_id: The trial of a search that the reader has chosen.
         cluster: Slots and queue, where known.
         reasons: Why trials of the experiment wait, by trial, the next to start first.
+        importance: Of the hyperparameters of a search, where known.
     """
     status = experiment_status(experiment)
     captured = experiment.capsule.captured
@@ -80,7 +83,7 @@ def build_view_state(
     if is_search(experiment):
         chosen = next((shown(trial) for trial in experiment.trials if trial.id == chosen_id), None)
         wait = wait_of_search(experiment, reasons, now)
-        search = build_search(experiment, curves, chosen, wait, per_epoch)
+        search = build_search(experiment, curves, chosen, wait, per_epoch, importance)
         charts, more_metrics = compare_trials(curves, search, chosen_id, per_epoch)
     else:
         charts, more_metrics = build_charts(curves, metric_of(experiment), per_epoch)

@@ -19,6 +19,7 @@ from det_jupyter.view.build.facts import (
     status_word,
     trial_status,
 )
+from det_jupyter.view.build.landscape import build_importance, last_values
 from det_jupyter.view.build.space import place_trials
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
@@ -39,6 +40,7 @@ from det_jupyter.wire import (
     BracketView,
     Curve,
     ExperimentView,
+    ImportanceView,
     RungView,
     SearchView,
     State,
@@ -78,6 +80,7 @@ def build_search(
     chosen: Trial | None,
     wait: Wait | None,
     steps_per_epoch: Mapping[int, float],
+    importance: ImportanceView | None = None,
 ) -> Search:
     """Return what the view shows of the search."""
     search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
@@ -85,8 +88,9 @@ def build_search(
     axes, places = place_trials(
         space if isinstance(space, dict) else {}, [trial.hparams for trial in experiment.trials]
     )
+    metrics, last = last_values(curves, metric_of(experiment))
     rows = [
-        _row(trial, values, search.brackets, experiment.state)
+        _row(trial, values, last.get(trial.id, {}), metrics, search.brackets, experiment.state)
         for trial, values in zip(experiment.trials, places, strict=True)
     ]
     remarks = _remarks(experiment, rows)
@@ -100,6 +104,8 @@ def build_search(
         axes=axes,
         brackets=[_bracket(bracket) for bracket in search.brackets],
         rows=rows,
+        metrics=metrics,
+        importance=None if importance is None else build_importance(importance),
         improvements=_improvements(experiment, curves),
         wait=wait,
         remarks=remarks[:MAX_REMARKS],
@@ -152,6 +158,8 @@ def search_summary(search: Search) -> list[str]:
 def _row(
     trial: TrialView,
     values: list[float | None],
+    last: Mapping[str, float | None],
+    metrics: Sequence[str],
     brackets: Sequence[BracketView],
     experiment_state: State,
 ) -> Row:
@@ -173,6 +181,7 @@ def _row(
         steps_completed=trial.steps_completed,
         num_slots=len(allocation.slots) if allocation is not None else 0,
         values=values,
+        metrics=[last.get(name) for name in metrics],
     )
 
 

@@ -104,6 +104,7 @@ def _search(search: Search) -> str:
         + "".join(block("div", sentence, QUIET) for sentence in rung_sentences(search))
         + f'<div style="overflow-x:auto;margin:6px 0">{table}</div>'
         + block("div", lines.best_note(search), QUIET)
+        + block("div", lines.importance_line(search), QUIET)
     )
 
 

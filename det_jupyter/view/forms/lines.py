@@ -14,7 +14,7 @@ from det_jupyter.view.model.experiment import (
     Trial,
     ViewState,
 )
-from det_jupyter.words import clock, count, duration, number, size
+from det_jupyter.words import clock, count, duration, number, percent, size
 
 MAX_BEST = 10
 
@@ -131,3 +131,13 @@ def left_out(state: ViewState) -> list[str]:
         shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         sentences.append(f"{count(len(names), 'more metric')} not shown: {shown}")
     return sentences
+
+
+def importance_line(search: Search) -> str:
+    """Return the importance of the hyperparameters, or why there is none; else nothing."""
+    found = search["importance"]
+    if found is None:
+        return ""
+    shares = ", ".join(f"{one['name']} {percent(one['share'])}" for one in found["shares"])
+    parts = "; ".join(filter(None, [shares, found["sentence"]]))
+    return f"Importance of hyperparameters: {parts}"

@@ -53,8 +53,8 @@ def _search(search: Search) -> list[str]:
     table = [[_shortened(one_line(cell)) for cell in row] for row in [head, *rows]]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     text += ["  ".join(map(str.rjust, row, widths)) for row in table]
-    note = lines.best_note(search)
-    return [*text, note] if note else text
+    notes = [lines.best_note(search), one_line(lines.importance_line(search))]
+    return [*text, *filter(None, notes)]
 
 
 def _wait(wait: Wait | None, indent: str) -> list[str]:

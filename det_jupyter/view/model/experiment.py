@@ -194,6 +194,7 @@ class Row(TypedDict):
         marks: How it stands at each rung it has reached, then at `aim` if that is beyond them.
         best: The searcher's metric, None if it has none yet.
         values: Its place on each of the search's axes, None where it has no such hyperparameter.
+        metrics: The last value of each of the search's other metrics, None where it has none.
     """
 
     id: int
@@ -208,6 +209,7 @@ class Row(TypedDict):
     steps_completed: int
     num_slots: int
     values: list[float | None]
+    metrics: list[float | None]
 
 
 class Rung(TypedDict):
@@ -263,8 +265,28 @@ class Chosen(TypedDict):
     no_metrics: str
 
 
+class Share(TypedDict):
+    """The part of a hyperparameter in all the importance there is, from 0 to 1."""
+
+    name: str
+    share: float
+
+
+class Importance(TypedDict):
+    """How much each hyperparameter sets the best trials apart; the largest share comes first.
+
+    `sentence` says how many trials are compared, or why there are no shares.
+    """
+
+    shares: list[Share]
+    sentence: str
+
+
 class Search(TypedDict):
     """An experiment of many trials.
+
+    `metrics` names the metrics besides the searcher's, of which rows have the last values.
+    `importance` is None while it is not known.
 
     `rows` has all trials, in the order they were created. `brackets` is empty where trials are
     not compared on the way. `num_more_remarks` tells how many `remarks` were left out. `wait` is
@@ -280,6 +302,8 @@ class Search(TypedDict):
     axes: list[Axis]
     brackets: list[Bracket]
     rows: list[Row]
+    metrics: list[str]
+    importance: Importance | None
     improvements: list[Improvement]
     wait: Wait | None
     remarks: list[Remark]

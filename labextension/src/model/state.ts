@@ -170,6 +170,7 @@ export interface IRow {
   steps_completed: number;
   num_slots: number;
   values: (number | null)[];
+  metrics: (number | null)[];
 }
 
 export interface IRung {
@@ -213,6 +214,16 @@ export interface IChosen {
   no_metrics: string;
 }
 
+export interface IShare {
+  name: string;
+  share: number;
+}
+
+export interface IImportance {
+  shares: IShare[];
+  sentence: string;
+}
+
 export interface ISearch {
   searcher: string;
   metric: string;
@@ -223,6 +234,8 @@ export interface ISearch {
   axes: IAxis[];
   brackets: IBracket[];
   rows: IRow[];
+  metrics: string[];
+  importance: IImportance | null;
   improvements: IImprovement[];
   wait: IWait | null;
   remarks: IRemark[];

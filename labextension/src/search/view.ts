@@ -3,6 +3,7 @@ import { Board, type MakeChart } from '../charts/board.js';
 import { h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { Focus } from './focus.js';
 import { icon } from '../dom/icons.js';
+import { ImportanceBars } from './importance.js';
 import type { Stage } from '../dom/stage.js';
 import type { IAsking } from '../dom/notice.js';
 import { isEnded } from '../model/clock.js';
@@ -11,6 +12,7 @@ import { ParallelPicture } from './parallelpicture.js';
 import { ProgressPicture } from './progresspicture.js';
 import { RungsPicture } from './rungspicture.js';
 import type { Settings } from '../model/settings.js';
+import { ScatterPicture } from './scatterpicture.js';
 import { TrialTable } from './table.js';
 import { Trials } from '../experiment/trials.js';
 import { WaitNote } from '../cluster/waits.js';
@@ -33,6 +35,8 @@ export class SearchView {
     this._rungs = new RungsPicture(trans, this.focus);
     this._progress = new ProgressPicture(trans, this.focus);
     this._parallel = new ParallelPicture(trans, this.focus);
+    this._scatter = new ScatterPicture(trans, this.focus, _options.settings);
+    this._importance = new ImportanceBars(trans);
     this._table = new TrialTable(trans, this.focus);
     this._waiting = new WaitNote(_options.asking);
     this._trial = new Trials(_options.asking);
@@ -59,6 +63,7 @@ export class SearchView {
       this._remarks,
       h('div.det-pictures', {}, this._rungs.stage.node, this._progress.stage.node),
       this._parallel.stage.node,
+      h('div.det-pictures', {}, this._scatter.stage.node, this._importance.node),
       this._table.node,
       this._chosen
     );
@@ -74,10 +79,14 @@ export class SearchView {
     this._waiting.update(search.wait);
     this._drawRemarks({ remarks: search.remarks, more: search.num_more_remarks });
     setHidden(this._rungs.stage.node, search.brackets.length === 0);
-    setHidden(this._parallel.stage.node, search.axes.length === 0 || search.rows.length === 0);
+    const hasNothing = search.axes.length === 0 || search.rows.length === 0;
+    setHidden(this._parallel.stage.node, hasNothing);
+    setHidden(this._scatter.stage.node, hasNothing);
     this._rungs.update(search);
     this._progress.update(search, (state.ended_at ?? now) - state.created_at);
     this._parallel.update(search);
+    this._scatter.update(search);
+    this._importance.update(hasNothing ? null : search.importance);
     this._table.update(search);
     this._drawChosen(search);
   }
@@ -157,6 +166,8 @@ export class SearchView {
   private readonly _rungs: RungsPicture;
   private readonly _progress: ProgressPicture;
   private readonly _parallel: ParallelPicture;
+  private readonly _scatter: ScatterPicture;
+  private readonly _importance: ImportanceBars;
   private readonly _table: TrialTable;
   private readonly _trial: Trials;
   private readonly _board: Board;
@@ -179,7 +190,7 @@ export class SearchView {
     ]
   );
   private get _stages(): Stage[] {
-    return [this._rungs.stage, this._progress.stage, this._parallel.stage];
+    return [this._rungs.stage, this._progress.stage, this._parallel.stage, this._scatter.stage];
   }
   private _state: IViewState | undefined;
   private _told: number | null = null;

@@ -1,0 +1,92 @@
+"""How much each hyperparameter sets the best trials of a search apart: Optuna's PED-ANOVA.
+
+PED-ANOVA compares where the best quarter of the trials lies on a hyperparameter's axis with where
+all trials lie: no difference, no importance. Optuna's other evaluators fit random forests and
+need scikit-learn; this one needs nothing more than Optuna.
+
+Trials that the search stopped early count with the best metric that they reached.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from det_jupyter.direction import Direction
+from det_jupyter.master.sampling.asking import quiet
+from det_jupyter.master.sampling.distributions import distribution_of
+from det_jupyter.master.sampling.optuna_parts import INSTALL, find_missing_optuna
+from det_jupyter.searcher.optuna_space import find_dimensions, to_params
+from det_jupyter.wire import ImportanceView
+from det_jupyter.words import count, error_text
+
+MIN_TRIALS = 20  # so that the best quarter has five, the fewest that Optuna recommends
+QUANTILE = 0.25
+
+Sample = tuple[Mapping[str, Any], float]  # hyperparameters, and the best value of the metric
+
+
+def find_importance(
+    hyperparameters: Mapping[str, Any],
+    metric: str,
+    direction: Direction,
+    samples: Sequence[Sample],
+) -> ImportanceView:
+    """Return the share of each hyperparameter, or a sentence why there is none.
+
+    Args:
+        hyperparameters: The search's space.
+        metric: The searcher's.
+        direction: Which values of it are better.
+        samples: Of the trials that have ended with a metric.
+    """
+    placed = [(to_params(hyperparameters, hparams), value) for hparams, value in samples]
+    inside = [(params, value) for params, value in placed if params is not None]
+    view = ImportanceView(metric=metric, num_trials=len(inside))
+    if not list(find_dimensions(hyperparameters)):
+        return view.model_copy(update={"sentence": "No hyperparameter of this search varies."})
+    if len(inside) < MIN_TRIALS:
+        return view.model_copy(update={"sentence": _too_few(len(inside), metric)})
+    if len({value for _, value in inside}) == 1:
+        return view.model_copy(update={"sentence": f"All trials have the same {metric}."})
+    if find_missing_optuna():
+        where = f"It needs the package optuna where the master runs; {INSTALL} there."
+        return view.model_copy(update={"sentence": where})
+    try:
+        with quiet:
+            shares = _evaluate(hyperparameters, direction, inside)
+    except Exception as error:  # whatever Optuna raises about these trials
+        return view.model_copy(update={"sentence": f"Optuna refuses: {error_text(error)}"})
+    return view.model_copy(update={"shares": shares})
+
+
+def _too_few(num_trials: int, metric: str) -> str:
+    ended = count(num_trials, "trial")
+    has = "has" if num_trials == 1 else "have"
+    return f"It needs {MIN_TRIALS} trials that ended with {metric}; {ended} {has} so far."
+
+
+def _evaluate(
+    hyperparameters: Mapping[str, Any],
+    direction: Direction,
+    samples: Sequence[tuple[Mapping[str, float], float]],
+) -> dict[str, float]:
+    import optuna
+
+    distributions = {
+        dimension.name: distribution_of(dimension)
+        for dimension in find_dimensions(hyperparameters)
+    }
+    study = optuna.create_study(direction=direction.value)
+    study.add_trials(
+        [
+            optuna.trial.create_trial(
+                params=dict(params), distributions=distributions, value=value
+            )
+            for params, value in samples
+        ]
+    )
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=QUANTILE)
+    found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: share for name, share in found.items() if math.isfinite(share)}

@@ -1,0 +1,120 @@
+/** A hyperparameter against a metric, a dot for each trial; pure. */
+import { axisScale, linearScale, logScale, robustRange, type IScale } from '../model/scales.js';
+import type { IAxis, IRow, ISearch } from '../model/state.js';
+
+export interface IScatterDot {
+  row: IRow;
+  x: number;
+  y: number;
+  value: number;
+}
+
+export interface IScatterLayout {
+  dots: IScatterDot[];
+  xTicks: { x: number; label: string }[];
+  yTicks: { y: number; label: string }[];
+  bottom: number;
+}
+
+const LEFT = 46;
+const RIGHT = 16;
+const TOP = 12;
+const BOTTOM = 24;
+const REACH = 12;
+
+/** The hyperparameter to draw: the one of that name, else the first. */
+export function scatterAxis(search: ISearch, name: string): IAxis | undefined {
+  return search.axes.find(axis => axis.name === name) ?? search.axes[0];
+}
+
+/** The metric to draw: the one of that name, else the searcher's. */
+export function scatterMetric(search: ISearch, name: string): string {
+  return search.metrics.includes(name) ? name : search.metric;
+}
+
+/** A trial's value of a metric: the best of the searcher's, the last of any other. */
+export function metricOf(search: ISearch, row: IRow, name: string): number | null {
+  const place = search.metrics.indexOf(name);
+  return place === -1 ? row.best : (row.metrics[place] ?? null);
+}
+
+export interface IScatterOptions {
+  axis: IAxis;
+  metric: string;
+  isLogY: boolean;
+  width: number;
+  height: number;
+}
+
+export function layoutScatter(
+  search: ISearch,
+  { axis, metric, isLogY, width, height }: IScatterOptions
+): IScatterLayout {
+  const column = search.axes.indexOf(axis);
+  const found = search.rows.flatMap(row => {
+    const at = row.values[column] ?? null;
+    const value = metricOf(search, row, metric);
+    return at === null || value === null || (isLogY && value <= 0) ? [] : [{ row, at, value }];
+  });
+  const values = found.map(one => one.value);
+  const xScale = axisScale(axis);
+  const yScale = scaleOf(values, isLogY, metric === search.metric && search.smaller_is_better);
+  const bottom = height - BOTTOM;
+  const x = (place: number): number => LEFT + (width - LEFT - RIGHT) * place;
+  const y = (place: number): number => TOP + (bottom - TOP) * (1 - place);
+  return {
+    bottom,
+    dots: found.map(({ row, at, value }) => ({
+      row,
+      value,
+      x: x(xScale.place(at)),
+      y: y(yScale.place(value))
+    })),
+    xTicks: xScale.ticks.map(one => ({ x: x(xScale.place(one.value)), label: one.label })),
+    yTicks: yScale.ticks.map(one => ({ y: y(yScale.place(one.value)), label: one.label }))
+  };
+}
+
+function scaleOf(values: readonly number[], isLog: boolean, smallerIsBetter: boolean): IScale {
+  if (!isLog) {
+    return linearScale(...robustRange(values, smallerIsBetter));
+  }
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  return values.length === 0 ? logScale(1, 10) : logScale(low / 1.1, high * 1.1);
+}
+
+/** The dot nearest to a point, if one is near. */
+export function nearestScatterDot(
+  dots: readonly IScatterDot[],
+  x: number,
+  y: number
+): IScatterDot | null {
+  let best: IScatterDot | null = null;
+  let distance = REACH;
+  for (const dot of dots) {
+    const here = Math.hypot(dot.x - x, dot.y - y);
+    if (here < distance) {
+      best = dot;
+      distance = here;
+    }
+  }
+  return best;
+}
+
+/** The dot to go to by a key: to the sides by hyperparameter; the first and the last of all. */
+export function nextScatterDot(
+  dots: readonly IScatterDot[],
+  from: number | null,
+  key: string
+): IScatterDot | null {
+  const order = dots.toSorted((a, b) => a.x - b.x || a.row.id - b.row.id);
+  const place = order.findIndex(dot => dot.row.id === from);
+  const last = order.length - 1;
+  const wanted: Record<string, number> = {
+    ArrowRight: Math.min(last, place + 1),
+    ArrowLeft: place === -1 ? last : Math.max(0, place - 1),
+    Home: 0,
+    End: last
+  };
+  return order[wanted[key] ?? -1] ?? null;
+}
