@@ -34,6 +34,7 @@ from det_jupyter.capsule import cell_labels, code_key, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.control import ControlPage
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
+from det_jupyter.printed import last_lines, read_end
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.ranks.failures import is_lost_peer, is_lost_worker
 from det_jupyter.pytorch.training.events import Reason
@@ -49,6 +50,7 @@ from det_jupyter.worker.tracebacks import CodeNames, Explanation
 from det_jupyter.worker.work import FunctionRun, StepCounter, Work
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
+_LAST_LINES = 10  # that a rank printed before its error
 _SECONDARY_DELAY_S = 0.5
 _MAX_NOTICES = 20  # per rank: threads may fail again and again
 
@@ -175,6 +177,7 @@ class Rank:
             )
             self.journal.write(ended)
             return 1
+        traceback = self._said_before(explanation) + explanation.traceback
         with suppress(Exception):  # the user's code may have closed or replaced the stream
             sys.stderr.write(explanation.printed)
         is_secondary = self.spec.place.world_size > 1 and is_lost_peer(error)
@@ -189,12 +192,23 @@ class Rank:
             at=time.time(),
             rank=self.spec.place.rank,
             error=message,
-            traceback=explanation.traceback,
+            traceback=traceback,
             where=explanation.where,
             final=isinstance(error, ConfigError | ProtocolMismatch) or is_hopeless,
         )
         self.journal.write(failure)
         return 1
+
+    def _said_before(self, explanation: Explanation) -> str:
+        """Return the last lines that this rank printed, if the explanation lacks them."""
+        with suppress(Exception):  # the user's code may have closed or replaced the streams
+            sys.stdout.flush()
+            sys.stderr.flush()
+        output = self.folder.output(self.spec.place.rank)
+        text = last_lines(read_end(output), _LAST_LINES, most=300)
+        if not text.strip() or text in explanation.printed:
+            return ""
+        return f"It printed at last:\n{text}\n\n"
 
     def _report_thread(self, ended: threading.ExceptHookArgs) -> None:
         """Print and journal the error that ended a thread of the user's; the rank trains on."""

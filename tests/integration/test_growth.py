@@ -17,8 +17,8 @@ from det_jupyter.master.chores.cleanup import sweep
 from det_jupyter.master.service.database import open_database
 from det_jupyter.master.service.log_search import read_page
 from det_jupyter.master.service.logs import Logs
-from det_jupyter.master.service.printed import Printed
 from det_jupyter.master.service.store import Store
+from det_jupyter.printed import Printed
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import Capsule, ExperimentView, LogQuery
 from tests.integration.master_support import (

@@ -283,10 +283,14 @@ def test_the_last_batches_before_an_error_are_on_the_curve_of_a_single_rank(lab:
     assert (last.steps_completed, last.fraction) == (9, 0.75)
 
 
-def test_of_several_ranks_the_error_tells_what_is_no_average(lab: Lab) -> None:
-    gang = lab.start(FRAIL, frail("raise KeyError('lost')", "train_batch", batch_idx=9))
+def test_of_several_ranks_the_error_tells_what_is_no_average_and_what_was_printed(
+    lab: Lab,
+) -> None:
+    act = "print(' 10%\\r 20%\\nalmost', end=''); raise KeyError('lost')"
+    gang = lab.start(FRAIL, frail(act, "train_batch", batch_idx=9))
     gang.wait()
     (failure,) = gang.of(RankFailure, rank=1)
+    assert failure.traceback.startswith("It printed at last:\n 20%\nalmost\n\nTraceback (most")
     told = re.search(r"^Of rank 1 alone, and not on the curves: (.*)$", failure.traceback, re.M)
     assert told is not None
     assert re.fullmatch(r"(batch \d: loss [\d.]+; ){4}batch 8: loss [\d.]+\.", told[1])

@@ -21,9 +21,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from det_jupyter.printed import last_lines, read_end
 from det_jupyter.wire import LastWords
 
-_TAIL_BYTES = 64 * 1024
 _LINES = 20  # of output, where there is no stack
 _LINES_BEFORE = 5  # a fatal error: they may contain its cause
 _FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
@@ -56,21 +56,14 @@ def last_words(output: Path, labels: Mapping[str, str], cwd: str) -> LastWords |
         labels: Names of the captured code's files.
         cwd: Folder of the user's own modules.
     """
-    try:
-        with output.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
-        return None
-    return parse_last_words(text, labels, cwd)
+    return parse_last_words(read_end(output), labels, cwd)
 
 
 def parse_last_words(text: str, labels: Mapping[str, str], cwd: str) -> LastWords | None:
     """Parse the end of an output; see `last_words`."""
     fatal = next(reversed(list(_FATAL.finditer(text))), None)
     if fatal is None:
-        lines = text.split("\n")[-_LINES - 1 :]
-        tail = "\n".join(line[:1000] for line in lines).strip("\n")
+        tail = last_lines(text, _LINES, most=1000)
         return LastWords(traceback=f"It printed at last:\n{tail}\n") if tail else None
     before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
     stack = _users_stack(text[fatal.end() :], labels, cwd)

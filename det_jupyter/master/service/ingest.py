@@ -38,8 +38,8 @@ from det_jupyter.master.machine.core.events import (
 )
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.rules.log_policies import LogPolicy, is_settled, policies_of
-from det_jupyter.master.service.printed import parse_printed
 from det_jupyter.master.service.transaction import Transaction
+from det_jupyter.printed import parse_printed
 from det_jupyter.records import (
     BatchMetrics,
     BatchTimings,

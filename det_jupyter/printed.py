@@ -8,14 +8,17 @@ characters are replaced.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from det_jupyter.wire import LEVELS, Level
 from det_jupyter.words import CONTROLS, printable
 
 MAX_LINE = 8192  # characters of a printed line that are kept
+_TAIL_BYTES = 64 * 1024
 _MAX_OPEN = 20  # progress bars of a rank at a time
 _MOVES = re.compile(r"(\n|\r|\x1b\[[0-9]{0,3}A)")
 
@@ -42,6 +45,26 @@ def parse_printed(text: str, before: str | None = None) -> Printed:
         return Printed(rows if rows[-1] else rows[:-1], None)
     first = max(row, len(rows) - _MAX_OPEN)
     return Printed(rows[:first], "\n".join(rows[first:]))
+
+
+def read_end(output: Path) -> str:
+    """Return the end of a rank's output, 64 KiB at most; empty if there is none."""
+    try:
+        with output.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def last_lines(text: str, num: int, *, most: int) -> str:
+    """Return the last `num` lines of an output, each cut to `most` characters.
+
+    >>> last_lines("one\\n 10%\\r 20%\\ntwo\\n\\n", 2, most=3)
+    ' 20\\ntwo'
+    """
+    lines = parse_printed(text.rstrip() + "\n").lines[-num:]
+    return "\n".join(line[:most] for line in lines).strip("\n")
 
 
 def _rewritten(text: str, before: str | None) -> tuple[list[str], int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from det_jupyter.master.service.printed import MAX_LINE, levels_of, parse_printed
+from det_jupyter.printed import MAX_LINE, levels_of, parse_printed
 
 
 @pytest.mark.parametrize(
