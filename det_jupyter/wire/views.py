@@ -63,7 +63,8 @@ class FailureView(Wire):
     where: str = ""
     traceback: str = ""
     at: float
-    times: int = 1  # that it came in the same way, one after the other, from the same checkpoint
+    batch: int | None = None  # that the rank had begun
+    times: int = 1  # that it came in the same way, one after the other
 
 
 class CheckpointView(Wire):

@@ -279,6 +279,16 @@ def test_code_that_fails_twice_at_the_same_place_is_not_tried_again(world: World
     assert "ValueError: no (twice, in the same way)" in world.experiment().message
 
 
+def test_code_that_fails_in_the_same_batch_is_given_up_though_it_saved_meanwhile(
+    world: World,
+) -> None:
+    for run, id in enumerate(("1.1.1", "1.1.2"), start=1):
+        world.tell(*running(id), saved(10 + run, allocation_id=id), failed(allocation_id=id))
+        world.tell(exited(id, codes={0: 1, 1: -9}, first_failed=0, first_ended=0, batch=20))
+    assert world.trial().state is State.ERROR
+    assert world.trial().restarts == 1
+
+
 def test_code_that_fails_again_after_a_checkpoint_is_tried_again(world: World) -> None:
     for run, id in enumerate(("1.1.1", "1.1.2"), start=1):
         world.tell(*running(id), saved(10 * run, allocation_id=id), failed(allocation_id=id))

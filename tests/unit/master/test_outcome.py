@@ -174,6 +174,7 @@ def test_the_first_rank_that_ended_is_told_with_what_it_printed(code: int, error
         where="Cell In[5], line 2, in f",
         traceback="The stack\n",
         at=9.0,
+        batch=7,
     )
     assert not is_final
 
@@ -194,6 +195,9 @@ def crash(code: int, *, batch: int | None, where: str = "") -> FailureView:
         (-11, [None, None], True),  # before the first batch, and no stranger does that
         (-6, [7, 7], True),
         (3, [7, 7], True),
+        (1, [7, 7], True),
+        (1, [7, 8], False),
+        (1, [None, None], False),
         (0, [7, 7], True),
         (-9, [7, 7], False),  # somebody may have killed it twice
         (-9, [7, 7, 7], True),
@@ -212,10 +216,34 @@ def test_a_crash_that_repeats_at_the_same_batch_is_not_tried_again(
     assert is_hopeless(told) is hopeless
 
 
-def test_a_crash_with_a_checkpoint_in_between_is_another_one() -> None:
-    first = crash(-11, batch=7)
-    assert in_the_same_way(crash(-11, batch=7), first, since_checkpoint=False).times == 2
-    assert in_the_same_way(crash(-11, batch=7), first, since_checkpoint=True).times == 1
+@pytest.mark.parametrize(
+    ("before", "now", "times"),
+    [
+        ((None, "ValueError: no"), (None, "ValueError: no"), 1),  # it may have come further
+        ((7, "ValueError: no"), (9, "ValueError: no"), 1),
+        ((7, "ValueError: no"), (7, "ValueError: no"), 2),
+        (
+            (7, "out of memory, process 81 has 2.5 GiB"),
+            (7, "out of memory, process 9 has 3 GiB"),
+            2,
+        ),
+        ((7, "<Net at 0x7f3a> failed"), (7, "<Net at 0x81cd> failed"), 2),
+        ((7, "ValueError: no"), (7, "KeyError: no"), 1),
+        ((7, "out of memory, process 81"), (8, "out of memory, process 9"), 1),
+    ],
+)
+def test_a_failure_with_a_checkpoint_in_between_is_the_same_in_the_same_batch(
+    before: tuple[int | None, str], now: tuple[int | None, str], times: int
+) -> None:
+    first, second = (
+        FailureView(rank=0, exit_code=1, error=error, where="line 2", at=9.0, batch=batch)
+        for batch, error in (before, now)
+    )
+    told = in_the_same_way(second, first, since_checkpoint=True)
+    assert told.times == times
+    assert is_hopeless(told) is (times == 2)
+    other_place = second.model_copy(update={"where": "line 3"})
+    assert in_the_same_way(other_place, first, since_checkpoint=True).times == 1
 
 
 def test_a_killed_rank_comes_before_the_failures_of_the_ranks_that_lost_it() -> None:

@@ -20,6 +20,7 @@ The facts, looked at in this order; the first that applies decides:
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from signal import Signals
 
@@ -29,6 +30,7 @@ from det_jupyter.wire import FailureView, GangExited, LastWords, State
 
 _TIMES = 2  # in the same way: the next one would be no other
 _FROM_OUTSIDE = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT)
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 MAX_LOSSES = 5  # whatever ends the fork server so often is likely to do it again
 
 
@@ -90,6 +92,7 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
                 where=first.where,
                 traceback=first.traceback,
                 at=first.at,
+                batch=exited.batch if first.rank == exited.first_ended else None,
             ),
             first.final,
         )
@@ -118,6 +121,7 @@ def _died(rank: int, code: int, exited: GangExited) -> FailureView:
         where=words.where,
         traceback=words.traceback,
         at=exited.at,
+        batch=exited.batch,
     )
 
 
@@ -126,28 +130,40 @@ def in_the_same_way(
 ) -> FailureView:
     """Return the failure with how often it came in a row.
 
+    It came so before if the error and its place are the same, and training came no further: it is
+    in the same batch, or no checkpoint was saved in between. In the same batch, numbers in the
+    error may differ: addresses, process ids, free memory.
+
     Args:
         now: It.
         previous: The one before it.
         since_checkpoint: Whether a checkpoint was saved in between.
     """
-    if previous is None or since_checkpoint:
+    if previous is None or previous.where != now.where:
         return now
-    if (previous.error, previous.where) != (now.error, now.where):
-        return now
-    return now.model_copy(update={"times": previous.times + 1})
+    if now.batch is not None and now.batch == previous.batch:
+        is_same = _without_numbers(previous.error) == _without_numbers(now.error)
+    else:
+        is_same = previous.error == now.error and not since_checkpoint
+    return now.model_copy(update={"times": previous.times + 1}) if is_same else now
+
+
+def _without_numbers(error: str) -> str:
+    return _NUMBER.sub("#", error)
 
 
 def is_hopeless(failure: FailureView) -> bool:
     """Return whether it came in the same way so often that it will again.
 
-    An error of the user's code is known by its message and line, a crash by its batch and stack.
+    An error of the user's code is known by its message and line, or batch, and a crash by its
+    batch and stack.
     A rank may be killed by hand, so a signal from outside has to come once more to count.
     """
     if failure.exit_code is not None and -failure.exit_code in _FROM_OUTSIDE:
-        return " in batch " in failure.error and failure.times > _TIMES
+        return failure.batch is not None and failure.times > _TIMES
     has_crashed = failure.exit_code not in (None, 1)
-    return (has_crashed or bool(failure.where)) and failure.times >= _TIMES
+    is_placed = bool(failure.where) or failure.batch is not None
+    return (has_crashed or is_placed) and failure.times >= _TIMES
 
 
 def lost_too_often(at: float) -> FailureView:
