@@ -10,7 +10,7 @@ from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.client import Client
 from det_jupyter.client.compare import ComparedExperiment
 from det_jupyter.client.follow import Follower, call_at_end
-from det_jupyter.client.ranking import ranked
+from det_jupyter.client.ranking import describe_choice, ranked
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.shown import experiment_line
 from det_jupyter.client.trial import Trial
@@ -97,11 +97,18 @@ class Experiment(ComparedExperiment):
 
     @property
     def trial(self) -> Trial:
-        """Its first trial (a `single` search has no other)."""
-        trials = self.trials
-        if not trials:
+        """Its trial, of an experiment that has one.
+
+        Raises:
+            NotFound: It has no trial yet.
+            Conflict: It is a search; the message says how to choose one of its trials.
+        """
+        view = self.view
+        if view.search is not None and view.search.max_trials > 1:
+            raise Conflict(f"experiment {self.id} is a search: {describe_choice(view)}")
+        if not view.trials:
             raise NotFound(f"experiment {self.id} has no trial yet")
-        return trials[0]
+        return self._trials(view.trials)[0]
 
     def why(self) -> ShownReason:
         """Return why it does not run, for the trial of it that is next; prints as a sentence.

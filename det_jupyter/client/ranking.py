@@ -45,3 +45,15 @@ def varying(view: ExperimentView) -> list[str]:
         for path, value in flattened(trial.hparams):
             seen.setdefault(path, set()).add(repr(value))
     return [path for path, values in seen.items() if len(values) > 1]
+
+
+def describe_choice(view: ExperimentView) -> str:
+    """Return how to choose a trial of a search, and which is the best."""
+    best = next(iter(ranked(view)), None)
+    leads = "none has reported the metric yet"
+    if best is not None and best.best_metric is not None:
+        leads = f"now trial {best.id} with {view.metric}={best.best_metric:.4g}"
+    return (
+        f"take best_trial() ({leads}), ranking()[i] (best first) or trials[i] (of "
+        f"{len(view.trials)} so far, oldest first)"
+    )

@@ -70,13 +70,19 @@ class DetMagics(Magics):
         return self._submit_or_check(cell, options)
 
     def _submit_or_check(self, cell: str, options: argparse.Namespace) -> Any:
+        from det_jupyter.notebook.handles.refused import RefusedExperiment
         from det_jupyter.notebook.submit.submitting import dry_run, submit_cell
 
         shell = self.shell
         assert shell is not None, "magics are registered by a shell"
         if options.dry_run:
             return dry_run(cell, options, shell)
-        experiment = submit_cell(cell, options, shell)
+        try:
+            experiment = submit_cell(cell, options, shell)
+        except BaseException as error:  # an interrupt, too
+            # An older handle would look like this experiment's.
+            shell.user_ns[options.var] = RefusedExperiment(str(error) or type(error).__name__)
+            raise
         shell.user_ns[options.var] = experiment
         if options.wait:
             experiment.show()

@@ -186,3 +186,14 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(scratch, path)
+
+
+def find_missing_folder(folder: str) -> str | None:
+    """Return what to do if the folder that ranks run in is not there; None if it is."""
+    if os.path.isdir(folder):
+        return None
+    return (
+        f"the notebook's folder, {folder}, is not there (moved, deleted, or on a disk that is not "
+        "mounted), and the ranks run in it; put it back and try again, or submit the cell anew "
+        "from where the notebook is now"
+    )

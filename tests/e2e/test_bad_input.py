@@ -147,6 +147,17 @@ def test_too_many_slots_are_told_with_all_other_problems(book: Notebook) -> None
     assert "line 5: resources.slots_per_trial: got 99" in message_of(book, cell)
 
 
+def test_a_refused_cell_leaves_no_older_handle(book: Notebook) -> None:
+    book.check(GOOD)
+    book.check("experiment.wait(60)")
+    message_of(book, variant("entrypoint: SmallTrial", "entrypoint: SmalTrial"))
+    for use in ("experiment.wait()", "experiment.best_checkpoint()", "len(experiment.trials)"):
+        shown = message_of(book, use)
+        assert "the cell that was to submit it was refused" in shown
+        assert "'SmalTrial' is not defined in this notebook" in shown
+    assert "No experiment: the cell" in book.check("experiment").all_text
+
+
 def test_waiting_too_short_a_time(book: Notebook) -> None:
     book.check(variant("pause_s: 0", "pause_s: 0.5"))
     shown = message_of(book, "experiment.wait(timeout=0.1)")

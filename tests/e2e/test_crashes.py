@@ -54,6 +54,13 @@ def test_a_rank_that_leaves_without_a_word_is_the_one_that_is_blamed(
     assert experiment.view.trials[0].restarts == 1
 
 
+def test_an_error_that_names_its_process_is_the_same_in_the_same_batch(client: Client) -> None:
+    act = "import os; raise RuntimeError(f'process {os.getpid()} is out of memory')"
+    experiment, error = crash(client, act)
+    assert "is out of memory (twice, in the same way)" in str(error)
+    assert experiment.view.trials[0].restarts == 1
+
+
 def test_ranks_in_different_collectives_are_told_so(client: Client) -> None:
     size = "self.context.distributed.rank or 1000"
     act = f"torch.distributed.all_reduce(torch.zeros({size}))"

@@ -76,6 +76,9 @@ def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook) -> No
     assert "8/8 trials" in outputs.all_text
     assert "best error=" in outputs.all_text
     assert value_of(book, "len(experiment.trials)") == "8"
+    choice = book.run("experiment.trial").error
+    assert choice is not None
+    assert "is a search: take best_trial() (now trial " in choice
     best = "experiment.best_trial().view.best_metric"
     table = "[row['error'] for row in experiment.trials_table()]"
     assert value_of(book, f"{best} == min({table}) == {table}[0]") == "True"

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import Conflict, RankFailed
 from tests.processes import DetHome, wait_until
 from tests.soak.faults import Fault
 from tests.soak.soak import Soak
@@ -85,6 +87,30 @@ def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[
     experiment.activate()
     assert experiment.wait(60) == "COMPLETED"
     assert_equal_to(undisturbed, experiment)
+
+
+def test_a_folder_that_was_moved_is_named_before_ranks_start_in_it(
+    client: Client, tmp_path: Path
+) -> None:
+    folder, elsewhere = tmp_path / "book", tmp_path / "moved"
+    folder.mkdir()
+    experiment = submit(client, slow(0.02), cwd=folder)
+    wait_for_steps(experiment, 3)
+    experiment.pause()
+    wait_until(lambda: experiment.view.trials[0].allocation is None, "the slots are free")
+    folder.rename(elsewhere)
+    with pytest.raises(Conflict, match=f"the notebook's folder, {folder}, is not there"):
+        experiment.activate()
+    assert experiment.state == "PAUSED"
+    gone = submit(client, small_config(), cwd=folder)
+    with pytest.raises(RankFailed, match="is not there"):
+        gone.wait(60)
+    with pytest.raises(Conflict, match="is not there"):
+        gone.continue_()
+    elsewhere.rename(folder)
+    experiment.activate()
+    assert experiment.wait(60) == "COMPLETED"
+    assert [each.view.trials[0].restarts for each in (experiment, gone)] == [0, 0]
 
 
 def test_master_killed_while_training(

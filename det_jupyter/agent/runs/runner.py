@@ -31,6 +31,7 @@ from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.specs import check_agents, make_specs
 from det_jupyter.errors import LaunchError
+from det_jupyter.system.paths import find_missing_folder
 from det_jupyter.wire import (
     AgentCommand,
     CloseRun,
@@ -193,6 +194,8 @@ class Runner:
         """Start the gang's ranks and wait until all have ended."""
         run, gang = active.run, active.gang
         check_agents(run.plan, self._runs)
+        if problem := find_missing_folder(run.plan.cwd):
+            raise LaunchError(problem)
         specs = partial(
             make_specs, run, lifeline_fd=self._lifeline_fd, num_threads=self._num_threads
         )

@@ -13,6 +13,7 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.bounds import Whole
 from det_jupyter.capsule import code_of
 from det_jupyter.config import ExperimentConfig
+from det_jupyter.errors import Conflict
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
@@ -33,6 +34,7 @@ from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service, check_patterns
 from det_jupyter.master.views.curves import to_curves
+from det_jupyter.system.paths import find_missing_folder
 from det_jupyter.wire import (
     CheckpointView,
     CodeView,
@@ -44,6 +46,7 @@ from det_jupyter.wire import (
     ExperimentView,
     FeedItem,
     SetRetention,
+    State,
     TimingsView,
     TrialView,
 )
@@ -91,6 +94,7 @@ def experiment_routes(service: Service) -> APIRouter:
         """Go on with an experiment that is over, under its own number."""
         experiment = service.machine.state.experiment(experiment_id)
         check_continuable(experiment, body.config)
+        _must_have_folder(experiment)
         config = _overridden(experiment, body.config)
         await check_patterns(config)
         document = config.to_document() if body.config else experiment.config
@@ -112,6 +116,8 @@ def experiment_routes(service: Service) -> APIRouter:
     @routes.post("/experiments/{experiment_id}/{verb}", response_model=ExperimentView)
     async def command(experiment_id: Whole, verb: Verb) -> Response:
         """Ask for a change of state; safe to repeat, but for archive and unarchive."""
+        if verb == "activate":
+            _must_have_folder(service.machine.state.experiment(experiment_id), State.PAUSED)
         service.apply(_REQUESTS[verb](experiment_id=experiment_id))
         return JsonResponse(service.views.experiment(experiment_id))
 
@@ -176,6 +182,18 @@ def _read_curves(service: Service, experiment_id: int, max_points: int | None) -
     """Read in another thread: of a long experiment it takes a second or so."""
     records = read_metrics(service.store.path, experiment_id)
     return JsonResponse(to_curves(records, max_points=max_points))
+
+
+def _must_have_folder(experiment: Experiment, *states: State) -> None:
+    """Refuse to start ranks in a folder that is gone: each would fail, and the experiment end.
+
+    Args:
+        experiment: What is about to run again.
+        states: Those of which it is asked; in another one the request itself is refused.
+    """
+    problem = find_missing_folder(experiment.cwd)
+    if problem is not None and (not states or experiment.state in states):
+        raise Conflict(f"experiment {experiment.id}: {problem}")
 
 
 def _overridden(experiment: Experiment, override: dict[str, Any]) -> ExperimentConfig:
