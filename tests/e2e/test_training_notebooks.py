@@ -46,3 +46,13 @@ def test_a_scaled_large_batch_reaches_the_small_ones_accuracy(
         ("256", "60"),
         ("256", "60"),
     ]
+
+
+def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples: Path) -> None:
+    pytest.importorskip("pandas")
+    text = printed(examples / "looking_back.ipynb", tmp_path)
+    listed = r"^(\d) +cancer, (?:lr \S+|a search) +COMPLETED +100% +accuracy 0\.\d+"
+    assert set(re.findall(listed, text, re.MULTILINE)) == {"1", "2", "3", "4"}
+    assert "\nExperiment 4 “cancer, a search” (COMPLETED, 100%, 4 trials, accuracy " in text
+    assert "Wrote 4 rows, trials of experiment 4, to search.csv." in text
+    assert (tmp_path / "search.csv").exists()
