@@ -2,8 +2,9 @@
 
     python -m det_jupyter.worker -f CONNECTION_FILE
 
-The agent starts a rank this way if it cannot be forked. If a user starts it, from JupyterLab's
-launcher for example, there is no DET_RANK_SPEC, and it is a kernel to work in.
+The agent starts a rank this way if it cannot be forked. Without DET_RANK_SPEC it is a kernel to
+work in. Its kernel spec is in `share/det_jupyter`, where Jupyter does not look by itself, so that
+front ends do not offer it for notebooks; `JUPYTER_PATH=PREFIX/share/det_jupyter` shows it.
 """
 
 from __future__ import annotations

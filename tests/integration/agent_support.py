@@ -375,7 +375,7 @@ def make_interpreter(folder: Path, *, borrows: bool = True, torch: str | None = 
         (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     if torch is not None:
         write_torch(packages, torch)
-    kernel = folder / "share" / "jupyter" / "kernels" / "det-worker"
+    kernel = folder / "share" / "det_jupyter" / "kernels" / "det-worker"
     kernel.mkdir(parents=True)
     argv = ["python", "-m", "tests.integration.agent_stand_in", "-f", "{connection_file}"]
     (kernel / "kernel.json").write_text(json.dumps({"argv": argv}))

@@ -328,7 +328,7 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
         "0": [["tell", str(note)], ["journal", 2], ["print", "hello"], *FOREVER],
         "1": [["tell", str(note)], *FOREVER],
     }
-    kernel = Path(python).parents[1] / "share" / "jupyter" / "kernels" / "det-worker"
+    kernel = Path(python).parents[1] / "share" / "det_jupyter" / "kernels" / "det-worker"
     variables = {"DET_TEST_SECOND_THREAD": "1", "DET_JUPYTER_CPU_SLOTS": "1"}
     with agent_with_master(tmp_path / "home", variables) as (agent, master):
         started = master.begin(make_plan("afresh", acts, python=python))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_core.paths import jupyter_path
 
 import det_jupyter
 
@@ -69,3 +72,21 @@ def test_the_api_reference_renders_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "PyTorchTrial" in (tmp_path / "det_jupyter/pytorch.html").read_text(encoding="utf-8")
+
+
+def test_ranks_are_no_kernels_to_choose_from_and_can_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    for source, place in wheel["targets"]["wheel"]["shared-data"].items():
+        shutil.copytree(ROOT / source, tmp_path / place)
+    assert find_specs(tmp_path / "share/jupyter", monkeypatch) == set()
+    assert find_specs(tmp_path / "share/det_jupyter", monkeypatch) == {"det-worker"}
+
+
+def find_specs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the kernels that Jupyter finds if this is the only folder of data."""
+    monkeypatch.setenv("JUPYTER_PATH", str(folder))
+    here = [str(folder / "kernels")]
+    assert here[0] in jupyter_path("kernels")
+    return set(KernelSpecManager(kernel_dirs=here, ensure_native_kernel=False).get_all_specs())

@@ -117,7 +117,7 @@ def kernel_argv(python: str) -> list[str]:
         LaunchError: The kernel spec is not installed there.
     """
     candidates = [
-        Path(python).parent.parent / "share" / "jupyter" / "kernels",
+        Path(python).parent.parent / "share" / "det_jupyter" / "kernels",
         Path(__file__).resolve().parents[3] / "kernels",  # an editable checkout
     ]
     for folder in candidates:
