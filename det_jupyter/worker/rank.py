@@ -74,6 +74,14 @@ def _explain(names: CodeNames, error: BaseException, code: CodeType | None) -> E
         return Explanation(error=line, traceback=f"{line}\n", where="")
 
 
+def _last_printed(output: str, explanation: Explanation) -> str:
+    """Return the last lines of the output, if the explanation lacks them."""
+    text = last_lines(output, _LAST_LINES, most=300)
+    if not text.strip() or text in explanation.printed:
+        return ""
+    return f"It printed at last:\n{text}\n\n"
+
+
 class Rank:
     """One rank: what its process holds while it trains, and for a report of its failure."""
 
@@ -177,9 +185,10 @@ class Rank:
             )
             self.journal.write(ended)
             return 1
-        traceback = self._said_before(explanation) + explanation.traceback
+        before = self._printed_before()
         with suppress(Exception):  # the user's code may have closed or replaced the stream
-            sys.stderr.write(explanation.printed)
+            # A traceback begins on a line of its own, not behind a progress bar.
+            sys.stderr.write("\n" * (before[-1:] not in ("", "\n")) + explanation.printed)
         is_secondary = self.spec.place.world_size > 1 and is_lost_peer(error)
         if is_secondary:
             message = f"another rank is gone: {message}"
@@ -192,23 +201,19 @@ class Rank:
             at=time.time(),
             rank=self.spec.place.rank,
             error=message,
-            traceback=traceback,
+            traceback=_last_printed(before, explanation) + explanation.traceback,
             where=explanation.where,
             final=isinstance(error, ConfigError | ProtocolMismatch) or is_hopeless,
         )
         self.journal.write(failure)
         return 1
 
-    def _said_before(self, explanation: Explanation) -> str:
-        """Return the last lines that this rank printed, if the explanation lacks them."""
+    def _printed_before(self) -> str:
+        """Return the end of what this rank printed."""
         with suppress(Exception):  # the user's code may have closed or replaced the streams
             sys.stdout.flush()
             sys.stderr.flush()
-        output = self.folder.output(self.spec.place.rank)
-        text = last_lines(read_end(output), _LAST_LINES, most=300)
-        if not text.strip() or text in explanation.printed:
-            return ""
-        return f"It printed at last:\n{text}\n\n"
+        return read_end(self.folder.output(self.spec.place.rank))
 
     def _report_thread(self, ended: threading.ExceptHookArgs) -> None:
         """Print and journal the error that ended a thread of the user's; the rank trains on."""

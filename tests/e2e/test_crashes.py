@@ -1,4 +1,4 @@
-"""Ranks that die without a word: what their user is told, and how often it is tried."""
+"""Ranks that die without a word: what their user is told, and how often it is tried; their logs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import RankFailed
+from det_jupyter.wire import LogQuery
 from tests.trials import TRIAL_SOURCE, small_config, submit
 
 pytestmark = pytest.mark.e2e
 
 STEPS = 12
 TRAINING = "        time.sleep(self.pause_s)\n"
+BATCHES = 20  # of 0.1 s
+# As tqdm writes: a carriage return before each state, and a line end after the last one.
+PRINTING = f"""\
+        time.sleep(self.pause_s)
+        if batch_idx == 0:
+            import logging
+            logging.warning("rank %d begins", self.context.distributed.rank)
+        if self.context.distributed.rank == 0:
+            bar = f"\\rbatch {{batch_idx + 1}}/{BATCHES}"
+            sys.stderr.write(bar + "\\n" * (batch_idx + 1 == {BATCHES}))
+            sys.stderr.flush()
+"""
 
 
 def crashing(act: str) -> str:
@@ -85,3 +98,28 @@ def test_a_thread_that_fails_is_a_notice_of_the_trial(client: Client) -> None:
     experiment.wait(60)
     (notice,) = experiment.view.trials[0].notices
     assert "ended with ZeroDivisionError: division by zero" in notice
+
+
+def test_logs_are_followed_while_a_trial_trains_and_its_bar_is_one_line(client: Client) -> None:
+    source = TRIAL_SOURCE.replace(TRAINING, PRINTING).replace("import time", "import sys, time")
+    length = {"name": "single", "metric": "error", "max_length": {"batches": BATCHES}}
+    hparams = {"global_batch_size": 16, "pause_s": 0.1}
+    config = small_config(searcher=length, hyperparameters=hparams)
+    experiment = submit(client, config, source)
+    states, is_over = set(), False
+    query_after = 0
+    while not is_over:
+        page = client.experiment_logs(
+            experiment.id, LogQuery(after=query_after, wait_s=10, search="batch ")
+        )
+        states |= {line.text for line in page.lines if line.is_open}
+        query_after, is_over = page.last_id, page.is_over
+    assert states, "the bar was seen while it moved"
+    lines = [line.text for line in experiment.logs(follow=True, rank=0)]
+    assert lines[-1] == f"batch {BATCHES}/{BATCHES}"
+    assert sum("batch" in line for line in lines) == 1
+    warnings = experiment.logs(level="warning", trial=experiment.trial)
+    assert sorted(line.text.partition(" WARNING ")[2] for line in warnings) == [
+        "rank 0 begins", "rank 1 begins"
+    ]  # fmt: skip
+    assert experiment.trial.logs(search="/rank [1-9]/", tail=1).total == 1
