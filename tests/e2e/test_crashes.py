@@ -1,4 +1,4 @@
-"""Ranks that die without a word: what their user is told, and how often it is tried; their logs."""
+"""Ranks that die without a word, what their user is told, how often it is tried; and logs."""
 
 from __future__ import annotations
 
