@@ -151,3 +151,51 @@ def test_help_on_a_key(book: Notebook) -> None:
     assert "default 4" in text
     assert "max_trials" in book.check("%det_experiment ? searcher").text
     assert "did you mean searcher.divisor?" in book.check("%det_experiment ? divisor").text
+
+
+ONE = """%%det_experiment --slots 1
+name: {name}
+entrypoint: SmallTrial
+hyperparameters: {{global_batch_size: {batch_size}, pause_s: 0}}
+searcher: {{name: single, metric: error, max_length: {{batches: 8}}}}
+"""
+
+
+def test_experiments_and_trials_are_compared(book: Notebook) -> None:
+    book.check(ONE.format(name="first", batch_size=16))
+    book.check("first = experiment; first.wait(60)")
+    book.check(
+        TRIAL_SOURCE.replace("nn.Linear(8, 16)", "nn.Linear(8, 32)").replace("16, 1", "32, 1")
+    )
+    book.check(ONE.format(name="wider", batch_size=32))
+    book.check("wider = experiment; wider.wait(60)")
+    shown = book.check(
+        "import det_jupyter\ncompared = det_jupyter.compare(first.id, wider.id); compared"
+    )
+    [bundle] = shown.bundles
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert "<svg" in bundle["text/html"]
+    text = bundle["text/plain"]
+    assert "-        model = nn.Sequential(nn.Linear(8, 16)" in text
+    assert "+        model = nn.Sequential(nn.Linear(8, 32)" in text
+    assert value_of(book, "compared.hyperparameters") == "{'global_batch_size': [16, 32]}"
+    assert value_of(book, "compared.configuration['name']") == "['first', 'wider']"
+    keys = "['name', 'reproducibility.experiment_seed']"
+    assert value_of(book, "list(compared.configuration)") == keys
+    assert value_of(book, "compared.versions") == "{}"
+    used = (
+        "all(0 < row['slot_hours'] < 0.1 and row['best'] is not None for row in compared.summary)"
+    )
+    assert value_of(book, used) == "True"
+    charts = "{chart['title'] for chart in compared.state['charts']}"
+    assert value_of(book, f"'error' in {charts}") == "True"
+    line = "get_ipython().run_line_magic('det_experiment', 'compare %d {}' % first.id)"
+    assert "expected two or more" in book.run(line.format("")).text
+    assert "there is no experiment 99; there are: " in (book.run(line.format("99")).error or "")
+    book.check(asha(max_trials=4))
+    book.check("experiment.wait(60)")
+    trials = book.check("experiment.compare_trials()").bundles[0]["text/plain"]
+    assert "global_batch_size" not in trials
+    assert "lr" in trials
+    said = book.check("experiment.importance()").bundles[0]["text/plain"]
+    assert said == "It needs 20 trials that ended with error; 4 trials have so far."
