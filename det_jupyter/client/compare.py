@@ -10,6 +10,7 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.logged import LoggedExperiment
 from det_jupyter.client.ranking import ranked
 from det_jupyter.client.tables import Row, Rows
+from det_jupyter.client.trial import Trial
 from det_jupyter.errors import NotFound, UsageError
 from det_jupyter.view.build.results import best_metric, elapsed_s, slot_seconds
 from det_jupyter.view.build.side_by_side import (
@@ -119,14 +120,19 @@ class ComparedExperiment(LoggedExperiment):
 
     _comparison = Comparison
 
-    def compare(self, *others: int) -> Comparison:
+    def compare(self, *others: int | ComparedExperiment) -> Comparison:
         """Return how it differs from other experiments: curves, results, configuration, code.
+
+        Args:
+            others: Their numbers, or handles.
 
         Raises:
             UsageError: There are none, too many, or one twice.
             NotFound: There is no such experiment.
         """
-        return self._comparison(fetch_experiments(self._client, [self.id, *others]))
+        return self._comparison(
+            fetch_experiments(self._client, [self.id, *map(number_of, others)])
+        )
 
     def importance(self) -> ShownImportance:
         """Return how much each hyperparameter sets the best quarter of its trials apart.
@@ -136,19 +142,24 @@ class ComparedExperiment(LoggedExperiment):
         """
         return ShownImportance(**dict(self._client.importance(self.id)))
 
-    def compare_trials(self, *trials: int) -> Comparison:
+    def compare_trials(self, *trials: int | Trial) -> Comparison:
         """Return how some of its trials differ: curves, results and hyperparameters.
 
         Args:
-            trials: Their numbers; without any, the best trials are compared.
+            trials: Their numbers, or handles; without any, the best trials are compared.
 
         Raises:
             UsageError: It has one trial only, or one is given twice.
             NotFound: It has no such trial.
         """
-        return self._comparison(
-            *fetch_trials(self._client, self._client.experiment(self.id), trials)
-        )
+        view = self._client.experiment(self.id)
+        chosen = [*map(number_of, trials)]
+        return self._comparison(*fetch_trials(self._client, view, chosen))
+
+
+def number_of(which: int | ComparedExperiment | Trial) -> int:
+    """Return the number of an experiment or a trial that may be given as a handle."""
+    return which.id if isinstance(which, ComparedExperiment | Trial) else which
 
 
 def fetch_experiments(client: Client, numbers: Sequence[int]) -> list[Compared]:

@@ -103,7 +103,7 @@ ID = argument("id", type=experiment_number, help="number of the experiment")
 IDS = argument("ids", nargs="+", type=experiment_numbers, metavar="ID",
                help="numbers of experiments: 7, or 3 5-7")  # fmt: skip
 COMPARED = (
-    argument("ids", nargs="+", type=experiment_number, metavar="ID", help="the experiments"),
+    IDS,
     argument(
         "--trials", nargs="*", type=trial_number, metavar="TRIAL",
         help="these trials of one experiment instead; the best if none is given",

@@ -20,7 +20,7 @@ def show(call: Call) -> Experiment:
 
 def compare(call: Call) -> Comparison:
     """Return how experiments, or trials of one, differ; it shows itself."""
-    first, *others = call.options.ids
+    first, *others = [number for span in call.options.ids for number in span]
     if call.options.trials is not None:
         if others:
             raise UsageError("compare: --trials takes one experiment, whose trials are compared")

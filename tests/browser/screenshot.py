@@ -1,10 +1,11 @@
 """Draws docs/images: an example in JupyterLab while it trains.
 
-python -m tests.browser.screenshot quickstart|search|scheduling [FILE]
+python -m tests.browser.screenshot quickstart|search|scheduling|compare [FILE]
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from tests.processes import det_home
 ROOT = Path(__file__).parents[2]
 
 
-HEIGHTS = {"quickstart": 860, "search": 1500, "scheduling": 900}
+HEIGHTS = {"quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320}
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "2"}
 
 
@@ -31,14 +32,52 @@ def main(example: str, target: Path) -> None:
     ):
         folder = Path(scratch) / "notebooks"
         folder.mkdir()
-        shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
+        if example == "compare":
+            write_comparison(folder / "compare.ipynb")
+        else:
+            shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
             open_notebook(page, address, f"{example}.ipynb")
             run_all(page)
-            if example == "scheduling":
+            if example == "compare":
+                keep_comparison(page, target)
+            elif example == "scheduling":
                 keep_last_waiting(page, "small", target)
             else:
                 keep_last_running(page, target)
+
+
+def write_comparison(target: Path) -> None:
+    """Write the quickstart's training, the same with a smaller network, and their comparison."""
+    notebook = json.loads((ROOT / "examples/quickstart.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    trained = [
+        source.replace("max_length: {epochs: 6}", "max_length: {epochs: 10}")
+        for source in sources[: sources.index("experiment.wait()") + 1]
+    ]
+    model = next(source for source in trained if "def make_model" in source)
+    submission = next(source for source in trained if "%%det_experiment" in source)
+    smaller = model.replace("32", "8").replace("64", "16")
+    again = submission.replace("name: digits", "name: smaller").replace("lr: 0.05", "lr: 0.02")
+    compared = "import det_jupyter\n\ndet_jupyter.compare(1, 2)"
+    new = [*trained, smaller, again, "experiment.wait()", compared]
+    notebook["cells"] = [
+        {**cells[0], "id": f"cell-{i}", "source": source, "outputs": []}
+        for i, source in enumerate(new)
+    ]
+    target.write_text(json.dumps(notebook), "utf-8")
+
+
+def keep_comparison(page: Page, target: Path) -> None:
+    """Keep the picture of the comparison, by epoch, when it is drawn."""
+    page.wait_for_selector(".det-comparison .u-over", timeout=120_000)
+    page.select_option(".det-comparison .det-select", "epoch")
+    page.evaluate(
+        "() => document.querySelector('.det-comparison').closest('.jp-Cell').scrollIntoView()"
+    )
+    page.wait_for_timeout(1500)
+    page.screenshot(path=target)
 
 
 def keep_last_waiting(page: Page, name: str, target: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from det_jupyter.client import Client, Comparison, Experiment
-from det_jupyter.client.compare import fetch_experiments
+from det_jupyter.client.compare import fetch_experiments, number_of
 from det_jupyter.client.finding import When, Words, find_by_name, make_query, to_rows
 from det_jupyter.client.tables import Rows
 from det_jupyter.errors import DetError, NotFound
@@ -77,20 +77,20 @@ def experiments(
     return FoundExperiments(client, client.find(query))
 
 
-def compare(*experiments: int) -> Comparison:
+def compare(*experiments: int | Experiment) -> Comparison:
     """Return how experiments differ: curves, results, configuration, code and versions.
 
     In a notebook it shows itself with interactive curves.
 
     Args:
-        experiments: Their numbers.
+        experiments: Their numbers, or handles.
 
     Raises:
         UsageError: There are fewer than two, too many, or one twice.
         NotFound: There is no such experiment.
     """
     client = connection.client()
-    return NotebookComparison(fetch_experiments(client, experiments))
+    return NotebookComparison(fetch_experiments(client, [*map(number_of, experiments)]))
 
 
 @functools.cache
