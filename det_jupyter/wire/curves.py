@@ -65,7 +65,8 @@ class Curves(dict[CurveKey, Curve]):
                     trial_id=trial_id, group=group, name=name, steps=[], values=[], times=[]
                 )
             curve = self[key]
-            curve.steps_per_epoch = steps_per_epoch or curve.steps_per_epoch
+            if curve.steps_per_epoch is None and steps_per_epoch is not None:
+                curve.steps_per_epoch = steps_per_epoch
             if not curve.steps or step > curve.steps[-1]:
                 curve.steps.append(step)
                 curve.values.append(to_finite(value))

@@ -1,0 +1,128 @@
+"""How long it takes to list many experiments, and to take out the metrics of many trials.
+
+    python -m tests.benchmarks.looking_back
+
+A list of 50 of 10,000 experiments is compared with the list of whole views that it replaced. The
+metrics are those of 100 trials with 1,000 reports of 5 metrics. The master's part (the query, the
+JSON) and the client's part (reading it) are counted, the loopback connection is not.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from det_jupyter.client.finding import to_rows
+from det_jupyter.client.tables import to_frame
+from det_jupyter.client.taking_out import metric_columns
+from det_jupyter.master.http.answers import JsonResponse
+from det_jupyter.master.machine.core.state import Experiment, Trial
+from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.master.service.service import Service
+from det_jupyter.master.service.store import Store
+from det_jupyter.master.views.curves import to_curves
+from det_jupyter.records import MetricsReported, to_line
+from det_jupyter.wire import Curve, ExperimentQuery, ExperimentRows, ExperimentView, State
+from tests.unit.master.machine_world import CAPSULE, make_config
+
+EXPERIMENTS = 10_000
+TRIALS, REPORTS, METRICS = 100, 1_000, 5
+_VIEWS = TypeAdapter(list[ExperimentView])
+_CURVES = TypeAdapter(list[Curve])
+
+
+def seconds(act: Callable[[], object], repeats: int = 5) -> float:
+    """Return the median duration."""
+    taken = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def add_experiments(service: Service) -> None:
+    """Give the master that many experiments, each over and with one trial."""
+    state = service.machine.state
+    for number in range(1, EXPERIMENTS + 1):
+        config = make_config(f"digits {number}", labels=[f"week {number % 50}"])
+        config["hyperparameters"] = {f"hparam_{i}": i / 7 for i in range(10)}
+        state.experiments[number] = Experiment(
+            id=number, config=config, capsule=CAPSULE, python="python", cwd="/home/a",
+            notebook=f"/home/a/book{number % 20}.ipynb", state=State.COMPLETED,
+            trial_ids=[number], best_metric=number / EXPERIMENTS, created_at=float(number),
+        )  # fmt: skip
+        state.trials[number] = Trial(
+            id=number, experiment_id=number, hparams=config["hyperparameters"], seed=1,
+            state=State.COMPLETED, best_metric=number / EXPERIMENTS, created_at=float(number),
+        )  # fmt: skip
+
+
+def measure_lists(service: Service) -> None:
+    """Print how long lists take."""
+
+    def whole() -> None:
+        answer = JsonResponse(service.views.experiments()).body
+        _VIEWS.validate_json(bytes(answer))
+
+    def found(**query: object) -> None:
+        asked = ExperimentQuery.model_validate(query)
+        answer = JsonResponse(service.views.find(asked)).body
+        to_rows(ExperimentRows.model_validate_json(bytes(answer)).rows)
+
+    print(f"{EXPERIMENTS:,} experiments")
+    print(f"  whole views (the list before)  {seconds(whole, 1) * 1000:8.0f} ms")
+    for title, query in {
+        "50 newest": {"limit": 50},
+        "50 best": {"limit": 50, "sort": "metric"},
+        "50 of one label": {"limit": 50, "label": ["week 7"]},
+        "50 by two words": {"limit": 50, "text": "digits book3"},
+        "all": {},
+    }.items():
+        taken = seconds(lambda query=query: found(**query))  # type: ignore[misc]
+        print(f"  {title:29}  {taken * 1000:8.0f} ms")
+
+
+def measure_metrics(store: Store) -> None:
+    """Print how long it takes to have all metrics as a DataFrame."""
+    with store.transaction():
+        for trial_id in range(1, TRIALS + 1):
+            for step in range(1, REPORTS + 1):
+                values = {f"metric_{i}": step / (i + 1) for i in range(METRICS)}
+                record = MetricsReported(
+                    at=float(step), group="training", steps_completed=step, metrics=values,
+                    trained={"epochs": step / 10},
+                )  # fmt: skip
+                steps = range(step, step + 1)
+                store.feed.add_metrics(step, 1, trial_id, steps, to_line(record))
+    print(f"metrics of {TRIALS} trials, {REPORTS:,} reports, {METRICS} metrics")
+    started = time.perf_counter()
+    body = bytes(JsonResponse(to_curves(read_metrics(store.path, 1))).body)
+    answered = time.perf_counter()
+    curves = _CURVES.validate_json(body)
+    read = time.perf_counter()
+    frame = to_frame(metric_columns(curves))
+    done = time.perf_counter()
+    print(f"  master: rows to {len(body) / 1e6:.0f} MB of JSON  {answered - started:6.2f} s")
+    print(f"  client: JSON to curves         {read - answered:6.2f} s")
+    print(f"  client: curves to DataFrame    {done - read:6.2f} s  ({len(frame):,} rows)")
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "det.sqlite3")
+        service = Service(store)
+        add_experiments(service)
+        measure_lists(service)
+        measure_metrics(store)
+        service.close()
+
+
+if __name__ == "__main__":
+    main()
