@@ -114,6 +114,8 @@ class ShownImportance(ImportanceView):
         compared = f"the best quarter against all {self.num_trials} ended trials, by {self.metric}"
         return "\n".join([*lines, self.sentence or compared])
 
+    __str__ = __repr__
+
 
 class ComparedExperiment(LoggedExperiment):
     """The part of a handle that compares experiments, trials and hyperparameters."""
