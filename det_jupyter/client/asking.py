@@ -35,7 +35,7 @@ _EXPECTED = {
     "behind": "an experiment, or its number",
     "pools": "a list of pools, such as [{pool_name: big, agents: [left]}]",
     "slots": "numbers of slots",
-    "since": "a span such as '10m', or a time",
+    "since": "a date, a time, or an age such as '10m'",
     "level": "one of debug, info, warning, error, critical",
     "search": "a text of at most 1,000 characters, or /a regular expression/",
     "save_experiment_best": "a whole number, 0 or more",

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
+from det_jupyter.client.moments import When, to_moment
 from det_jupyter.client.ranking import flattened
 from det_jupyter.client.tables import Row, Rows
-from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.errors import Conflict, NotFound
 from det_jupyter.wire import ExperimentQuery, ExperimentRow
 from det_jupyter.words import date as date_text
 
-When = str | date | float | None
 Words = str | Iterable[str] | None
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?) ?(min|h|d|w)")
-_SECONDS = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MOST_LISTED = 10  # experiments of one name
 
 
@@ -61,38 +57,6 @@ def make_query(
 
 def _listed(words: Words) -> list[str]:
     return [] if words is None else [words] if isinstance(words, str) else list(words)
-
-
-def to_moment(where: str, when: When, now: float, *, is_end: bool = False) -> float | None:
-    """Return UTC seconds: of a date, a date and time, or an age such as "2d"; all in local time.
-
-    Args:
-        where: The name of the argument, for errors.
-        when: A date means its beginning.
-        is_end: It means its end instead.
-
-    Raises:
-        ConfigError: It is none of these.
-    """
-    match when:
-        case None:
-            return None
-        case datetime():
-            return when.timestamp()
-        case date():
-            day = when + timedelta(days=1) if is_end else when
-            return datetime(day.year, day.month, day.day).timestamp()
-        case float() | int():
-            return float(when)
-    if age := _AGE.fullmatch(when.strip()):
-        return now - float(age[1]) * _SECONDS[age[2]]
-    for parse in (date.fromisoformat, datetime.fromisoformat):
-        try:
-            return to_moment(where, parse(when.strip()), now, is_end=is_end)
-        except ValueError:
-            continue
-    raise ConfigError([f"{where}: got {when!r}, expected a date such as 2026-01-31 or "
-                       '"2026-01-31 14:00", or an age such as 2d, 12h or 30min'])  # fmt: skip
 
 
 def find_by_name(client: Client, name: str) -> int:

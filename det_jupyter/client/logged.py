@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Literal, Unpack, overload
 
-from det_jupyter.client.logs import TAIL, LogLines, Since, Which, follow_lines, query_of, read
+from det_jupyter.client.logs import TAIL, LogLines, Which, follow_lines, query_of, read
+from det_jupyter.client.moments import When
 from det_jupyter.client.taking_out import TabledExperiment
 from det_jupyter.client.trial import Trial
 from det_jupyter.wire import LogLine
@@ -31,7 +32,7 @@ class LoggedExperiment(TabledExperiment):
         *,
         trial: Trial | int | None = None,
         rank: int | None = None,
-        since: Since = None,
+        since: When = None,
         level: str | None = None,
         search: str | None = None,
         tail: int | None = TAIL,
@@ -42,7 +43,7 @@ class LoggedExperiment(TabledExperiment):
         Args:
             trial: Only of this trial, or the one with this number.
             rank: Only of this rank.
-            since: Only since then: "10m" (also s, h, d), a time, or seconds since the epoch.
+            since: Only since then: an age such as "10m", a date, or a time.
             level: Only of this level or a higher one: debug, info, warning, error, critical. It
                 is recognised in the line; a traceback is an error.
             search: Only with this text, upper or lower case; as "/.../" a regular expression.

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypedDict
 
 from det_jupyter.client.asking import ask_for
-from det_jupyter.errors import ConfigError, MasterUnreachable
+from det_jupyter.client.moments import When, to_moment
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.wire import MAX_LINES, MAX_WAIT_S, LogLine, LogPage, LogQuery
 
 Fetch = Callable[[LogQuery], LogPage]
-Since = str | float | datetime | timedelta | None
 
 TAIL = 100  # lines that are returned if nothing else is said
 _AGAIN_S = 0.5  # pause before a master that is being restarted is asked again
 _WAIT_S = min(15.0, MAX_WAIT_S)
-_SPAN = re.compile(r"(\d+(?:\.\d+)?) *([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Which(TypedDict, total=False):
     """Which lines: the arguments of `logs`, of experiments and trials."""
 
     rank: int | None
-    since: Since
+    since: When
     level: str | None
     search: str | None
     tail: int | None
@@ -68,7 +65,7 @@ def line_text(line: LogLine) -> str:
 def query_of(
     *,
     rank: int | None = None,
-    since: Since = None,
+    since: When = None,
     level: str | None = None,
     search: str | None = None,
 ) -> LogQuery:
@@ -76,7 +73,7 @@ def query_of(
 
     Args:
         rank: Only of this rank.
-        since: Only since then: "10m" (also s, h, d), a time, or seconds since the epoch.
+        since: Only since then: an age such as "10m", a date, a time, or seconds since the epoch.
         level: Only of this level of Python's logging, or a higher one.
         search: Only with this text, upper or lower case; as "/.../" a regular expression.
 
@@ -84,30 +81,13 @@ def query_of(
         ConfigError: One of them is of the wrong kind.
     """
     level = level.lower() if isinstance(level, str) else level
-    return ask_for(LogQuery, rank=rank, since=moment(since), level=level, search=search or None)
-
-
-def moment(since: Since, now: float | None = None) -> float | None:
-    """Return the time that is meant, in seconds since the epoch.
-
-    >>> moment("10m", now=1000.0), moment("1.5 h", now=9000.0), moment(timedelta(seconds=1), 9.0)
-    (400.0, 3600.0, 8.0)
-
-    Raises:
-        ConfigError: It is no time.
-    """
-    now = time.time() if now is None else now
-    if isinstance(since, str):
-        if span := _SPAN.fullmatch(since.strip()):
-            return max(0.0, now - float(span[1]) * _SECONDS[span[2]])
-        try:
-            since = datetime.fromisoformat(since.strip())
-        except ValueError:
-            expected = "a span such as 10m or 2h, or a time such as 2026-11-22T13:25"
-            raise ConfigError([f"since: got {since!r:.60}, expected {expected}"]) from None
-    if isinstance(since, timedelta):
-        return max(0.0, now - since.total_seconds())
-    return since.timestamp() if isinstance(since, datetime) else since
+    return ask_for(
+        LogQuery,
+        rank=rank,
+        since=to_moment("since", since, time.time()),
+        level=level,
+        search=search or None,
+    )
 
 
 def read(fetch: Fetch, query: LogQuery, tail: int | None) -> LogLines:

@@ -17,12 +17,12 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.logs import (
     TAIL,
     LogLines,
-    Since,
     Which,
     follow_lines,
     query_of,
     read,
 )
+from det_jupyter.client.moments import When
 from det_jupyter.client.reasons import ShownReason
 from det_jupyter.client.shown import trial_line
 from det_jupyter.client.timings import to_columns
@@ -223,7 +223,7 @@ class Trial:
         self,
         *,
         rank: int | None = None,
-        since: Since = None,
+        since: When = None,
         level: str | None = None,
         search: str | None = None,
         tail: int | None = TAIL,
@@ -233,7 +233,7 @@ class Trial:
 
         Args:
             rank: Only of this rank.
-            since: Only since then: "10m" (also s, h, d), a time, or seconds since the epoch.
+            since: Only since then: an age such as "10m", a date, or a time.
             level: Only of this level or a higher one: debug, info, warning, error, critical. It
                 is recognised in the line; a traceback is an error.
             search: Only with this text, upper or lower case; as "/.../" a regular expression.

@@ -175,7 +175,7 @@ LOG_FILTERS = (
     argument("--trial", type=whole, metavar="N", help="only this trial"),
     argument("--rank", type=whole, metavar="N", help="only this rank"),
     argument("--tail", type=whole, default=100, metavar="N", help="last lines (default: 100)"),
-    argument("--since", metavar="TIME", help="such as 10m, 2h or 2026-11-22T13:25"),
+    argument("--since", metavar="WHEN", help="since 2026-01-31T14:00, or an age such as 10m"),
     argument("--level", type=str.lower, choices=list(LEVELS), help="this level and higher ones"),
     argument("--search", metavar="TEXT", help="with this text; /.../ is a regular expression"),
     flag("-f", "--follow", help="wait for more until it has ended"),

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Experiment
-from det_jupyter.client.logs import LogLines, moment, query_of
+from det_jupyter.client.logs import LogLines, query_of
+from det_jupyter.client.moments import to_moment
 from det_jupyter.errors import ConfigError, MasterUnreachable, UsageError
 from det_jupyter.notebook.handles import connection
 from det_jupyter.notebook.magics import run_line
@@ -138,16 +139,16 @@ def test_lines_show_themselves() -> None:
     )
 
 
-def test_a_time_may_be_a_span_or_a_moment() -> None:
-    assert moment("90s", now=100.0) == 10.0
-    assert moment("2026-11-22T12:00") == NOON
+def test_levels_are_written_in_any_case_and_times_as_ages_too() -> None:
     assert query_of(since=12.5, level="ERROR") == LogQuery(since=12.5, level="error")
+    assert to_moment("since", "90s", now=100.0) == 10.0
+    assert to_moment("since", "2026-11-22T12:00", now=0.0) == NOON
 
 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"since": "soon"}, "since: got 'soon', expected a span such as 10m or 2h, or a time"),
+        ({"since": "soon"}, "since: got 'soon', expected a date such as 2026-01-31 or"),
         ({"level": "loud"}, "level: got 'loud', expected one of debug, info, warning, error"),
         ({"rank": "x"}, "rank: got 'x', expected a whole number"),
         ({"search": "x" * 2000}, "search: got 'xxx"),
