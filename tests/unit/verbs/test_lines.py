@@ -21,12 +21,15 @@ from det_jupyter.verbs.table import det_parser, line_parser
 from det_jupyter.wire import (
     AgentStatus,
     AllocationState,
+    ChangeDetails,
     ChangeQueue,
     ChangeResources,
     CheckpointView,
     ClusterView,
     ContinueExperiment,
     CreateExperiment,
+    Curve,
+    EffectiveConfig,
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
@@ -34,11 +37,13 @@ from det_jupyter.wire import (
     MoveInQueue,
     PoolStatus,
     Reason,
+    SearchChangeView,
     SetPools,
     SetRetention,
     SwitchSlots,
     TaskEntry,
 )
+from det_jupyter.words import date
 from tests.unit.verbs.cluster_samples import (
     SENTENCE,
     agent,
@@ -53,7 +58,7 @@ from tests.unit.verbs.cluster_samples import (
     task,
 )
 from tests.unit.verbs.finding_samples import rows_found
-from tests.unit.view.view_samples import allocation, checkpoint, experiment, trial
+from tests.unit.view.view_samples import CREATED_AT, allocation, checkpoint, experiment, trial
 
 
 class Master:
@@ -684,3 +689,68 @@ def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
     assert jobs.view[0].name == "resnet"
     for shown in (slots, queue, jobs):
         assert shown._repr_html_().startswith("<div>")
+
+
+def test_names_descriptions_and_labels_are_set_by_lines(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change_details(experiment_id: int, change: ChangeDetails) -> ExperimentView:
+        master.asked.append((experiment_id, change.model_dump(exclude_defaults=True)))
+        config = master.view.config | {"name": "wide", "labels": ["good"], "description": "So."}
+        return master.view.model_copy(update={"name": "wide", "config": config})
+
+    monkeypatch.setattr(master, "change_details", change_details, raising=False)
+    det_experiment("set 7 --name 'wide nets' --description 'As on Monday.' --priority 3")
+    det_experiment("label add 7 good wide")
+    det_experiment("label remove 7 wide")
+    assert master.asked == [
+        (7, {"name": "wide nets", "description": "As on Monday."}),
+        (7, {"priority": 3}),
+        (7, {"add_labels": ["good", "wide"]}),
+        (7, {"remove_labels": ["wide"]}),
+    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["Experiment 7 “wide”: labels good.", "So."]
+
+
+def test_changes_of_a_search_are_below_its_configuration(
+    master: Master, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = {"max_trials": 4, "max_length": None}, {"max_trials": 6}
+    length = {"max_length": {"epochs": 2}}
+    changes = [SearchChangeView(at=CREATED_AT, before=before, after=after | length)]
+    master.view = master.view.model_copy(update={"search_changes": changes})
+    config = EffectiveConfig(yaml="name: digits\n", config={}, origins={})
+    monkeypatch.setattr(master, "effective_config", lambda experiment_id: config, raising=False)
+    det_experiment("config 7")
+    assert capsys.readouterr().out.splitlines() == [
+        "name: digits",
+        f"Changed {date(CREATED_AT)}: max_trials 4 → 6, max_length - → {{epochs: 2}}",
+    ]
+
+
+def test_tables_and_code_are_written_by_lines(
+    master: Master,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    curve = Curve(trial_id=1, group="batches", name="loss", steps=[1], values=[0.5], times=[9.0])
+    code = {"Cell In[5]": "class T: ...\n"}
+    monkeypatch.setattr(master, "curves", lambda i, max_points: [curve], raising=False)
+    monkeypatch.setattr(master, "code", lambda i: code, raising=False)
+    table, folder = tmp_path / "a.csv", tmp_path / "code"
+    det_experiment(f"export 7 --to {table}")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [(row["metric"], row["value"]) for row in rows] == [("loss", "0.5")]
+    det_experiment(f"export 7 --to {table} --what trials")
+    assert next(csv.DictReader(table.read_text().splitlines()))["hparams.lr"] == "0.05"
+    det_experiment("code 7")
+    det_experiment(f"code 7 --to {folder}")
+    assert capsys.readouterr().out.splitlines() == [
+        f"Wrote 1 row, metrics of experiment 7, to {table}.",
+        f"Wrote 1 row, trials of experiment 7, to {table}.",
+        "# ── Cell In[5]",
+        "class T: ...",
+        f"Wrote {folder / 'cell_5.py'}",
+    ]
