@@ -62,6 +62,24 @@ class Notebook:
         reply = self._kernel.complete(code, len(code), reply=True, timeout=20)
         return list(reply["content"]["matches"])
 
+    def start(self, code: str) -> None:
+        """Start a cell and do not wait for it."""
+        self._kernel.execute(code)
+
+    def new_subshell(self) -> str:
+        """Return the id of a new subshell: a thread that is free while a cell runs."""
+        self._kernel.control_channel.send(self._kernel.session.msg("create_subshell_request", {}))
+        reply = self._kernel.get_control_msg(timeout=20)
+        return str(reply["content"]["subshell_id"])
+
+    def press(self, comm_id: str, command: str, subshell_id: str) -> None:
+        """Send what a button of the live view sends, to a subshell as JupyterLab does."""
+        content = {"type": "command", "command": command}
+        data = {"method": "custom", "content": content}
+        message = self._kernel.session.msg("comm_msg", {"comm_id": comm_id, "data": data})
+        message["header"]["subshell_id"] = subshell_id
+        self._kernel.shell_channel.send(message)
+
     def kill(self) -> None:
         """End the kernel as a crash would."""
         self.manager.shutdown_kernel(now=True)

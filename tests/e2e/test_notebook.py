@@ -90,6 +90,20 @@ def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
     book.check("experiment.kill()")
 
 
+def test_a_button_is_obeyed_while_a_cell_runs(book: Notebook, client: Client) -> None:
+    shown = book.check(cell(pause_s=0.05, batches=4000)).bundles
+    view = "application/vnd.jupyter.widget-view+json"
+    (comm_id,) = {bundle[view]["model_id"] for bundle in shown if view in bundle}
+    subshell_id = book.new_subshell()
+    book.check("import time; time.sleep(1)")  # the view's own messages come in between
+    book.start("time.sleep(15); done = True")
+    started = time.monotonic()
+    book.press(comm_id, "pause", subshell_id)
+    wait_until(lambda: client.experiments()[-1].state == "PAUSED", "it is paused", timeout_s=14)
+    assert time.monotonic() - started < 10
+    client.command(client.experiments()[-1].id, "kill")
+
+
 def test_waiting_shows_progress_and_gives_the_trained_model(book: Notebook) -> None:
     book.check(cell())
     outputs = book.check("experiment.wait()")

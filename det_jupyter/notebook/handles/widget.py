@@ -73,6 +73,7 @@ class LiveWidget(AnyWidget):
         self._setting = threading.Lock()  # the parts of two states must not be mixed
         super().__init__(**_parts(state, []), **kwargs)
         self._state = state
+        _answer_where_asked(self.comm)
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")
 
@@ -111,6 +112,17 @@ class LiveWidget(AnyWidget):
             logger.exception("command %s", command)
             return error_text(error)
         return ""
+
+
+def _answer_where_asked(comm: Any) -> None:
+    """Have the front end's messages handled in the subshell that it sends them to.
+
+    JupyterLab sends those of widgets to a subshell, a thread that is free while a cell runs.
+    ipykernel 7.4 takes them to where the kernel last sent a message of the widget from. That is
+    the cell that submitted, also for messages of our threads: buttons would wait for the cell.
+    """
+    if comm is not None:
+        comm._reply_subshell_for = None  # ipykernel asks it, if it is there, for the other place
 
 
 def _parts(state: ViewState, sent: list[Row]) -> dict[str, Any]:
