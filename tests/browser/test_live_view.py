@@ -20,6 +20,8 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"),
 ]
 
+PAUSE = "        time.sleep(self.pause_s)\n"
+PRINTING_SOURCE = TRIAL_SOURCE.replace(PAUSE, f"{PAUSE}        print('trains batch', batch_idx)\n")
 SUBMIT = """%%det_experiment
 name: small
 entrypoint: SmallTrial
@@ -47,7 +49,7 @@ def client(home: DetHome) -> Iterator[Client]:
 @pytest.fixture
 def page(client: Client, tmp_path: Path) -> Iterator[Page]:
     """Return a page with a notebook whose last cell has submitted an experiment."""
-    cells = ["%load_ext det_jupyter", TRIAL_SOURCE, SUBMIT]
+    cells = ["%load_ext det_jupyter", PRINTING_SOURCE, SUBMIT]
     document = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(c) for c in cells],
         # Without it JupyterLab asks which kernel to use, and waits.
@@ -76,6 +78,7 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
     expect(view).to_contain_text("Running", timeout=60_000)
     expect(view.locator("canvas").first).to_be_visible(timeout=60_000)
     expect(view).to_contain_text("rank 1")
+    check_logs(view)
 
     view.get_by_role("button", name="Pause").click()
     expect(view).to_contain_text("Paused", timeout=30_000)
@@ -86,6 +89,19 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
     page.reload()
     expect(live_view(page)).to_contain_text("Running", timeout=60_000)
     assert client.experiments()[-1].state == "ACTIVE"
+
+
+def check_logs(view: Locator) -> None:
+    """Open what the ranks printed and narrow it down."""
+    view.get_by_text("Logs", exact=True).click()
+    log = view.get_by_role("log")
+    expect(log).to_contain_text("rank 0 trains batch", timeout=30_000)
+    view.get_by_label("Rank", exact=True).select_option("1")
+    expect(log).not_to_contain_text("rank 0")
+    expect(log).to_contain_text("rank 1 trains batch")
+    view.get_by_placeholder("Search").fill("/batch 1$/")
+
+    expect(view.locator(".det-logs [role=status]")).to_have_text("1 line", timeout=30_000)
 
 
 def test_kill_asks_first_and_the_end_leaves_a_static_card(page: Page, client: Client) -> None:
