@@ -21,11 +21,12 @@ class Pace:
 
     Args:
         curves: All that are drawn together.
-        steps_per_epoch: What the configuration says; what the ranks reported comes first.
+        steps_per_epoch: What the configuration says. Where it says nothing, the reports count:
+            the batches of a whole epoch, while in truth one epoch may have a batch more.
     """
 
     def __init__(self, curves: Sequence[Curve], steps_per_epoch: Mapping[int, float]) -> None:
-        self.steps_per_epoch = {**steps_per_epoch, **reported_epochs(curves)}
+        self.steps_per_epoch = {**reported_epochs(curves), **steps_per_epoch}
         self._starts: dict[int, float] = {}
         for curve in curves:
             if curve.times:

@@ -104,7 +104,7 @@ def _batches(one: OneSide) -> str:
 def _epochs(one: OneSide) -> str:
     if one.trial is None:
         return NOTHING
-    known = {**steps_per_epoch(one.experiment), **reported_epochs(one.curves)}
+    known = {**reported_epochs(one.curves), **steps_per_epoch(one.experiment)}
     per_epoch = known.get(one.trial.id)
     return NOTHING if per_epoch is None else f"{one.trial.steps_completed / per_epoch:.1f}"
 
