@@ -90,7 +90,7 @@ def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[s
     ("line", "part"),
     [
         ("%det_experiment lst", "invalid choice: 'lst'"),
-        ("%det_experiment kill", "required: id"),
+        ("%det_experiment kill", "required: ID"),
         ("%det_experiment kill seven", "got 'seven', expected the number of an experiment"),
         ("%det_experiment kill 9999", "9999"),
         ("%det_experiment kill experiment.id",
@@ -104,7 +104,7 @@ def test_a_wrong_configuration(book: Notebook, old: str, new: str, parts: list[s
         ("%%det_experiment --var class\nname: x", "--var: got 'class', expected a name"),
         ("%det_experiment logs 9999", "9999"),
         ("import det_jupyter; det_jupyter.experiment('x')",
-         "NotFound: experiment: got 'x', expected the number of an experiment"),
+         "NotFound: there is no experiment of the name 'x'; `%det_experiment list` has"),
         (GOOD.replace("SmallTrial", "Not A Name"), "line 2: entrypoint: got 'Not A Name'"),
         (GOOD.replace("%%det_experiment", "%%det_experiment --dry-run --slots 10"),
          "line 5: resources.slots_per_trial: got 10, but "),
