@@ -172,7 +172,7 @@ EXPORT = (
 )  # fmt: skip
 FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
 LOG_FILTERS = (
-    argument("--trial", type=whole, metavar="N", help="only this trial"),
+    argument("--trial", type=whole, metavar="N", dest="trial_id", help="only this trial"),
     argument("--rank", type=whole, metavar="N", help="only this rank"),
     argument("--tail", type=whole, default=100, metavar="N", help="last lines (default: 100)"),
     argument("--since", metavar="WHEN", help="since 2026-01-31T14:00, or an age such as 10m"),

@@ -16,12 +16,12 @@ def show_logs(call: Call) -> str:
     query = query_of(
         rank=options.rank, since=options.since, level=options.level, search=options.search
     )
-    fetch = partial(call.client.experiment_logs, options.id, trial_id=options.trial)
+    fetch = partial(call.client.experiment_logs, options.id, trial_id=options.trial_id)
     if options.follow:
         return _follow(options.id, fetch, query, options.tail)
     lines = read(fetch, query, options.tail)
     if not lines and lines.total == 0:
-        is_filtered = query != LogQuery() or options.trial is not None
+        is_filtered = query != LogQuery() or options.trial_id is not None
         silence = "no printed line fits these options" if is_filtered else _SILENCE
         return f"Experiment {options.id}: {silence}."
     heading = [f"{lines.heading} (--tail N prints more)"] if lines.heading else []

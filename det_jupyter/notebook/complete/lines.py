@@ -78,7 +78,7 @@ def _arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[st
 def _values_of(parser: argparse.ArgumentParser, option: str) -> Callable[[], list[str]] | None:
     for action in parser._actions:
         if option in action.option_strings:
-            return _KNOWN.get(action.dest)
+            return partial(list, action.choices) if action.choices else _KNOWN.get(action.dest)
     return None
 
 

@@ -88,6 +88,13 @@ def test_agents_pools_trials_and_other_experiments_are_offered() -> None:
     assert offered("%%det_experiment fork 7\nsear") == ["searcher: "]
 
 
+def test_options_of_the_logs_and_their_choices_are_offered() -> None:
+    assert set(offered("%det_experiment logs 7 --", "")) >= {
+        "trial", "rank", "tail", "since", "level", "search", "follow"
+    }  # fmt: skip
+    assert offered("%det_experiment logs 7 --level w") == ["warning"]
+
+
 def test_other_cells_are_left_alone() -> None:
     assert offered("x = 1\nsea") == []
     assert offered("%details ") == []
