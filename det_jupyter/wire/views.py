@@ -63,7 +63,7 @@ class FailureView(Wire):
     where: str = ""
     traceback: str = ""
     at: float
-    batch: int | None = None  # that the rank had begun
+    batch: int | None = None  # that the rank which ended first had begun
     times: int = 1  # that it came in the same way, one after the other
 
 

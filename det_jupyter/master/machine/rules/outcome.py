@@ -92,7 +92,7 @@ def find_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureVie
                 where=first.where,
                 traceback=first.traceback,
                 at=first.at,
-                batch=exited.batch if first.rank == exited.first_ended else None,
+                batch=exited.batch,  # of the rank that ended first: the others were in it too
             ),
             first.final,
         )
