@@ -110,17 +110,15 @@ def build_search(
         wait=wait,
         remarks=remarks[:MAX_REMARKS],
         num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
-        chosen=(
-            None
-            if chosen is None
-            else _chosen(chosen, curves, metric_of(experiment), steps_per_epoch)
-        ),
+        chosen=_chosen(chosen, curves, metric_of(experiment), steps_per_epoch),
     )
 
 
 def _chosen(
-    trial: Trial, curves: Sequence[Curve], metric: str, steps_per_epoch: Mapping[int, float]
-) -> Chosen:
+    trial: Trial | None, curves: Sequence[Curve], metric: str, steps_per_epoch: Mapping[int, float]
+) -> Chosen | None:
+    if trial is None:
+        return None
     own = [curve for curve in curves if curve.trial_id == trial["id"]]
     charts, more_metrics = build_charts(own, metric, steps_per_epoch)
     return Chosen(

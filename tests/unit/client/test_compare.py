@@ -10,6 +10,8 @@ import pytest
 
 from det_jupyter.client import Client, Comparison, Experiment
 from det_jupyter.errors import NotFound, UsageError
+from det_jupyter.verbs.grammar import Call, parse
+from det_jupyter.verbs.table import line_parser
 from det_jupyter.view.build.side_by_side import MAX_SIDES
 from det_jupyter.wire import Curve, ExperimentView, State
 from tests.unit.view.view_samples import (
@@ -245,3 +247,37 @@ def test_an_unended_trial_counts_its_slots_until_now() -> None:
     slot_hours = compare(Master(*views), 3, 7).summary[1]["slot_hours"]
     assert slot_hours is not None
     assert slot_hours > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("compare 3 7", "Experiments 3 and 7"),
+        ("compare 7 --trials 4 2", "Trials 4 and 2 of experiment 7"),
+        ("compare 7 --trials", "Trials 5, 4, 3, 2 and 1 of experiment 7"),
+    ],
+)
+def test_a_line_compares_experiments_or_trials(line: str, title: str) -> None:
+    answer = run(line, Master(ended(3), search(5, id=7)))
+    assert answer.state["title"] == title
+
+
+def test_a_line_compares_trials_of_one_experiment_only() -> None:
+    with pytest.raises(UsageError, match="--trials takes one experiment"):
+        run("compare 3 7 --trials 1 2", Master(ended(3), ended(7)))
+
+
+def run(line: str, master: Master) -> Comparison:
+    options = parse(line_parser(), line)
+    client = cast(Client, master)
+    call = Call(options=options, client=client, experiment=lambda number: handle(master, number))
+    answer = options.verb.run(call)
+    assert isinstance(answer, Comparison)
+    return answer
+
+
+def test_a_frame_has_a_row_for_each_with_what_differs() -> None:
+    pytest.importorskip("pandas")
+    frame = compare(Master(ended(3), search(5, id=7)), 3, 7).to_frame()
+    assert list(frame["lr"]) == [0.05, 0.5]
+    assert list(frame["id"]) == [3, 7]
