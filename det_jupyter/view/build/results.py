@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from det_jupyter.direction import Direction
 from det_jupyter.view.build.charts import is_searchers
 from det_jupyter.view.build.facts import (
     direction_of,
@@ -68,19 +69,26 @@ def result_facts(compared: Sequence[OneSide], now: float) -> list[Fact]:
 
 def _metric(metric: str, compared: Sequence[OneSide]) -> Fact:
     """Return the best values of a searcher's metric, with the places of the best of all."""
-    bests = [best_metric(one) if metric_of(one.experiment) == metric else None for one in compared]
-    judge = next(one for one in compared if metric_of(one.experiment) == metric).experiment
-    direction = direction_of(judge)
-    top = min((direction.loss(best) for best in bests if best is not None), default=None)
+    judged = [metric_of(one.experiment) == metric for one in compared]
+    bests = [
+        best_metric(one) if is_it else None for one, is_it in zip(compared, judged, strict=True)
+    ]
+    directions = {
+        direction_of(one.experiment) for one, is_it in zip(compared, judged, strict=True) if is_it
+    }
     return Fact(
         name=f"best {metric}",
         values=[NOTHING if best is None else number(best) for best in bests],
-        best=[
-            place
-            for place, best in enumerate(bests)
-            if best is not None and direction.loss(best) == top and len(compared) > 1
-        ],
+        best=_places_of_best(bests, directions.pop()) if len(directions) == 1 else [],
     )
+
+
+def _places_of_best(bests: Sequence[float | None], direction: Direction) -> list[int]:
+    """Return where the best value is, which several may have; nowhere if only one has a value."""
+    losses = [None if best is None else direction.loss(best) for best in bests]
+    known = [loss for loss in losses if loss is not None]
+    top = min(known) if len(known) > 1 else None
+    return [place for place, loss in enumerate(losses) if loss is not None and loss == top]
 
 
 def best_metric(one: OneSide) -> float | None:

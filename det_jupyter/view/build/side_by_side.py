@@ -29,12 +29,13 @@ from det_jupyter.view.model.comparison import (
     Side,
     Table,
 )
-from det_jupyter.view.model.experiment import STATUS_WORDS, Chart
+from det_jupyter.view.model.experiment import ENDED, STATUS_WORDS, Chart
 from det_jupyter.wire import Curve, ExperimentView, TrialView
-from det_jupyter.words import count
+from det_jupyter.words import clock, count
 
 MAX_SIDES = NUM_LOOKS  # more curves could not be told apart
 MAX_CHARTS = 6
+MAX_NAMED = 3  # in a sentence
 MAX_POINTS = 300  # per curve
 _RANGES = ("int", "double", "log", "categorical")
 
@@ -80,7 +81,7 @@ def build_comparison(
         title=_title(compared),
         as_of=now,
         sides=sides,
-        notes=[*notes, *_notes(compared, charts)],
+        notes=[*notes, *_notes(compared, charts), *_going_on(sides, now)],
         charts=charts,
         more_metrics=more,
         no_metrics="" if charts else "No metrics were reported.",
@@ -223,6 +224,16 @@ def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
         names = ", ".join(one.label for one in silent)
         notes.append(f"No metrics were reported by {names}.")
     return notes
+
+
+def _going_on(sides: Sequence[Side], now: float) -> list[str]:
+    """Return the sentence about those whose results will change: a comparison does not follow."""
+    going = [side["label"] for side in sides if side["status"] not in ENDED]
+    if not going:
+        return []
+    verb = "has" if len(going) == 1 else "have"
+    named = ", ".join(going) if len(going) <= MAX_NAMED else f"{len(going)} of {len(sides)}"
+    return [f"As of {clock(now)}: {named} {verb} not ended."]
 
 
 def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> Table:

@@ -149,7 +149,7 @@ def test_equal_experiments_are_said_to_be_equal() -> None:
 def test_a_search_is_compared_by_its_best_trial_and_that_is_said() -> None:
     found = compare(Master(ended(3), search(5, id=7)), 3, 7)
     assert found.state["sides"][1]["note"] == "trial 5 of 5, the best"
-    assert found.state["notes"] == [
+    assert found.state["notes"][:2] == [
         "A search is compared by its best trial: 7 by trial 5 of 5.",
         "No metrics were reported by 7 digits.",
     ]
@@ -281,3 +281,31 @@ def test_a_frame_has_a_row_for_each_with_what_differs() -> None:
     frame = compare(Master(ended(3), search(5, id=7)), 3, 7).to_frame()
     assert list(frame["lr"]) == [0.05, 0.5]
     assert list(frame["id"]) == [3, 7]
+
+
+def test_those_that_go_on_are_named_with_the_time() -> None:
+    notes = compare(Master(ended(3), experiment(trial(), id=7)), 3, 7).state["notes"]
+    [note] = [note for note in notes if note.startswith("As of ")]
+    assert note.endswith(": 7 digits has not ended.")
+    assert compare(Master(ended(3), ended(7)), 3, 7).state["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("bests", "smaller_is_better", "marked"),
+    [
+        ((0.9, 0.95), (False, False), [1]),
+        ((0.9, 0.95), (True, True), [0]),
+        ((0.9, 0.9), (True, True), [0, 1]),
+        ((0.9, None), (True, True), []),
+        ((0.9, 0.95), (True, False), []),
+    ],
+)
+def test_the_best_is_marked_where_experiments_agree_on_what_is_better(
+    bests: tuple[float, float | None], smaller_is_better: tuple[bool, bool], marked: list[int]
+) -> None:
+    views = [ended(number, best) for number, best in zip((3, 7), bests, strict=True)]
+    for view, smaller in zip(views, smaller_is_better, strict=True):
+        searcher = {**view.config["searcher"], "smaller_is_better": smaller}
+        view.config = {**view.config, "searcher": searcher}
+    facts = compare(Master(*views), 3, 7).state["tables"][0]["facts"]
+    assert [fact["best"] for fact in facts if fact["name"] == "best accuracy"] == [marked]
