@@ -5,7 +5,8 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.compare import Comparison
 from det_jupyter.client.experiment import Experiment
 from det_jupyter.client.follow import Follower
-from det_jupyter.client.trial import ExecutionError, Rank, Trial
+from det_jupyter.client.rank import ExecutionError, Rank
+from det_jupyter.client.trial import Trial
 
 __all__ = [
     "Checkpoint",
