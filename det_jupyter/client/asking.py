@@ -21,7 +21,7 @@ _EXPECTED = {
     "sort": "newest, oldest or metric",
     "archived": "True or False",
     "notebook": "the path of a notebook, or its end",
-    "description": "text",
+    "description": "text of at most 20,000 characters",
     "add_labels": "words, each of 1 to 100 characters",
     "remove_labels": "words, each of 1 to 100 characters",
     "length": "a length such as {'epochs': 12}, or a number of batches",

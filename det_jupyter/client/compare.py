@@ -245,9 +245,10 @@ def _trials(view: ExperimentView, numbers: Sequence[int]) -> list[TrialView]:
 def _check(numbers: Sequence[int], what: str) -> None:
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool):
-            raise UsageError(f"compare: got {number!r}, expected the number of an {what}")
+            a = "an" if what == "experiment" else "a"
+            raise UsageError(f"compare: got {number!r}, expected the number of {a} {what}")
     if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
         raise UsageError(f"compare: got {what} {twice[0]} twice, expected different {what}s")
     if len(numbers) < 2:
         got = f"{what} {numbers[0]} alone" if numbers else f"no {what}"
-        raise UsageError(f"compare: got {got}, expected two or more, such as compare(3, 7)")
+        raise UsageError(f"compare: got {got}, expected two {what}s or more")

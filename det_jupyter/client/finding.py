@@ -55,8 +55,10 @@ def make_query(
     )
 
 
-def _listed(words: Words) -> list[str]:
-    return [] if words is None else [words] if isinstance(words, str) else list(words)
+def _listed(words: Words) -> Any:
+    if words is None:
+        return []
+    return list(words) if isinstance(words, Iterable) and not isinstance(words, str) else [words]
 
 
 def find_by_name(client: Client, name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 
 from det_jupyter.errors import ConfigError
@@ -27,19 +28,24 @@ def to_moment(where: str, when: When, now: float, *, is_end: bool = False) -> fl
     match when:
         case None:
             return None
-        case datetime():
-            return when.timestamp()
-        case date():
-            day = when + timedelta(days=1) if is_end else when
-            return datetime(day.year, day.month, day.day).timestamp()
-        case float() | int():
+        case float() | int() if not isinstance(when, bool):
             return float(when)
-    if age := _AGE.fullmatch(when.strip()):
-        return now - float(age[1]) * _SECONDS[age[2]]
-    for parse in (date.fromisoformat, datetime.fromisoformat):
-        try:
-            return to_moment(where, parse(when.strip()), now, is_end=is_end)
-        except ValueError:
-            continue
-    raise ConfigError([f"{where}: got {when!r}, expected a date such as 2026-01-31 or "
+        case date():
+            return _seconds_of(when, is_end=is_end)
+        case str():
+            text = when.strip()
+            if age := _AGE.fullmatch(text):
+                return now - float(age[1]) * _SECONDS[age[2]]
+            for parse in (date.fromisoformat, datetime.fromisoformat):
+                with suppress(ValueError):
+                    return _seconds_of(parse(text), is_end=is_end)
+    raise ConfigError([f"{where}: got {when!r:.60}, expected a date such as 2026-01-31 or "
                        '"2026-01-31 14:00", or an age such as 2d, 12h or 30m'])  # fmt: skip
+
+
+def _seconds_of(when: date, *, is_end: bool) -> float:
+    if isinstance(when, datetime):
+        return when.timestamp()
+    is_next = is_end and when < date.max
+    day = when + timedelta(days=1) if is_next else when
+    return datetime(day.year, day.month, day.day).timestamp()

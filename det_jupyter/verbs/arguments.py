@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import yaml
 
+from det_jupyter.bounds import MAX_COUNT
 from det_jupyter.verbs.grammar import argument, flag, one_of
 from det_jupyter.wire import LEVELS, Sort
 
@@ -30,7 +31,7 @@ def experiment_numbers(text: str) -> range:
     if dash and first.isdecimal() and last.isdecimal():
         if int(first) > int(last):
             raise ArgumentTypeError(f"got {text!r}, expected the lower number first")
-        return range(int(first), int(last) + 1)
+        return range(int(first), min(int(last), MAX_COUNT) + 1)
     number = experiment_number(text)
     return range(number, number + 1)
 

@@ -85,7 +85,7 @@ def _row(row: ExperimentRow) -> tuple[str, ...]:
 def with_existing(error: NotFound, client: Client) -> NotFound:
     """Return an error about a number that is none, with the numbers that there are."""
     problem = str(error).partition(";")[0]
-    if problem.startswith("there is no trial"):
+    if problem.startswith("there is no trial") and "in experiment" not in problem:
         hint = "%det task list shows those that run or wait, %det_experiment trials ID all"
     elif problem.startswith("there is no experiment"):
         found = client.find(ExperimentQuery(archived=True, limit=_MOST_NAMED))

@@ -42,20 +42,24 @@ def unarchive(call: Call) -> str:
 
 def delete(call: Call) -> str:
     """Delete experiments, after asking once."""
-    client = call.client
-    doomed = [(client.experiment(i), client.checkpoints(i)) for i in _numbers(call)]
-    whats = {view.id: _describe(view, checkpoints) for view, checkpoints in doomed}
+    client, numbers = call.client, _numbers(call)
+    doomed = [client.experiment(i) for i in _existing(client, numbers)]
+    whats = {view.id: _describe(view, client.checkpoints(view.id)) for view in doomed}
     if not is_sure(_question(whats), call.options):
-        first = doomed[0][0]
-        return (
-            f"Nothing is deleted; {f'{title(first)} stays' if len(doomed) == 1 else 'all stay'}."
-        )
+        stays = f"{title(doomed[0])} stays" if len(doomed) == 1 else "all stay"
+        return f"Nothing is deleted; {stays}."
 
     def ask(number: int) -> str:
         client.order(number, "delete")
         return f"Deleting {whats[number]}."
 
-    return _each(call, ask, list(whats))
+    return _each(call, ask, numbers)
+
+
+def _existing(client: Client, numbers: Sequence[int]) -> Sequence[int]:
+    """Return the numbers that are experiments'; all, if none is: the first is then an error."""
+    known = _known(client) if len(numbers) > 1 else numbers
+    return [number for number in numbers if number in known] or numbers
 
 
 def _describe(view: ExperimentView, checkpoints: Sequence[CheckpointView]) -> str:

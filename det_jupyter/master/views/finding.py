@@ -69,7 +69,8 @@ def _tests(indexes: Indexes, query: ExperimentQuery) -> Iterator[Test]:
 def _matcher(pattern: str, *, is_path: bool = False) -> Callable[[str], bool]:
     """Return whether a text is as the pattern says, upper and lower case being the same."""
     begin = "(?:.*/)?" if is_path else ""
-    compiled = re.compile(f"{begin}{translate(pattern)}", re.IGNORECASE | re.DOTALL)
+    literal = pattern.replace("[", "[[]")  # names such as "lr [0.1]" are no sets of characters
+    compiled = re.compile(f"{begin}{translate(literal)}", re.IGNORECASE | re.DOTALL)
     return lambda text: compiled.match(text) is not None
 
 

@@ -57,7 +57,9 @@ def submit(
     name = _name_of(trial, problems)
     reading, where = _read(config)
     changes = [_nested(key, _plain(value, key, problems)) for key, value in overrides.items()]
-    document = _plain(reading.document, "", problems)
+    document = reading.document
+    if isinstance(config, Mapping):  # text is read as plain values
+        document = _plain(document, "", problems)
     document = reduce(merge, changes, document) | ({"entrypoint": name} if name else {})
     # A value that was given here is not in the line of the text that has its key.
     lines = reading.lines | {path: 0 for change in changes for path in _paths(change)}

@@ -182,7 +182,7 @@ def test_an_experiment_without_a_trial_is_compared_by_its_configuration() -> Non
 @pytest.mark.parametrize(
     ("numbers", "error", "message"),
     [
-        ([3], UsageError, "got experiment 3 alone, expected two or more, such as compare"),
+        ([3], UsageError, "got experiment 3 alone, expected two experiments or more"),
         ([3, 7, 3], UsageError, "got experiment 3 twice, expected different experiments"),
         ([3, 99], NotFound, "there is no experiment 99"),
         ([3, "7"], UsageError, "got '7', expected the number of an experiment"),
@@ -197,6 +197,8 @@ def test_what_cannot_be_compared_is_refused(
 
 
 def test_trials_of_a_search_are_compared_in_the_order_given() -> None:
+    with pytest.raises(UsageError, match="got 'x', expected the number of a trial"):
+        handle(Master(search(5, id=7)), 7).compare_trials("x", 2)  # type: ignore[arg-type]
     found = handle(Master(search(5, id=7)), 7).compare_trials(4, 2)
     assert found.state["title"] == "Trials 4 and 2 of experiment 7"
     assert found.hyperparameters == {"lr": [0.4, 0.2]}

@@ -99,6 +99,12 @@ def test_a_query_finds(world: World, query: dict[str, Any], expected: list[int])
     assert numbers(find(world, **query)) == expected
 
 
+def test_brackets_of_a_name_stand_for_themselves() -> None:
+    world = World()
+    world.tell(registered(slots=1), submit("nets, lr [0.1]", 1), submit("nets, lr 0", 1))
+    assert numbers(find(world, name="*lr [0.1]")) == [1]
+
+
 def test_dates_are_of_the_submission_and_the_end_is_not_in(world: World) -> None:
     at = {row.id: row.created_at for row in find(world).rows}
     assert numbers(find(world, since=at[3], until=at[5])) == [4, 3]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from datetime import date, datetime
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -158,15 +159,24 @@ def test_moments_are_dates_times_and_ages(
     assert to_moment("since", when, NOW) == expected
 
 
-@pytest.mark.parametrize("when", ["yesterdy", "2026-13-01", "5 parsecs", ""])
-def test_what_is_no_moment_is_refused(when: str) -> None:
-    with pytest.raises(ConfigError, match=f"since: got {when!r}, expected a date such as"):
+@pytest.mark.parametrize("when", ["yesterdy", "2026-13-01", "5 parsecs", "", True, [1]])
+def test_what_is_no_moment_is_refused(when: Any) -> None:
+    wrong = re.escape(f"since: got {when!r}, expected a date such as")
+    with pytest.raises(ConfigError, match=wrong):
         to_moment("since", when, NOW)
+
+
+def test_the_end_of_the_last_day_of_the_calendar_is_a_moment() -> None:
+    assert to_moment("until", "9999-12-31", NOW, is_end=True)
 
 
 def test_what_cannot_be_a_query_is_refused_in_the_users_words() -> None:
     with pytest.raises(ConfigError, match="sort: got 'best', expected newest, oldest or metric"):
         make_query(sort="best")
+    with pytest.raises(
+        ConfigError, match=r"label: got \[3\], expected a label, or a list of them"
+    ):
+        make_query(label=cast("str", 3))
     with pytest.raises(UsageError, match="invalid choice: 'best'"):
         run_line(line_parser(), "list --sort best")
 

@@ -87,6 +87,7 @@ class Master:
         return [checkpoint(10, 0.5), checkpoint(20, 0.4, state="DELETED")]
 
     def order(self, experiment_id: int, verb: str) -> ExperimentView:
+        self.experiment(experiment_id)
         self.asked.append((experiment_id, verb))
         return self.view
 
@@ -529,8 +530,9 @@ def test_several_are_deleted_after_one_question(
         return "y"
 
     monkeypatch.setattr("builtins.input", reply)
-    master.found = rows_found(2, 4, 6)
-    det_experiment("delete 9 3-6 4")
+    master.found = rows_found(2, 4, 6, 9)
+    with pytest.raises(Conflict, match=r"1 of 4 experiments .*done:\n  there is no experiment 95"):
+        det_experiment("delete 95 9 3-6 4")
     assert master.asked == [(9, "delete"), (4, "delete"), (6, "delete")]
     assert [line.split()[:2] for line in questions[0].splitlines()] == [
         ["experiment", "9"], ["experiment", "4"], ["experiment", "6"], ["Delete", "these"]
@@ -570,6 +572,8 @@ def test_a_range_without_experiments_and_a_wrong_one_are_refused(master: Master)
         det_experiment("archive 20-30")
     with pytest.raises(UsageError, match="got '7-3', expected the lower number first"):
         det_experiment("archive 7-3")
+    with pytest.raises(NotFound, match="there is no experiment of 20-"):
+        det_experiment(f"archive 20-{10**30}")
     assert not master.asked
 
 
