@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 from det_jupyter.client import Client
@@ -23,21 +24,36 @@ class KnownImportance:
         self._experiment_id = experiment_id
         self._num_ended = -1
         self._asked_at = -_PERIOD_S
+        self._asking: threading.Thread | None = None
         self.latest: ImportanceView | None = None
 
     def refresh(self, live: LiveExperiment | None) -> None:
-        """Ask the master if more trials have ended; every few seconds at most, till the end."""
-        if live is None or live.experiment.search is None:
+        """Ask the master if more trials have ended, every few seconds at most.
+
+        The master imports Optuna for the first answer, which takes seconds: the view does not wait
+        for it, unless the search has ended and this is its last picture.
+        """
+        if live is None or live.experiment.search is None or len(live.experiment.trials) < 2:
             return
         view = live.experiment
         num_ended = sum(trial.state.is_terminal for trial in view.trials)
-        is_soon = time.monotonic() < self._asked_at + _PERIOD_S
-        if len(view.trials) < 2 or num_ended == self._num_ended:
+        if num_ended == self._num_ended:
             return
-        if is_soon and not view.state.is_terminal:
-            return
-        self._num_ended, self._asked_at = num_ended, time.monotonic()
+        if view.state.is_terminal:
+            self._ask(num_ended)
+        elif time.monotonic() > self._asked_at + _PERIOD_S and not self._is_asking():
+            self._asked_at = time.monotonic()
+            self._asking = threading.Thread(
+                target=self._ask, args=(num_ended,), name="det-importance", daemon=True
+            )
+            self._asking.start()
+
+    def _is_asking(self) -> bool:
+        return self._asking is not None and self._asking.is_alive()
+
+    def _ask(self, num_ended: int) -> None:
         try:
             self.latest = self._client.importance(self._experiment_id)
+            self._num_ended = num_ended
         except DetError as error:  # a view goes on without it
             logger.info("experiment=%d: no importance: %s", self._experiment_id, error)
