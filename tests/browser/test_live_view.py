@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from det_jupyter.client import Client
+from det_jupyter.client import Client, Experiment
 from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE
@@ -79,6 +79,11 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
     expect(view.locator("canvas").first).to_be_visible(timeout=60_000)
     expect(view).to_contain_text("rank 1")
     check_logs(view)
+    experiment = Experiment(client, client.experiments()[-1].id)
+    experiment.set_name("renamed while it runs")
+    experiment.add_label("good")
+    expect(view.locator(".det-name")).to_have_text("renamed while it runs", timeout=30_000)
+    expect(view.locator(".det-label")).to_have_text("good", timeout=30_000)
 
     view.get_by_role("button", name="Pause").click()
     expect(view).to_contain_text("Paused", timeout=30_000)
