@@ -24,7 +24,6 @@ from det_jupyter.view.forms.rungs import rung_sentences, svg_rungs
 from det_jupyter.view.forms.svg import COLORS
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
-    Failure,
     Rank,
     Search,
     Status,
@@ -63,7 +62,7 @@ def render_html(state: ViewState) -> str:
         _header(state),
         block("p", state["message"], "margin:6px 0") if state["message"] else "",
         *(block("p", f"⚠ {alarm}", _ALARM) for alarm in state["alarms"]),
-        *(_failure(trial["failure"]) for trial in state["trials"] if trial["failure"]),
+        *(_failure(trial, state["id"]) for trial in state["trials"]),
         _wait(None if state["search"] is None else state["search"]["wait"]),
         _search(state["search"]) if state["search"] is not None else "",
         _charts(state),
@@ -172,7 +171,8 @@ def _rank(rank: Rank) -> str:
     )
 
 
-def _failure(failure: Failure | None) -> str:
+def _failure(trial: Trial, experiment_id: int) -> str:
+    failure = trial["failure"]
     if failure is None:
         return ""
     where = f" at {failure['where']}" if failure["where"] else ""
@@ -181,5 +181,6 @@ def _failure(failure: Failure | None) -> str:
         f'<div style="{_ALARM}"><div>✖ {escaped(lines.failure_title(failure))}: '
         f"<b>{escaped(failure['error'])}</b>{escaped(where)}</div>"
         + (details("Traceback", block("pre", traceback, PRE)) if traceback else "")
+        + block("div", f"Logs: {lines.logs_line(experiment_id, trial)}", QUIET)
         + "</div>"
     )

@@ -101,6 +101,13 @@ def failure_title(failure: Failure) -> str:
     return f"failed{rank}{code}{again}"
 
 
+def logs_line(experiment_id: int, trial: Trial) -> str:
+    """Return what to type for what a failed trial printed."""
+    failure = trial["failure"]
+    rank = "" if failure is None or failure["rank"] is None else f" --rank {failure['rank']}"
+    return f"%det_experiment logs {experiment_id} --trial {trial['id']}{rank}"
+
+
 def checkpoints_line(checkpoints: Checkpoints) -> str:
     """Return what was saved and the best metric so far, or nothing if there is neither."""
     parts = []

@@ -27,7 +27,7 @@ def render_plain(state: ViewState) -> str:
         text.append(one_line(state["message"]))
     text += [f"! {one_line(alarm)}" for alarm in state["alarms"]]
     for trial in state["trials"]:
-        text += _trial(trial)
+        text += _trial(trial, state["id"])
     text += _wait(None if state["search"] is None else state["search"]["wait"], "")
     if line := lines.slots_line(state):
         text.append(one_line(line))
@@ -69,7 +69,7 @@ def _wait(wait: Wait | None, indent: str) -> list[str]:
     return text
 
 
-def _trial(trial: Trial) -> list[str]:
+def _trial(trial: Trial, experiment_id: int) -> list[str]:
     text = [lines.trial_title(trial)]
     if trial["makes_room"]:
         text.append(f"  {one_line(trial['makes_room'])}")
@@ -80,6 +80,7 @@ def _trial(trial: Trial) -> list[str]:
         text.append(f"  rank {rank['rank']}: {one_line(place)}, {rank['status']}")
     if trial["failure"] is not None:
         text += _failure(trial["failure"])
+        text.append(f"  logs: {lines.logs_line(experiment_id, trial)}")
     return text
 
 

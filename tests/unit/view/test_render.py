@@ -250,8 +250,16 @@ def test_plain_text_of_a_failed_trial_has_the_traceback() -> None:
         "  |   Cell In[5], line 12, in train_batch",
         "  |     loss = self.model(images).sum() / labels",
         "  | RuntimeError: The size of tensor a (64) must match the size of tensor b (10)",
+        "  logs: %det_experiment logs 7 --trial 1 --rank 1",
         "No metrics were reported.",
     ]
+
+
+def test_the_card_of_a_failed_trial_has_the_line_for_its_logs() -> None:
+    failed = trial(state=State.ERROR, allocation=None, failure=failure())
+    state = built(experiment(failed, state=State.ERROR, ended_at=NOW))
+    text = Elements(render_html(state)).text
+    assert "Logs: %det_experiment logs 7 --trial 1 --rank 1" in text
 
 
 def test_plain_text_of_a_search_has_its_best_trials() -> None:
