@@ -190,7 +190,7 @@ def test_experiments_and_trials_are_compared(book: Notebook) -> None:
     charts = "{chart['title'] for chart in compared.state['charts']}"
     assert value_of(book, f"'error' in {charts}") == "True"
     line = "get_ipython().run_line_magic('det_experiment', 'compare %d {}' % first.id)"
-    assert "expected two or more" in book.run(line.format("")).text
+    assert "alone, expected two" in book.run(line.format("")).text
     assert "there is no experiment 99; " in (book.run(line.format("99")).error or "")
     book.check(asha(max_trials=4))
     book.check("experiment.wait(60)")
