@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import build_view_state
-from tests.browser.gallery import comparison, draw, page_of, page_of_comparison
+from tests.browser.gallery import IMPORTANCE, comparison, draw, page_of, page_of_comparison
 from tests.browser.lab import CHROMIUM, chromium_page
 from tests.unit.view.view_samples import search_experiment
 
@@ -59,6 +59,14 @@ def test_curves_are_drawn_along_every_axis(compared: Page, axis: str) -> None:
         assert min(colours) > 20  # curves, not an empty frame
     chosen = compared.evaluate("window.model.get('settings')")
     assert (chosen["axis"], chosen["log_x"], chosen["log_y"]) == (axis, False, True)
+
+
+@pytest.mark.parametrize("width", [360, 1100])
+def test_a_search_lies_within_its_page(page: Page, tmp_path: Path, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    html = page_of(build_view_state(*search_experiment(16, 14), importance=IMPORTANCE), STATIC_DIR)
+    draw(page, html, "light", tmp_path / "picture.png")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_scatter_is_read_by_keys_and_follows_its_choices(page: Page, tmp_path: Path) -> None:

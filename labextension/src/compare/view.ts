@@ -19,6 +19,7 @@ export class ComparisonView {
 
   constructor(options: IComparisonOptions) {
     this._trans = options.trans ?? english;
+    setAttribute(this._sides, 'aria-label', this._trans.__('Curves'));
     this._board = new Board(this._trans, options.makeChart, options.settings);
     this.node = h(
       'article.det-view.det-comparison',
