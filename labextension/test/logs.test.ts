@@ -4,6 +4,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { LogLines, MAX_LINES, type ILogLine, type ILogPage } from '../src/logs/lines.js';
 import type { ILogQuery } from '../src/logs/lines.js';
 import { LogPanel } from '../src/logs/panel.js';
+import { LogRequests } from '../src/logs/requests.js';
 import { english } from '../src/model/trans.js';
 import { ExperimentView } from '../src/view.js';
 import { row, search, state, trial } from './samples.js';
@@ -192,4 +193,29 @@ it('offers all trials of a search', () => {
   panel.update(state({ trials: [], search: search([row({ id: 12 }), row({ id: 7 })]) }));
   const options = [...panel.node.querySelectorAll('[aria-label=Trial] option')];
   expect(options.map(one => one.textContent)).toEqual(['all trials', 'trial 7', 'trial 12']);
+});
+
+it('takes no answer that is for another view of the same model', async () => {
+  const listeners: ((message: unknown) => void)[] = [];
+  const sent: { request: string }[] = [];
+  const model = {
+    on: (_name: string, listener: (message: unknown) => void) => listeners.push(listener),
+    off: () => undefined,
+    send: (message: { request: string }) => sent.push(message)
+  } as unknown as ConstructorParameters<typeof LogRequests>[0];
+  const query: ILogQuery = {
+    trial_id: null,
+    rank: null,
+    level: null,
+    search: '',
+    after: 0,
+    tail: 1
+  };
+  const answers = [new LogRequests(model).ask(query), new LogRequests(model).ask(query)];
+  for (const [i, { request }] of sent.entries()) {
+    const answer = { type: 'logs', request, error: '', ...page([line(i)]) };
+    listeners.forEach(listener => listener(answer));
+  }
+  const pages = await Promise.all(answers);
+  expect(pages.map(one => one.lines.map(({ id }) => id))).toEqual([[0], [1]]);
 });

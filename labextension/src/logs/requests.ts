@@ -5,7 +5,7 @@ import type { AskLogs, ILogPage } from './lines.js';
 
 interface IAnswer extends ILogPage {
   type: string; // 'logs'; other messages are not for us
-  request: number;
+  request: string;
   error: string;
 }
 
@@ -21,7 +21,7 @@ export class LogRequests {
 
   readonly ask: AskLogs = query =>
     new Promise((resolve, reject) => {
-      const request = ++this._last;
+      const request = `${this._name}.${++this._last}`;
       this._waiting.set(request, { resolve, reject });
       this._model.send({ type: 'logs', request, ...query });
     });
@@ -43,6 +43,8 @@ export class LogRequests {
     }
   };
 
-  private readonly _waiting = new Map<number, IWaiting>();
+  private readonly _waiting = new Map<string, IWaiting>();
+  /** The kernel's answers come to all views of the model, in every window. */
+  private readonly _name = Math.random().toString(36).slice(2);
   private _last = 0;
 }
