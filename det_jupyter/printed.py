@@ -1,7 +1,7 @@
 """What a rank printed, as lines: how a terminal would leave them, and their levels.
 
 Progress bars rewrite their line after a carriage return (tqdm), several bars also move the cursor
-up (`ESC [A`). Only the newest state is kept. A part of an output that ends with a carriage return
+up (`ESC [A`). Only the newest state is kept. A part of an output that does not end with a line end
 ends in an *open* line: the next part rewrites it. Escape sequences are removed, other control
 characters are replaced.
 """
@@ -34,7 +34,7 @@ def parse_printed(text: str, before: str | None = None) -> Printed:
     """Return the lines of output as a terminal would leave them; long lines are cut.
 
     Args:
-        text: A part of an output; it ends with a line end, or a carriage return.
+        text: A part of an output; unless it ends with a line end, its last line is open.
         before: The open line of the part before it.
     """
     if before is None and CONTROLS.search(text) is None:
@@ -42,7 +42,9 @@ def parse_printed(text: str, before: str | None = None) -> Printed:
     rows, row = _rewritten(text, before)
     rows = [_cut(printable(line)) for line in rows]
     if text.endswith("\n"):
-        return Printed(rows if rows[-1] else rows[:-1], None)
+        while len(rows) > row and not rows[-1].strip():  # a bar that was cleared, or no line yet
+            rows.pop()
+        return Printed(rows, None)
     first = max(row, len(rows) - _MAX_OPEN)
     return Printed(rows[:first], "\n".join(rows[first:]))
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from io import StringIO
+from typing import Any
+
 import pytest
+from tqdm import tqdm
 
 from det_jupyter.printed import MAX_LINE, levels_of, parse_printed
 
@@ -40,14 +44,34 @@ def test_a_bar_that_is_cleared_at_its_end_leaves_no_line() -> None:
     assert parse_printed("done\n", bar) == (["done"], None)
 
 
-def test_bars_below_one_another_are_a_line_each() -> None:
-    # As two nested loops with tqdm write: position 1 is reached by a line end, and left again.
-    one = "\router 0%\n\rinner 50%\x1b[A\r"
-    lines, bars = parse_printed(one)
-    assert (lines, bars) == ([], "outer 0%\ninner 50%")
-    lines, bars = parse_printed("\n\rinner 99%\x1b[A\router 50%\n\rinner 10%\x1b[A\r", bars)
-    assert (lines, bars) == ([], "outer 50%\ninner 10%")
-    assert parse_printed("\router 100%\n\n", bars) == (["outer 100%", "inner 10%"], None)
+def test_bars_below_one_another_are_a_line_each_however_often_they_are_sent() -> None:
+    out = StringIO()
+    parts = []
+
+    def part() -> None:
+        parts.append(out.getvalue())
+        out.seek(0)
+        out.truncate()
+
+    bars: dict[str, Any] = {
+        "file": out,
+        "mininterval": 0,
+        "ascii": True,
+        "bar_format": "{desc} {n}",
+    }
+    for epoch in tqdm(range(3), desc="epochs", **bars):
+        for _ in tqdm(range(4), desc="batches", leave=False, **bars):
+            part()  # the cursor is at the first bar
+        if epoch == 1:
+            tqdm.write("half", file=out)
+    part()
+    lines: list[str] = []
+    bar = None
+    for text in parts:
+        printed = parse_printed(text, bar)
+        lines, bar = [*lines, *printed.lines], printed.open
+        assert bar is None or bar.split(" ")[0] in ("", "epochs")
+    assert (lines, bar) == (["half", "epochs 3"], None)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from det_jupyter.agent.runs.run import Run
-from det_jupyter.agent.runs.streams import Stream
+from det_jupyter.agent.runs.streams import BAR_ENDS, Stream
 from det_jupyter.wire import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Outbox:
                     self._are_devices_sent |= (
                         report is self._devices
                     )  # newer ones may have come since
-                case Chunk() if report.text.endswith("\r"):
+                case Chunk() if report.text.endswith(BAR_ENDS):
                     self._note_bar(report, now + BAR_S)
 
     def _note_bar(self, chunk: Chunk, due: float) -> None:

@@ -7,7 +7,8 @@ So each byte is stored exactly once, whichever process is killed.
                is too long for a request is replaced by an empty line
     output     whole lines, except for a line longer than a chunk and a last line without an end:
                these are sent as lines of their own; and now and then a line that is still being
-               rewritten (a progress bar), up to its last carriage return
+               rewritten (a progress bar), up to its last carriage return. Bars below one another
+               (nested loops with tqdm) move the cursor up, and are sent up to there
 
 Output is bounded. If a rank prints faster than the agent can send, a part is left out, and a line
 says how much. In a file that was sent, all but the newest part is made a hole where the file
@@ -20,6 +21,7 @@ import ctypes
 import errno
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +40,9 @@ _KEPT_BACKLOG_BYTES = 32 * 1024 * 1024  # of a larger backlog, the newest bytes
 _KEPT_BYTES = 16 * 1024 * 1024  # of output that was sent: a new master may lack it
 _HOLE_BYTES = 8 * 1024 * 1024  # size from which a hole is worth a call
 MAX_RECORD_BYTES = 8 * 1024 * 1024  # a request may have eight times as many (master/http/answers)
+_UP = b"\x1b[A"
+_LINE_END = re.compile(rb"\n(?!\r)")
+BAR_ENDS = ("\r", _UP.decode())  # of a part of an output whose last line is still rewritten
 _PUNCH_HOLE_KEEPING_SIZE = 0x02 | 0x01
 
 
@@ -127,8 +132,8 @@ class Stream:
                 end = end_of_lines(data, is_full=is_full, is_final=is_final, with_bar=with_bar)
             if end:
                 text = data[:end].decode("utf-8", errors="replace")
-                is_whole = text.endswith("\n") or (text.endswith("\r") and not is_final)
-                return end, text if is_whole else text + "\n"
+                is_bar = text.endswith(BAR_ENDS) and not is_final
+                return end, text if is_bar or text.endswith("\n") else text + "\n"
             if not is_full:
                 return None
             if limit >= MAX_RECORD_BYTES:
@@ -151,14 +156,29 @@ def end_of_lines(data: bytes, *, is_full: bool, is_final: bool, with_bar: bool =
         is_final: The file grows no more.
         with_bar: A line ends at a carriage return too: what follows rewrites it.
     """
-    end = data.rfind(b"\n") + 1
-    if with_bar or (is_full and not end):
-        end = max(end, data.rfind(b"\r") + 1)
+    if _UP in data and not is_final:
+        end = _end_of_bars(data, are_sent=with_bar or is_full)
+    else:
+        end = data.rfind(b"\n") + 1
+        if with_bar or (is_full and not end):
+            end = max(end, data.rfind(b"\r") + 1)
     if end:
         return end
     if is_full:
         return _end_of_characters(data)
     return len(data) if is_final else 0
+
+
+def _end_of_bars(data: bytes, *, are_sent: bool) -> int:
+    """Return where to cut output with bars below one another, so that the cursor is at the first.
+
+    A line end with a carriage return leads to the next bar; it ends no line.
+    """
+    if are_sent:
+        last = data.rfind(_UP) + len(_UP)
+        return max([last, *(found.end() for found in _LINE_END.finditer(data, last))])
+    second_bar = data.rfind(b"\n", 0, data.find(_UP))
+    return data.rfind(b"\n", 0, max(0, second_bar)) + 1
 
 
 def _end_of_characters(data: bytes) -> int:

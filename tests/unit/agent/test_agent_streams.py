@@ -71,6 +71,19 @@ def test_bars_that_fill_a_chunk_are_cut_where_they_are_rewritten() -> None:
     assert end_of_lines(data, is_full=True, is_final=False) == 11
 
 
+def test_bars_below_one_another_are_cut_where_the_cursor_is_at_the_first() -> None:
+    data = b"one\n\router 0%\n\rinner 5%\x1b[A\n\rinner 9%\x1b[A\n\rinner"
+
+    def sent(data: bytes, *, with_bar: bool) -> bytes:
+        return data[: end_of_lines(data, is_full=False, is_final=False, with_bar=with_bar)]
+
+    assert sent(data, with_bar=False) == b"one\n"
+    assert sent(data, with_bar=True) == data.removesuffix(b"\n\rinner")
+    after = b"\n\rinner 9%\x1b[A\router 100%\nend\n\rnext"
+    assert sent(after, with_bar=True) == after.removesuffix(b"end\n\rnext")
+    assert sent(after, with_bar=False) == b""  # it waits for its turn
+
+
 def test_torn_record_of_a_dead_rank_is_never_sent(tmp_path: Path) -> None:
     stream = make_stream(tmp_path / "journal", b'{"a":1}\n{"b"', is_journal=True)
     assert sent(stream, is_final=True) == [(0, 8, '{"a":1}\n')]
