@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import site
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.benchmarks.loop_contender import OURS
@@ -91,14 +93,21 @@ class Process:
 
 @contextmanager
 def started(name: str, python: str) -> Iterator[Process]:
-    """Start a contender; ending its input ends it."""
-    with subprocess.Popen(
-        [python, "-m", "tests.benchmarks.loop_contender", name],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as popen:
+    """Start a contender; ending its input ends it.
+
+    Its folders are its own: Determined copies the working folder into each checkpoint.
+    """
+    with (
+        TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [python, "-m", "tests.benchmarks.loop_contender", name],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_DATA_HOME": folder},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as popen,
+    ):
         yield Process(name, popen)
 
 
