@@ -1,5 +1,7 @@
 """`%load_ext det_jupyter`: registers the magics, and starts the master in the background.
 
+Views that the open notebook has from an earlier kernel are brought to life (docs/decisions/0032).
+
 Registers no hooks. By the time the first experiment is submitted, the master is up and has torch
 loaded in its fork server, and what the cell needs is imported: the first one returns at once too
 (docs/decisions/0003).
@@ -21,7 +23,7 @@ if TYPE_CHECKING:  # the user's kernel has IPython loaded; a plain import of thi
     from IPython.core.interactiveshell import InteractiveShell
 
 # What the first submission, the first line and the first Tab need.
-IMPORTED_LATER = ("submit.submitting", "complete.lines", "handles.widget")
+IMPORTED_LATER = ("submit.submitting", "complete.lines", "handles.widget", "handles.door")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -44,6 +46,9 @@ def _import_the_rest() -> None:
             ImportError
         ):  # such as of anywidget; what needs it reports that it is missing
             importlib.import_module(f"det_jupyter.notebook.{module}")
+    from det_jupyter.notebook.handles.door import open_page_door
+
+    open_page_door()
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:

@@ -4,6 +4,7 @@ import { ClusterSection } from './cluster/section.js';
 import { Details } from './experiment/details.js';
 import { h } from './dom/dom.js';
 import { Header } from './experiment/header.js';
+import { Lost } from './dom/lost.js';
 import type { IAsking, OnCommand } from './dom/notice.js';
 import type { AskLogs } from './logs/lines.js';
 import { LogPanel } from './logs/panel.js';
@@ -36,7 +37,11 @@ export class ExperimentView {
   constructor(private readonly _options: IViewOptions) {
     const options = _options;
     const trans = options.trans ?? english;
-    const { onCommand, slowHint = trans.__('No answer yet.') } = options;
+    const { slowHint = trans.__('No answer yet.') } = options;
+    const onCommand: OnCommand = command =>
+      this._isLost
+        ? Promise.reject(new Error(trans.__('There is no kernel to carry this out.')))
+        : options.onCommand(command);
     const { askLogs: ask } = options;
     const logs = ask === undefined ? undefined : new LogPanel({ trans, ask, slowHint });
     this._logs = logs;
@@ -46,6 +51,7 @@ export class ExperimentView {
       slowHint,
       ...(logs && { showLogs: (trialId, rank) => logs.show(trialId, rank) })
     };
+    this._lost = new Lost(trans);
     this._header = new Header(this._asking);
     this._settings = options.settings ?? new Settings();
     this._board = new Board(trans, options.makeChart, this._settings);
@@ -56,6 +62,7 @@ export class ExperimentView {
     this.node = h(
       'article.det-view',
       {},
+      this._lost.node,
       this._header.node,
       this._board.node,
       this._trials.node,
@@ -86,6 +93,14 @@ export class ExperimentView {
     }
   }
 
+  /** Say that the kernel is gone, and stop the clock; what is shown can still be explored. */
+  setLost(isLost: boolean): void {
+    if (isLost !== this._isLost) {
+      this._isLost = isLost;
+      this._draw();
+    }
+  }
+
   /** Show a trial of a search in full. */
   choose(trialId: number | null): void {
     this._wanted = trialId;
@@ -109,7 +124,8 @@ export class ExperimentView {
     }
     this._isDirty = false;
     this.node.setAttribute('aria-label', state.name);
-    this._header.update(state);
+    this._drawLost(state);
+    this._header.update(this._isLost ? { ...state, actions: [] } : state);
     this._header.tick(state, this._clock, Date.now() / 1000);
     this._trials.update(state.search === null ? state : { trials: [], num_trials: 0 });
     this._drawSearch(state);
@@ -117,6 +133,14 @@ export class ExperimentView {
     this._logs?.update(state);
     this._cluster.update(state.cluster);
     this._details.update(state);
+  }
+
+  private _drawLost(state: IViewState): void {
+    if (this._isLost) {
+      this._lost.show(state.as_of, isEnded(state.status));
+    } else {
+      this._lost.hide();
+    }
   }
 
   private _drawSearch(state: IViewState): void {
@@ -153,13 +177,15 @@ export class ExperimentView {
   }
 
   private _tick(): void {
-    if (this._isVisible && this._state !== undefined && !isEnded(this._state.status)) {
+    const isOver = this._isLost || this._state === undefined || isEnded(this._state.status);
+    if (this._isVisible && this._state !== undefined && !isOver) {
       this._header.tick(this._state, this._clock, Date.now() / 1000);
     }
   }
 
   private readonly _settings: Settings;
   private readonly _asking: IAsking;
+  private readonly _lost: Lost;
   private readonly _header: Header;
   private readonly _board: Board;
   private readonly _trials: Trials;
@@ -175,4 +201,5 @@ export class ExperimentView {
   private _state: IViewState | undefined;
   private _isVisible = true;
   private _isDirty = false;
+  private _isLost = false;
 }

@@ -1,10 +1,13 @@
 /**
  * The view as an anywidget: states in, requests of buttons and the chosen trial out.
  *
+ * The model alone draws: into the places of its experiment that the page has (page/places.ts).
+ * Front ends that load widgets only where an output holds one show it there (`render`).
+ *
  * A state travels in several traits, so that of a thousand trials only those are sent that changed;
  * det_jupyter/notebook/handles/widget.py says how.
  */
-import type { AnyModel, RenderProps } from '@anywidget/types';
+import type { AnyModel } from '@anywidget/types';
 
 import { renderComparison, type IComparisonTraits } from './compare/widget.js';
 import { MetricChart } from './charts/chart.js';
@@ -13,12 +16,18 @@ import type { ICluster } from './model/state.js';
 import type { IRow, IViewState } from './model/state.js';
 import { mergeRows } from './model/rows.js';
 import { Settings, type ISettings } from './model/settings.js';
+import { keepPicture, watchLink } from './page/host.js';
+import { places, type ISource, type IView } from './page/places.js';
 import { ExperimentView } from './view.js';
 
 import 'uplot/dist/uPlot.min.css';
 import '../style/view.css';
 
 interface ITraits extends Record<string, unknown> {
+  own_id: string; // of this model
+  is_door: boolean; // it draws nothing, but asks the kernel for models of other keys
+  key: string; // of the experiment's places
+  kept: Record<string, unknown>; // the newest picture, as a notebook keeps it
   shown: IViewState;
   cluster: ICluster | null;
   rows: IRow[];
@@ -89,7 +98,23 @@ function stateOf(model: AnyModel<ITraits>): IViewState {
       };
 }
 
-function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () => void {
+type Model = AnyModel<ITraits & Partial<IComparisonTraits>>;
+
+/** Make a view that follows the model, of an experiment or a comparison. */
+function open(model: Model): IView {
+  return model.get('comparison') === undefined
+    ? openExperiment(model)
+    : openComparison(model as AnyModel<IComparisonTraits>);
+}
+
+/** All of a comparison is in the page: it does not miss the kernel. */
+function openComparison(model: AnyModel<IComparisonTraits>): IView {
+  const node = document.createElement('div');
+  const dispose = renderComparison(model, node);
+  return { node, setLost: () => undefined, dispose };
+}
+
+function openExperiment(model: AnyModel<ITraits>): IView {
   const requests = new Requests(model);
   const settings = new Settings(model.get('settings'), value => {
     model.set('settings', value);
@@ -109,7 +134,6 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
     slowHint: SLOW_HINT,
     settings
   });
-  el.append(view.node);
   // One message changes several traits, each with an event of its own: draw once.
   let isDue = false;
   const onState = (): void => {
@@ -129,23 +153,62 @@ function render({ model, el }: Pick<RenderProps<ITraits>, 'model' | 'el'>): () =
   model.on('change:settings', onSettings);
   view.update(stateOf(model));
   onChosen();
+  return {
+    node: view.node,
+    setLost: isLost => view.setLost(isLost),
+    dispose: () => {
+      isDue = true;
+      states.forEach(event => model.off(event, onState));
+      model.off('change:chosen', onChosen);
+      model.off('change:settings', onSettings);
+      requests.dispose();
+      logs.dispose();
+      view.dispose();
+    }
+  };
+}
+
+/** Draw into the places of the page for as long as the kernel can be reached. */
+function initialize({ model }: { model: Model }): () => void {
+  if (model.get('is_door')) {
+    return openDoor(model);
+  }
+  const source: ISource = { key: model.get('key'), open: () => open(model) };
+  const onKept = (): void => void keepPicture(model);
+  const endLink = watchLink(model, isUp => {
+    if (isUp) {
+      places().add(source);
+      onKept();
+    } else {
+      places().remove(source);
+    }
+  });
+  model.on('change:kept', onKept);
   return () => {
-    isDue = true;
-    states.forEach(event => model.off(event, onState));
-    model.off('change:chosen', onChosen);
-    model.off('change:settings', onSettings);
-    requests.dispose();
-    logs.dispose();
+    endLink();
+    model.off('change:kept', onKept);
+  };
+}
+
+/** Ask the kernel for what the page has places for. */
+function openDoor(model: Model): () => void {
+  const ask = (key: string): void => model.send({ type: 'wanted', key });
+  let close = (): void => undefined;
+  const endLink = watchLink(model, isUp => {
+    close();
+    close = isUp ? places().addDoor(ask) : (): void => undefined;
+  });
+  return endLink;
+}
+
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  const view = open(model);
+  el.append(view.node);
+  const endLink = watchLink(model, isUp => view.setLost(!isUp));
+  return () => {
+    endLink();
     view.dispose();
   };
 }
 
-type Any = AnyModel<ITraits & Partial<IComparisonTraits>>;
-
-/** One module draws both kinds of models: experiments and comparisons. */
-export default {
-  render: ({ model, el }: { model: Any; el: HTMLElement }): (() => void) =>
-    model.get('comparison')
-      ? renderComparison(model as AnyModel<IComparisonTraits>, el)
-      : render({ model, el })
-};
+export default { initialize, render };

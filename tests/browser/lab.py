@@ -37,7 +37,7 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
         "--LabApp.expose_app_in_browser=True",
     ]  # fmt: skip
     quiet = folder / ".lab" / "@jupyterlab" / "apputils-extension"
-    quiet.mkdir(parents=True)
+    quiet.mkdir(parents=True, exist_ok=True)
     quiet.joinpath("notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
     settings = {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".lab"), "JUPYTERLAB_WORKSPACES_DIR": str(
         folder / ".workspaces")}  # fmt: skip
@@ -48,7 +48,11 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/lab/tree/{{path}}?token={token}"
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        try:
+            server.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
@@ -85,6 +89,11 @@ def open_notebook(page: Page, address: str, path: str) -> None:
             await context.session.kernel.info;
         }"""
     )
+
+
+def save(page: Page) -> None:
+    """Save the notebook that is shown."""
+    page.evaluate("async () => await window.jupyterapp.commands.execute('docmanager:save')")
 
 
 def run_all(page: Page) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from det_jupyter.client import Client, Experiment
-from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all
+from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all, save
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE
 
@@ -26,7 +25,7 @@ SUBMIT = """%%det_experiment
 name: small
 entrypoint: SmallTrial
 hyperparameters: {global_batch_size: 16, pause_s: 0.05}
-searcher: {name: single, metric: error, max_length: {batches: 400}}
+searcher: {name: single, metric: error, max_length: {batches: 4000}}
 min_validation_period: {batches: 20}
 resources: {slots_per_trial: 2}
 """
@@ -39,24 +38,25 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(home: DetHome) -> Iterator[Client]:
     client = home.client()
     yield client
     client.session.close()
 
 
-@pytest.fixture
-def page(client: Client, tmp_path: Path) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def page(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """Return a page with a notebook whose last cell has submitted an experiment."""
+    folder = tmp_path_factory.mktemp("notebooks")
     cells = ["%load_ext det_jupyter", PRINTING_SOURCE, SUBMIT]
     document = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(c) for c in cells],
         # Without it JupyterLab asks which kernel to use, and waits.
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
-    nbformat.write(document, tmp_path / "book.ipynb")
-    with jupyter_lab(tmp_path) as address, chromium_page() as page:
+    nbformat.write(document, folder / "book.ipynb")
+    with jupyter_lab(folder) as address, chromium_page() as page:
         open_notebook(page, address, "book.ipynb")
         run_all(page)
         yield page
@@ -90,7 +90,7 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
     view.get_by_role("button", name="Activate").click()
     expect(view).to_contain_text("Running", timeout=30_000)
 
-    page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+    save(page)
     page.reload()
     expect(live_view(page)).to_contain_text("Running", timeout=60_000)
     assert client.experiments()[-1].state == "ACTIVE"
@@ -109,11 +109,11 @@ def check_logs(view: Locator) -> None:
     expect(view.locator(".det-logs [role=status]")).to_have_text("1 line", timeout=30_000)
 
 
-def test_kill_asks_first_and_the_end_leaves_a_static_card(page: Page, client: Client) -> None:
+def test_kill_asks_first_and_what_has_ended_can_be_explored(page: Page, client: Client) -> None:
     view = live_view(page)
-    expect(view).to_contain_text("Running", timeout=60_000)
     view.get_by_role("button", name="Kill").click()
     assert client.experiments()[-1].state == "ACTIVE"
     view.get_by_role("button", name="Kill").last.click()
-    expect(page.locator(".jp-OutputArea-output svg").first).to_be_visible(timeout=30_000)
-    expect(page.locator(".jp-OutputArea-output").last).to_contain_text("Canceled")
+    expect(view.locator(".det-badge")).to_have_text("Canceled", timeout=30_000)
+    view.get_by_role("button", name="Table").first.click()
+    expect(view.locator(".det-table").first).to_be_visible()

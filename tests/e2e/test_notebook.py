@@ -54,7 +54,7 @@ def test_quickstart_notebook_runs_and_says_what_is_true(
     (source,) = [c for c in document.cells if c.source.startswith("%%det_experiment")]
     (shown,) = [o.data for o in source.outputs if "text/html" in o.get("data", {})]
     assert "completed" in shown["text/plain"]
-    assert "<svg" in shown["text/html"]
+    assert "data:image/svg+xml," in shown["text/html"]
     view = client.experiments()[-1]
     assert view.state == "COMPLETED"
     assert (view.trials[0].best_metric or 0) >= 0.97
@@ -112,17 +112,21 @@ def test_waiting_shows_progress_and_gives_the_trained_model(book: Notebook) -> N
     assert loaded.text == "SmallTrial\n"
 
 
-def test_an_ended_experiment_is_a_static_card_unless_shown(book: Notebook) -> None:
+def test_no_output_holds_a_widget_that_could_outlive_its_kernel(book: Notebook) -> None:
     book.check(cell())
     book.check("experiment.wait()")
-    widget = "application/vnd.jupyter.widget-view+json"
-    book.check("import time; time.sleep(1)")
-    (card,) = book.check("experiment").bundles
-    assert "<svg" in card["text/html"]
-    assert widget not in card
-    (shown,) = book.check("experiment.show()").bundles
-    assert widget in shown
-    assert book.check("import time; time.sleep(1)").bundles == []  # and it stays
+    for line in ("experiment", "experiment.show()"):
+        (shown,) = book.check(line).bundles
+        assert sorted(shown) == ["text/html", "text/plain"]
+        assert shown["text/html"].startswith("<det-experiment key=")
+        assert "data:image/svg+xml," in shown["text/html"]
+
+
+def test_vs_code_gets_the_widget_in_the_output(book: Notebook) -> None:
+    book.check("__vsc_ipynb_file__ = 'book.ipynb'")
+    shown = book.check(cell()).bundles[0]
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    book.check("experiment.wait(); del __vsc_ipynb_file__")
 
 
 def test_interrupting_the_wait_leaves_the_trial_alone(book: Notebook, client: Client) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from det_jupyter.client import Comparison
-from det_jupyter.notebook.handles.show import comparison_widget, has_widgets
+from det_jupyter.notebook.handles.show import comparison_widget, front
 from det_jupyter.view.build.side_by_side import Compared
+from det_jupyter.view.forms.place import in_place
 
 
 class NotebookComparison(Comparison):
@@ -15,13 +17,17 @@ class NotebookComparison(Comparison):
 
     def __init__(self, compared: Sequence[Compared], notes: Sequence[str] = ()) -> None:
         super().__init__(compared, notes)
+        self._key = f"comparison-{uuid.uuid4().hex}"
         self._widget: Any = None
 
     def _repr_mimebundle_(
         self, **kwargs: Any
     ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
-        forms = {"text/plain": repr(self), "text/html": self._repr_html_()}
-        if self._widget is None and has_widgets():
-            self._widget = comparison_widget(self.state)
-        live = None if self._widget is None else self._widget._repr_mimebundle_()
-        return forms if live is None else ({**live[0], **forms}, live[1])
+        forms = {"text/plain": repr(self), "text/html": in_place(self._key, self._repr_html_())}
+        where = front()
+        if self._widget is None and where in ("places", "outputs"):
+            self._widget = comparison_widget(self.state, self._key)
+        if self._widget is None or where != "outputs":
+            return forms
+        live, metadata = self._widget._repr_mimebundle_()
+        return {**live, **forms}, metadata

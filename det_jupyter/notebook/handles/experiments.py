@@ -95,8 +95,8 @@ def compare(*experiments: int | Experiment) -> Comparison:
 
 
 @functools.cache
-def _live_view(experiment_id: int) -> LiveView:
-    # One per experiment and kernel, however often it is shown: they share a widget and a thread.
+def live_view(experiment_id: int) -> LiveView:
+    """Return the experiment's view in this kernel: one, however often it is shown."""
     return LiveView(connection.watching_client(), experiment_id)
 
 
@@ -177,11 +177,11 @@ class NotebookExperiment(Experiment):
     _comparison = NotebookComparison
 
     def show(self) -> None:
-        """Display its live view here; interactive even when it has ended."""
-        _live_view(self.id).show()
+        """Display its live view here."""
+        live_view(self.id).show()
 
     def _ipython_display_(self) -> None:
         try:
-            _live_view(self.id).show(interactive=False)
+            live_view(self.id).show()
         except DetError as error:
             print(error)

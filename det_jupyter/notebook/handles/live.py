@@ -3,8 +3,9 @@
     Follower thread    keeps a copy of the experiment current from the master's feed
     pusher thread      a few times a second turns the copy into the widget's state
 
-Each place where the experiment is displayed is a display with an id of its own, which gets the
-final picture when the experiment has ended: the saved notebook then holds the whole curves.
+Notebooks keep a picture of it, which needs no kernel. It is made anew when the state changes, once
+a minute, and at the end. It reaches an open notebook in two ways: each output is a display with an
+id, and the widget has the picture too, as a page that was loaded again knows no ids.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import time
 from functools import partial
 from typing import Any
 
-from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client, Follower
@@ -22,15 +22,17 @@ from det_jupyter.client.remedies import carry_out
 from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles.importance import KnownImportance
 from det_jupyter.notebook.handles.log_answers import answer_soon
-from det_jupyter.notebook.handles.show import bundle, live_widget, metadata
+from det_jupyter.notebook.handles.show import Shown, bundle, front, live_widget, metadata
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
+from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.experiment import ENDED, VERBS
+from det_jupyter.view.model.experiment import ENDED, VERBS, Status
 from det_jupyter.wire import Remedy
 
 _PUSH_PERIOD_S = 0.25
 _FETCH_S = 5.0
+_KEEP_PERIOD_S = 60.0  # JupyterLab saves every two minutes
 _FIRST_LOOK_S = 0.1  # how long the first display waits for the copy, so that it shows something
 
 
@@ -43,33 +45,45 @@ class LiveView:
         self._displays: list[DisplayHandle] = []
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        self._widget: Any = None
+        self._front = front()
+        self._widget: Shown | None = None
+        self._kept: tuple[Status, bool] | None = None  # status and whether there was a curve
+        self._kept_at = 0.0  # on the monotonic clock
         self._news = WaitingNews()
         self._importance = KnownImportance(client, experiment_id)
         self._chosen_id: int | None = None  # the trial of a search that the reader has chosen
         self._follower: Follower | None = None
 
-    def show(self, *, interactive: bool = True) -> None:
-        """Display the experiment here, live until it ends.
+    def show(self) -> None:
+        """Display the experiment here, live while this kernel is there."""
+        state, follower = self._begin()
+        with self._lock:
+            held = self._widget if self._front == "outputs" else None
+            forms = bundle(state, held)
+            handle = display_forms(forms, metadata(held))
+            if state["status"] not in ENDED:
+                self._displays.append(handle)
+            self._note_what_was_shown(state, follower)
 
-        Args:
-            interactive: Whether one that has ended is shown as a widget too, not as a static card.
-        """
+    def enliven(self, key: str) -> None:
+        """Draw the places of that name in the page, if they are this experiment's."""
+        if place_key(self._state()) == key:
+            self._begin()
+
+    def _begin(self) -> tuple[ViewState, Follower]:
+        """Follow the experiment, with a widget where one can be shown."""
         follower = self._start()
         state = self._state()
-        has_ended = state["status"] in ENDED
-        if has_ended:
+        if state["status"] in ENDED:
             follower.thread.join(_FETCH_S)  # its curves are worth waiting for
             state = self._state()
         with self._lock:
-            if self._widget is None and _has_widgets() and (interactive or not has_ended):
+            if self._widget is None and self._front in ("places", "outputs"):
                 on_logs = partial(answer_soon, self._client, self._experiment_id)
                 self._widget = live_widget(state, self._on_command, self._on_choose, on_logs)
-            widget = self._widget if interactive or not has_ended else None
-            handle = display_forms(bundle(state, widget), metadata(widget))
-            self._note_what_was_shown(state, follower)
-            if not has_ended:
-                self._displays.append(handle)
+                if follower.live is not None:  # else it would be a picture without curves
+                    self._keep(state)
+        return state, follower
 
     def _start(self) -> Follower:
         if self._follower is not None and self._follower.thread.is_alive():
@@ -115,16 +129,37 @@ class LiveView:
             # Long curves take longer to draw: never more than a tenth of the kernel's time.
             time.sleep(max(_PUSH_PERIOD_S, 10 * (time.monotonic() - started)))
         self._importance.refresh(follower.live)
-        self._push(follower)
-        self._leave_final_picture(follower)
+        self._push(follower, is_last=True)
 
-    def _push(self, follower: Follower) -> None:
+    def _push(self, follower: Follower, *, is_last: bool = False) -> None:
         if follower.live is None:
             return
-        if self._widget is not None:
-            self._widget.state = self._view_state(follower, follower.live)
-        elif not _has_widgets():
+        if self._front == "terminal":
             self._print_why_it_waits(follower, follower.live)
+        state = self._view_state(follower, follower.live)
+        with self._lock:
+            if self._widget is not None:
+                self._widget.state = state
+            if is_last or self._is_due(state):
+                self._keep(state)
+
+    def _is_due(self, state: ViewState) -> bool:
+        """Whether a new picture is worth making."""
+        if self._front in ("terminal", "outputs"):
+            return False  # it would be printed, or take the widget's place
+        is_old = time.monotonic() - self._kept_at > _KEEP_PERIOD_S
+        return _aspect(state) != self._kept or (is_old and state["status"] not in ENDED)
+
+    def _keep(self, state: ViewState) -> None:
+        """Put the newest picture where notebooks are saved."""
+        self._kept, self._kept_at = _aspect(state), time.monotonic()
+        forms = bundle(state)
+        if self._widget is not None:
+            self._widget.kept = forms
+        for handle in self._displays:
+            handle.update(forms, raw=True)
+        if state["status"] in ENDED:
+            self._displays.clear()
 
     def _note_what_was_shown(self, state: ViewState, follower: Follower) -> None:
         if state["cluster"] is not None and follower.live is not None:
@@ -136,16 +171,6 @@ class LiveView:
             line = self._news.line(live.experiment, live.reasons)
         if line:
             print(line, flush=True)
-
-    def _leave_final_picture(self, follower: Follower) -> None:
-        """Replace the live views by static cards, which need no kernel."""
-        if follower.live is None:
-            return
-        forms = bundle(self._view_state(follower, follower.live))
-        with self._lock:
-            for handle in self._displays:
-                handle.update(forms, raw=True)
-            self._displays.clear()
 
     def _on_command(self, command: str) -> None:
         """Carry out a button: a verb, or a remedy by its lines; the view shows the error."""
@@ -173,13 +198,13 @@ class LiveView:
             self._push(self._follower)
 
 
+def _aspect(state: ViewState) -> tuple[Status, bool]:
+    """Return what a picture must not be wrong about."""
+    return state["status"], bool(state["charts"])
+
+
 def display_forms(forms: dict[str, Any], metadata: dict[str, Any] | None = None) -> DisplayHandle:
     """Display a mimebundle; the handle that is returned can update it."""
     handle = display(forms, metadata=metadata, raw=True, display_id=True)
     assert isinstance(handle, DisplayHandle)
     return handle
-
-
-def _has_widgets() -> bool:
-    """Whether a front end could show a widget: there is a kernel, not just a terminal."""
-    return getattr(get_ipython(), "kernel", None) is not None

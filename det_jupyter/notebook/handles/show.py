@@ -1,16 +1,19 @@
-"""Displays a view: the live widget where that works, and static forms beside it."""
+"""Displays a view: static forms, and the live widget where that works (docs/decisions/0032)."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from IPython.core.getipython import get_ipython
 
 from det_jupyter.view.forms.card import render_html
+from det_jupyter.view.forms.place import in_place, place_key
 from det_jupyter.view.forms.plain import render_plain
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.view.model.experiment import ViewState
@@ -19,11 +22,29 @@ logger = logging.getLogger(__name__)
 
 STATIC_DIR = Path(__file__).parents[1] / "static"
 
+Front = Literal["places", "outputs", "static", "terminal"]
+
+
+def front() -> Front:
+    """Return how this kernel's front end shows live views.
+
+    JupyterLab and Notebook 7 load each widget of the kernel, which draws into the page by itself.
+    VS Code and Colab load one only when an output holds it. What else runs notebooks (nbclient,
+    papermill) shows none.
+    """
+    shell = get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return "terminal"
+    if "__vsc_ipynb_file__" in getattr(shell, "user_ns", {}) or "google.colab" in sys.modules:
+        return "outputs"
+    return "places" if "JPY_SESSION_NAME" in os.environ else "static"
+
 
 class Shown(Protocol):
     """A live view: set `state` to redraw it."""
 
     state: ViewState
+    kept: dict[str, Any]
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None: ...
 
@@ -52,14 +73,33 @@ def live_widget(
     return widget
 
 
-def comparison_widget(state: ComparisonState) -> Any:
-    """Return a comparison with interactive curves, or None if the front end is not built."""
+def comparison_widget(state: ComparisonState, key: str) -> Any:
+    """Return a comparison with interactive curves, or None if the front end is not built.
+
+    Args:
+        state: What to show.
+        key: The name of its places in the page.
+    """
     if (built := _built()) is None:
         return None
     from det_jupyter.notebook.handles.comparison_widget import ComparisonWidget
 
     esm, css = built
-    return ComparisonWidget(state, esm=esm, css=css)
+    return ComparisonWidget(state, key, esm=esm, css=css)
+
+
+def open_door(on_wanted: Callable[[str], None]) -> object | None:
+    """Call `on_wanted` with the key of each place in the page that nothing draws live.
+
+    Returns:
+        What has to be kept for as long as that is wanted, or None if the front end is not built.
+    """
+    if (built := _built()) is None:
+        return None
+    from det_jupyter.notebook.handles.widget import DoorWidget
+
+    esm, css = built
+    return DoorWidget(on_wanted, esm=esm, css=css)
 
 
 def _built() -> tuple[Path, Path] | None:
@@ -84,12 +124,7 @@ def bundle(state: ViewState, widget: Shown | None = None) -> dict[str, Any]:
     """Return the view in every form a front end may choose from: widget, HTML, plain text."""
     forms: dict[str, Any] = {
         "text/plain": render_plain(state),
-        "text/html": render_html(state),
+        "text/html": in_place(place_key(state), render_html(state)),
     }
     live = widget._repr_mimebundle_() if widget is not None else None
     return forms if live is None else {**live[0], **forms}
-
-
-def has_widgets() -> bool:
-    """Return whether a front end could show a widget: there is a kernel, not just a terminal."""
-    return getattr(get_ipython(), "kernel", None) is not None

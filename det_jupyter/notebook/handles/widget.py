@@ -10,12 +10,16 @@ makes it whole again:
     changed_rows   those that have become different since, instead of those
 
 Each is a trait, so that a page that is loaded again finds all of them.
+
+No output holds the widget in JupyterLab and Notebook 7: the front end draws it wherever the page
+has a place for its experiment (docs/decisions/0032).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.errors import DetError
+from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.model.experiment import Row, ViewState
 from det_jupyter.words import error_text
 
@@ -32,11 +37,40 @@ logger = logging.getLogger(__name__)
 OnCommand = Callable[[str], None]
 OnChoose = Callable[[int | None], None]
 OnLogs = Callable[[dict[str, Any], Callable[[Any], None]], None]
+OnWanted = Callable[[str], None]
 
 _MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
 
 
-class LiveWidget(AnyWidget):
+class PageWidget(AnyWidget):
+    """A widget that draws into the page's places named `key`; `own_id` is its model's id."""
+
+    key = traitlets.Unicode().tag(sync=True)
+    own_id = traitlets.Unicode().tag(sync=True)
+    is_door = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, esm: Path, css: Path, **kwargs: Any) -> None:
+        self._esm = esm.read_text(encoding="utf-8")
+        self._css = css.read_text(encoding="utf-8")
+        own_id = uuid.uuid4().hex
+        super().__init__(model_id=own_id, own_id=own_id, **kwargs)
+
+
+class DoorWidget(PageWidget):
+    """Calls `on_wanted` with the key of each place in the page that nothing draws live."""
+
+    def __init__(self, on_wanted: OnWanted, *, esm: Path, css: Path) -> None:
+        self._on_wanted = on_wanted
+        super().__init__(esm, css, is_door=True)
+        self.on_msg(self._on_message)
+
+    def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        key = content.get("key")
+        if content.get("type") == "wanted" and isinstance(key, str):
+            self._on_wanted(key)
+
+
+class LiveWidget(PageWidget):
     """Shows a `ViewState` and asks `on_command` for what its buttons say.
 
     `state` may be set from any thread. The front end sends `{"type": "command", "command": ...}`
@@ -44,8 +78,11 @@ class LiveWidget(AnyWidget):
     `error`, which it shows. It sets `chosen` to the trial that the reader has chosen, with which
     `on_choose` is called. `settings` are the reader's choices, such as the x axis of the charts.
     `on_logs` is given `{"type": "logs", "request": ..., ...}` and what
-    sends the answer (log_answers.py).
+    sends the answer (log_answers.py). It is drawn at the places named
+    `key`, which are saved with `kept`: the newest picture, by MIME type.
     """
+
+    kept = traitlets.Dict().tag(sync=True)
 
     shown = traitlets.Dict().tag(sync=True)
     cluster: traitlets.Dict[str, Any] = traitlets.Dict(None, allow_none=True).tag(sync=True)
@@ -65,13 +102,11 @@ class LiveWidget(AnyWidget):
         css: Path,
         **kwargs: Any,
     ) -> None:
-        self._esm = esm.read_text(encoding="utf-8")
-        self._css = css.read_text(encoding="utf-8")
         self._on_command = on_command
         self._on_choose = on_choose
         self._on_logs = on_logs
         self._setting = threading.Lock()  # the parts of two states must not be mixed
-        super().__init__(**_parts(state, []), **kwargs)
+        super().__init__(esm, css, key=place_key(state), **_parts(state, []), **kwargs)
         self._state = state
         _answer_where_asked(self.comm)
         self.on_msg(self._on_message)

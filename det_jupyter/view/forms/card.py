@@ -6,6 +6,7 @@ pictures are removed too, its tables still have everything. Text has the colour 
 
 from __future__ import annotations
 
+from det_jupyter.view.build.search import ranked
 from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.page import (
     CARD,
@@ -20,8 +21,9 @@ from det_jupyter.view.forms.page import (
     escaped,
     html_table,
 )
-from det_jupyter.view.forms.rungs import rung_sentences, svg_rungs
-from det_jupyter.view.forms.svg import COLORS
+from det_jupyter.view.forms.parallel import svg_parallel
+from det_jupyter.view.forms.rungs import rung_legend, rung_sentences, svg_rungs
+from det_jupyter.view.forms.svg import COLORS, as_image
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
     Rank,
@@ -92,19 +94,45 @@ def _header(state: ViewState) -> str:
 
 
 def _search(search: Search) -> str:
-    head, rows = lines.best_rows(search)
-    cells = [[escaped(cell) for cell in row] for row in rows]
-    table = (
-        html_table([escaped(name) for name in head], cells) if rows else "<p>No trials yet.</p>"
-    )
     return (
         "".join(block("div", line, REMARK) for line in lines.remark_lines(search))
-        + f'<div style="margin:10px 0">{svg_rungs(search)}</div>'
+        + _rungs(search)
         + "".join(block("div", sentence, QUIET) for sentence in rung_sentences(search))
-        + f'<div style="overflow-x:auto;margin:6px 0">{table}</div>'
-        + block("div", lines.best_note(search), QUIET)
+        + _parallel(search)
+        + (_trials(search, 0, lines.MAX_BEST) or "<p>No trials yet.</p>")
+        + _more_trials(search)
+        + block("div", lines.left_out_note(search, lines.MAX_KEPT), QUIET)
         + block("div", lines.importance_line(search), QUIET)
     )
+
+
+def _trials(search: Search, first: int, last: int) -> str:
+    head, rows = lines.trial_rows(search, first, last)
+    if not rows:
+        return ""
+    cells = [[escaped(cell) for cell in row] for row in rows]
+    table = html_table([escaped(name) for name in head], cells)
+    return f'<div style="overflow-x:auto;margin:6px 0">{table}</div>'
+
+
+def _more_trials(search: Search) -> str:
+    table = _trials(search, lines.MAX_BEST, lines.MAX_KEPT)
+    num_more = min(len(search["rows"]), lines.MAX_KEPT) - lines.MAX_BEST
+    return details(f"{count(num_more, 'more trial')}, best first", table) if table else ""
+
+
+def _parallel(search: Search) -> str:
+    picture = svg_parallel(search, ranked(search)[: lines.MAX_KEPT])
+    alt = f"hyperparameters and {search['metric']} of each trial; the best are strongest"
+    return f'<div style="margin:10px 0">{as_image(picture, alt)}</div>' if picture else ""
+
+
+def _rungs(search: Search) -> str:
+    picture = svg_rungs(search)
+    if not picture:
+        return ""
+    image = as_image(picture, f"trials at each rung, by {search['metric']}")
+    return f'<div style="margin:10px 0">{image}<div>{rung_legend(search)}</div></div>'
 
 
 def _charts(state: ViewState) -> str:

@@ -17,6 +17,7 @@ from det_jupyter.view.model.experiment import (
 from det_jupyter.words import clock, count, duration, number, percent, size
 
 MAX_BEST = 10
+MAX_KEPT = 500  # trials of a search that the static card has
 
 
 def elapsed(state: ViewState) -> str:
@@ -35,8 +36,10 @@ def summary(state: ViewState) -> str:
     return " · ".join(parts)
 
 
-def best_rows(search: Search) -> tuple[list[str], list[list[str]]]:
-    """Return the best trials as a table: its head, and a line for each."""
+def trial_rows(
+    search: Search, first: int = 0, last: int = MAX_BEST
+) -> tuple[list[str], list[list[str]]]:
+    """Return trials as a table: its head, and a line for each from place `first` up to `last`."""
     has_rungs = bool(search["brackets"])
     head = ["trial", "state", *(["rung"] if has_rungs else []), search["metric"], "steps"]
     lines = [
@@ -48,15 +51,15 @@ def best_rows(search: Search) -> tuple[list[str], list[list[str]]]:
             str(row["steps_completed"]),
             *map(value_text, search["axes"], row["values"]),
         ]
-        for row in ranked(search)[:MAX_BEST]
+        for row in ranked(search)[first:last]
     ]
     return [*head, *(axis["name"] for axis in search["axes"])], lines
 
 
-def best_note(search: Search) -> str:
-    """Return how many trials the table leaves out, or nothing."""
+def left_out_note(search: Search, most: int = MAX_BEST) -> str:
+    """Return how many trials the tables leave out, or nothing."""
     num_trials = len(search["rows"])
-    return f"the best {MAX_BEST} of {num_trials} trials" if num_trials > MAX_BEST else ""
+    return f"the best {most} of {num_trials} trials" if num_trials > most else ""
 
 
 def _rung(search: Search, row: Row) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from det_jupyter.view.forms.svg import COLORS, color, is_dashed, svg_chart
+from det_jupyter.view.forms.svg import COLORS, as_image, color, is_dashed, svg_chart
 from det_jupyter.view.model.experiment import Chart, Series
 from det_jupyter.words import number, printable
 
@@ -19,8 +19,7 @@ CHARTS = (
     "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));"
     "gap:12px 20px;margin:10px 0"
 )
-_TABLE = "font:12px/1.5 system-ui,sans-serif;color:inherit"
-_CELL = "text-align:right;padding:1px 10px;white-space:nowrap"
+_TABLE = "font:12px/1.5 system-ui,sans-serif;color:inherit;text-align:right;white-space:nowrap"
 PRE = (
     f"overflow-x:auto;border:1px solid {LINE};border-radius:3px;padding:8px;margin:6px 0;"
     "font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit;white-space:pre"
@@ -53,9 +52,11 @@ def _chart(chart: Chart, last_step: int) -> str:
         for series in chart["series"]
         if not series["is_faint"]
     )
+    svg = svg_chart(chart, last_step)
+    picture = as_image(svg, f"{chart['title']} by step") if svg else "<p>no finite value</p>"
     return (
         f'<div style="min-width:0"><div><b>{escaped(chart["title"])}</b>'
-        f'<span style="{QUIET}">{legend}</span></div>{svg_chart(chart, last_step)}</div>'
+        f'<span style="{QUIET}">{legend}</span></div>{picture}</div>'
     )
 
 
@@ -74,10 +75,11 @@ def html_table(head: list[str], rows: list[list[str]]) -> str:
 
     def line(tag: str, cells: list[str]) -> str:
         first, *rest = cells
-        others = "".join(f'<{tag} style="{_CELL}">{cell}</{tag}>' for cell in rest)
+        others = "".join(f"<{tag}>{cell}</{tag}>" for cell in rest)
         return f'<tr><{tag} style="text-align:left">{first}</{tag}>{others}</tr>'
 
     body = "".join(line("td", row) for row in rows)
     return (
-        f'<table style="{_TABLE}"><thead>{line("th", head)}</thead><tbody>{body}</tbody></table>'
+        f'<table style="{_TABLE}" cellpadding="4">'
+        f"<thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
     )

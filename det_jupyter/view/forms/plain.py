@@ -47,13 +47,13 @@ def _bar(fraction: float) -> str:
 def _search(search: Search) -> list[str]:
     text = [one_line(line) for line in lines.remark_lines(search)]
     text += [one_line(sentence) for sentence in rung_sentences(search)]
-    head, rows = lines.best_rows(search)
+    head, rows = lines.trial_rows(search)
     if not rows:
         return [*text, "No trials yet."]
     table = [[_shortened(one_line(cell)) for cell in row] for row in [head, *rows]]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     text += ["  ".join(map(str.rjust, row, widths)) for row in table]
-    notes = [lines.best_note(search), one_line(lines.importance_line(search))]
+    notes = [lines.left_out_note(search), one_line(lines.importance_line(search))]
     return [*text, *filter(None, notes)]
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from det_jupyter.view.forms.svg import COLORS, label, padded, tick_text, ticks
+from det_jupyter.view.forms.svg import COLORS, as_image, label, padded, tick_text, ticks
 from det_jupyter.view.model.experiment import MARKS, Mark, Row, Search, Tone
 from det_jupyter.words import count, printable
 
@@ -55,7 +54,7 @@ def worth_drawing(values: Sequence[float], *, smaller_is_better: bool) -> tuple[
 
 
 def svg_rungs(search: Search) -> str:
-    """Return the picture, with its legend; nothing if trials are not compared on the way."""
+    """Return the picture; nothing if trials are not compared on the way."""
     if not search["brackets"]:
         return ""
     marks = [
@@ -70,13 +69,14 @@ def svg_rungs(search: Search) -> str:
     for row, rung, mark, metric in marks:
         x, y = frame.x(row, rung), frame.y(metric)
         paths.setdefault(mark, []).append(f"M{x:.1f} {y:.1f}{MARKS[mark]['path']}")
-    title = escape(printable(f"trials at each rung, by {search['metric']}"))
     body = frame.axes(search) + "".join(_path(mark, "".join(d)) for mark, d in paths.items())
-    legend = "".join(_key(mark) for mark in MARKS if mark in paths)
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}" '
-        f'style="width:100%;height:auto;display:block">{body}</svg><div>{legend}</div>'
-    )
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{body}</svg>'
+
+
+def rung_legend(search: Search) -> str:
+    """Return what the marks in the picture mean, as HTML."""
+    used = {mark for row in search["rows"] if row["bracket"] is not None for mark in row["marks"]}
+    return "".join(_key(mark) for mark in MARKS if mark in used)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +168,6 @@ def _key(mark: Mark) -> str:
     picture = _path(mark, f"M5 6{MARKS[mark]['path']}")
     return (
         '<span style="margin-right:12px;font-size:12px;display:inline-block">'
-        f'<svg viewBox="0 0 10 12" style="width:10px;height:12px">{picture}</svg> '
-        f"{MARKS[mark]['word']}</span>"
+        + as_image(f'<svg viewBox="0 0 10 12">{picture}</svg>', "", "width:10px;height:12px")
+        + f" {MARKS[mark]['word']}</span>"
     )

@@ -1,7 +1,7 @@
 """A chart as an SVG picture: no script, no style sheet, readable on white and on black.
 
-Text and axes take the colour of the page; the curves have colours of middling lightness, and
-differ by dashes and dots too.
+All colours are of middling lightness, and curves differ by dashes and dots too. In a page it is an
+image (`as_image`): notebooks that are not trusted lose elements of SVG, but keep images.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from urllib.parse import quote
 
 from det_jupyter.view.build.charts import downsample
 from det_jupyter.view.model.experiment import Chart, Series
@@ -19,11 +20,21 @@ MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")
 _WIDTH, _HEIGHT = 320, 150
 _RIGHT, _TOP, _BOTTOM = 10, 8, 18
+_INK = "#777"  # on white as on black
+_SAFE = " =/,;'()*.-+"  # besides letters and digits; with a colon it would look like an address
 _CHARACTER = 5.2  # width of a digit in the axis font
 _DENSE = 40  # more dots than this would run into each other
 _HUGE = 8e307  # beyond, differences overflow
 
 Point = tuple[float, float]
+
+
+def as_image(svg: str, alt: str, style: str = "width:100%;height:auto;display:block") -> str:
+    """Return a picture as an `<img>` that holds it, which fetches nothing."""
+    root = f"<svg xmlns='http://www.w3.org/2000/svg' color='{_INK}' font-family='sans-serif' "
+    drawn = svg.replace("<svg ", root, 1).replace('"', "'")
+    source = f"data:image/svg+xml,{quote(drawn, safe=_SAFE)}"
+    return f'<img src="{source}" alt="{escape(printable(alt))}" style="{style}">'
 
 
 def color(series: Series) -> str:
@@ -39,22 +50,17 @@ def is_dashed(series: Series) -> bool:
 
 
 def svg_chart(chart: Chart, last_step: int) -> str:
-    """Return the chart from step 0 to `last_step` as an `<svg>` element."""
+    """Return the chart from step 0 to `last_step`; nothing if it has no finite value."""
     sampled = [downsample(one["steps"], one["values"], MAX_POINTS) for one in chart["series"]]
     finite = [value for _, values in sampled for value in values if value is not None]
     if not finite:
-        return "<p>no finite value</p>"
+        return ""
     low, high = padded(min(finite), max(finite))
     frame = _Frame(last_step=max(1, last_step), low=low, high=high)
     body = [frame.axes()]
     for one, (steps, values) in zip(chart["series"], sampled, strict=True):
         body.append(_curve([frame.point(*pair) for pair in zip(steps, values, strict=True)], one))
-    spoken = escape(printable(f"{chart['title']} by step"))
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{spoken}" '
-        f'style="width:100%;max-width:{_WIDTH * 2}px;height:auto;display:block">'
-        f"{''.join(body)}</svg>"
-    )
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(body)}</svg>'
 
 
 def padded(low: float, high: float) -> tuple[float, float]:
@@ -124,7 +130,7 @@ def label(x: float, y: float, anchor: str, text: str) -> str:
     """Return small text in a picture."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="9" '
-        f'fill="currentColor" fill-opacity=".7">{escape(text)}</text>'
+        f'fill="currentColor">{escape(text)}</text>'
     )
 
 

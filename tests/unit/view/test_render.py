@@ -39,13 +39,14 @@ def built(view: ExperimentView, *curves: Curve, saved: Any = ()) -> ViewState:
 class Elements(HTMLParser):
     """Counts elements, checks that they are closed, and keeps the text."""
 
-    VOID = frozenset({"line", "circle", "polyline"})
+    VOID = frozenset({"img"})
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.seen: list[str] = []
         self.attributes: set[str] = set()
+        self.sources: list[str] = []
         self.words: list[str] = []
         self.feed(html)
         self.close()
@@ -54,7 +55,9 @@ class Elements(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
         self.attributes.update(name for name, _ in attrs)
-        self.open.append(tag)
+        self.sources += [value or "" for name, value in attrs if name == "src"]
+        if tag not in self.VOID:
+            self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
@@ -117,8 +120,9 @@ def test_every_state_has_a_card_and_a_text_that_name_it(state: ViewState) -> Non
 def test_card_needs_nothing_from_outside(state: ViewState) -> None:
     html = render_html(state)
     card = Elements(html)
-    assert not {"script", "style", "link", "img", "iframe"} & set(card.seen)
-    assert not {"src", "href", "class", "id", "onclick"} & card.attributes
+    assert not {"script", "style", "link", "iframe", "svg"} & set(card.seen)
+    assert not {"href", "class", "id", "onclick"} & card.attributes
+    assert all(source.startswith("data:image/svg+xml,") for source in card.sources)
     assert "://" not in html
     assert "url(" not in html
 
@@ -312,13 +316,9 @@ def test_card_of_a_search_has_its_rungs_and_its_best_trials() -> None:
     card = Elements(render_html(state))
     assert "best accuracy 0.9759 (trial 122)" in card.text
     assert "122 completed 16 epochs 0.9759 352 0.003389 168 adam 0.9004" in card.text
-    assert "the best 10 of 258 trials" in card.text
+    assert "248 more trials, best first" in card.text
     assert "trained to the end" in card.text
-    assert card.text.count("completed") == 10
-
-
-def test_card_of_a_long_search_stays_small() -> None:
-    assert len(render_html(searched(1000, 1200))) < 100_000
+    assert card.text.count("completed") == 16
 
 
 def test_hostile_hyperparameters_never_become_markup() -> None:
@@ -367,7 +367,7 @@ def test_metrics_without_room_are_counted() -> None:
     sentence = "34 more metrics not shown: m6, m7, m8, m9, m10, …"
     assert sentence in render_plain(state)
     assert sentence in Elements(render_html(state)).text
-    assert render_html(state).count("<svg") == 6
+    assert len(Elements(render_html(state)).sources) == 6
 
 
 def test_long_curves_are_drawn_with_few_points() -> None:

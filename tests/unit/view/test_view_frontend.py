@@ -17,7 +17,18 @@ from det_jupyter.words import size
 
 FRONTEND = Path(__file__).parents[3] / "labextension"
 # Lowest first; "." is the modules on top.
-ROOMS = ("model", "dom", "logs", "charts", "cluster", "experiment", "search", "compare", ".")
+ROOMS = (
+    "model",
+    "dom",
+    "logs",
+    "charts",
+    "cluster",
+    "experiment",
+    "search",
+    "compare",
+    "page",
+    ".",
+)
 CASES = json.loads((FRONTEND / "test/format-cases.json").read_text(encoding="utf-8"))
 
 

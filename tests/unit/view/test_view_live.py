@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, cast, get_args
 
 import pytest
@@ -12,20 +13,23 @@ from det_jupyter.client.remedies import carry_out
 from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import live
 from det_jupyter.notebook.handles.live import LiveView
+from det_jupyter.notebook.handles.show import Front
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.build.waits import _BUTTONS
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
     ChangeResources,
+    Curves,
     FeedItem,
     MoveInQueue,
     Remedy,
     RemedyVerb,
+    State,
     SwitchSlots,
 )
 from tests.unit.view.view_cluster_samples import reason, waiting, waiting_trial
-from tests.unit.view.view_samples import CREATED_AT, experiment, trial
+from tests.unit.view.view_samples import CREATED_AT, curve, experiment, trial
 
 SENTENCE = "needs 4 slots; 2 of 8 are free; experiment 3 “resnet” holds 4; starts when it ends"
 
@@ -47,12 +51,79 @@ class FakeFollower:
 
 @pytest.fixture
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_has_widgets", lambda: False)
+    monkeypatch.setattr(live, "front", lambda: "terminal")
 
 
 def copy_of(follower: FakeFollower) -> LiveExperiment:
     assert follower.live is not None
     return follower.live
+
+
+class Display:
+    """Notes the pictures that an output gets."""
+
+    def __init__(self) -> None:
+        self.pictures: list[str] = []
+
+    def update(self, forms: dict[str, str], *, raw: bool) -> None:
+        self.pictures.append(forms["text/html"])
+
+
+def shown_in(front: Front, monkeypatch: pytest.MonkeyPatch) -> tuple[LiveView, Any, Display]:
+    """Return a view with one output, and the copy that it follows."""
+    monkeypatch.setattr(live, "front", lambda: front)
+    view, follower, output = LiveView(cast("Client", None), 7), FakeFollower(), Display()
+    view._displays.append(cast("Any", output))
+    return view, cast("Any", follower), output
+
+
+def test_picture_is_made_anew_when_the_state_changes_and_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view, follower, output = shown_in("static", monkeypatch)
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view._push(follower)
+    view._push(follower)
+    assert len(output.pictures) == 1
+    copy_of(follower).experiment = experiment(trial())
+    view._push(follower)
+    assert "Running" in output.pictures[1]
+    copy_of(follower).curves = Curves.of([curve("training", "loss", [1.0, 0.5])])
+    view._push(follower)
+    assert "loss" in output.pictures[2]
+    now[0] += 59
+    view._push(follower)
+    assert len(output.pictures) == 3
+    now[0] += 2
+    view._push(follower)
+    assert len(output.pictures) == 4
+
+
+@pytest.mark.parametrize("front", ["outputs", "terminal"])
+def test_picture_waits_for_the_end_where_it_would_be_in_the_way(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, follower, output = shown_in(front, monkeypatch)
+    view._push(follower)
+    assert output.pictures == []
+    ended = experiment(trial(progress=1.0), state=State.COMPLETED, ended_at=CREATED_AT + 42)
+    copy_of(follower).experiment = ended
+    view._push(follower, is_last=True)
+    [picture] = output.pictures
+    assert "Completed" in picture
+    view._push(follower)  # such as a trial that the reader has chosen since
+    assert len(output.pictures) == 1
+
+
+def test_ended_experiment_gets_no_more_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, follower, output = shown_in("static", monkeypatch)
+    copy_of(follower).experiment = experiment(trial(), state=State.CANCELED, ended_at=CREATED_AT)
+    view._push(follower, is_last=True)
+    assert len(output.pictures) == 1
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    view._push(follower)
+    assert len(output.pictures) == 1
 
 
 @pytest.mark.usefixtures("_terminal")

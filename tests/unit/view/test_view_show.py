@@ -12,13 +12,14 @@ import pytest
 
 from det_jupyter.errors import Conflict
 from det_jupyter.notebook.handles import show
-from det_jupyter.notebook.handles.show import bundle, live_widget, metadata
+from det_jupyter.notebook.handles.show import bundle, live_widget, metadata, open_door
 from det_jupyter.view import (
     ViewState,
     build_view_state,
     render_html,
     render_plain,
 )
+from det_jupyter.view.forms.place import in_place, key_id, place_key
 from det_jupyter.view.model.experiment import Row
 from tests.unit.view.view_cluster_samples import waiting
 from tests.unit.view.view_samples import CREATED_AT, experiment, search_experiment, trial
@@ -177,8 +178,32 @@ def test_bundle_has_the_widget_and_what_stands_in_for_it(state: ViewState) -> No
     forms = bundle(state, widget)
     assert set(forms) == {VIEW, "text/html", "text/plain"}
     assert forms["text/plain"] == render_plain(state)
-    assert forms["text/html"] == render_html(state)
+    assert forms["text/html"] == in_place(place_key(state), render_html(state))
     assert isinstance(metadata(widget), dict)
+
+
+@pytest.mark.usefixtures("_built")
+def test_widget_draws_the_places_that_its_experiment_has(state: ViewState) -> None:
+    widget = cast("Any", live_widget(state, lambda verb: None))
+    assert f'key="{widget.key}"' in bundle(state)["text/html"]
+    assert key_id(widget.key) == state["id"]
+    assert widget.own_id == widget.model_id
+
+
+@pytest.mark.parametrize("key", ["", "x", "-7@1.0", "@", "７@1"])
+def test_key_of_something_else_is_no_experiments(key: str) -> None:
+    assert key_id(key) == 0
+
+
+@pytest.mark.usefixtures("_built")
+@pytest.mark.parametrize("message", [{}, {"type": "wanted", "key": 7}, {"type": "x", "key": "7"}])
+def test_door_passes_on_keys_alone(message: dict[str, Any]) -> None:
+    wanted: list[str] = []
+    door = cast("Any", open_door(wanted.append))
+    door._handle_custom_msg(message, [])
+    assert wanted == []
+    door._handle_custom_msg({"type": "wanted", "key": "7@1.0"}, [])
+    assert wanted == ["7@1.0"]
 
 
 def test_bundle_without_a_widget_is_static(state: ViewState) -> None:

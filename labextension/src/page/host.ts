@@ -1,0 +1,135 @@
+/**
+ * What JupyterLab and Notebook 7 tell a widget of the notebook that it belongs to.
+ *
+ * They give more than the widgets' interface promises, so all of it may be missing.
+ */
+import type { AnyModel } from '@anywidget/types';
+
+type Slot<T> = (sender: unknown, args: T) => void;
+
+interface ISignal<T> {
+  connect(slot: Slot<T>): void;
+  disconnect(slot: Slot<T>): void;
+}
+
+interface IOutput {
+  data: Record<string, unknown>;
+  toJSON(): object;
+}
+
+interface IOutputs {
+  length: number;
+  get(index: number): IOutput;
+  set(index: number, output: object): void;
+}
+
+interface INotebook {
+  cells: Iterable<{ outputs?: IOutputs }>;
+}
+
+interface ISession {
+  statusChanged: ISignal<string>;
+  kernelChanged: ISignal<unknown>;
+  connectionStatusChanged: ISignal<string>;
+}
+
+interface IContext {
+  model: INotebook;
+  ready: Promise<void>;
+  sessionContext: ISession;
+}
+
+interface ILiveModel {
+  comm_live?: boolean;
+}
+
+interface IManager {
+  context?: IContext;
+  get_model?(id: string): Promise<ILiveModel>;
+}
+
+type Model = AnyModel<Record<string, unknown>>;
+
+/** How a kernel ends; a model does not outlive it. */
+const ENDS = ['restarting', 'autorestarting', 'terminating', 'dead'];
+
+function managerOf(model: Model): IManager {
+  return (model.widget_manager as unknown as IManager | undefined) ?? {};
+}
+
+/**
+ * Call `onChange` with whether the model's kernel can be reached: soon, and on each change.
+ * Returns what ends that.
+ */
+export function watchLink(model: Model, onChange: (isUp: boolean) => void): () => void {
+  const manager = managerOf(model);
+  const { context } = manager;
+  const session = context?.sessionContext;
+  let isOver = false;
+  let isConnected = true;
+  let told: boolean | undefined;
+  const tell = (): void => {
+    const isUp = !isOver && isConnected;
+    if (isUp !== told) {
+      told = isUp;
+      onChange(isUp);
+    }
+  };
+  const end = (): void => {
+    isOver = true;
+    tell();
+  };
+  const onStatus: Slot<string> = (_, status) => {
+    if (ENDS.includes(status)) {
+      end();
+    }
+  };
+  const onConnection: Slot<string> = (_, status) => {
+    isConnected = status === 'connected';
+    tell();
+  };
+  const check = async (): Promise<void> => {
+    const real = await manager.get_model?.(String(model.get('own_id')));
+    isOver ||= real?.comm_live === false; // such as one that was saved with the notebook
+    tell();
+  };
+  const onComm = (): void => void check();
+  session?.statusChanged.connect(onStatus);
+  session?.kernelChanged.connect(end);
+  session?.connectionStatusChanged.connect(onConnection);
+  model.on('comm_live_update', onComm);
+  model.on('comm:close', end);
+  onComm();
+  return () => {
+    session?.statusChanged.disconnect(onStatus);
+    session?.kernelChanged.disconnect(end);
+    session?.connectionStatusChanged.disconnect(onConnection);
+    model.off('comm_live_update', onComm);
+    model.off('comm:close', end);
+    end();
+  };
+}
+
+/**
+ * Put a newer picture into the open notebook, wherever it shows the experiment, so that it is
+ * saved with it. The kernel does so too, but the page knows its display ids only until a reload.
+ */
+export async function keepPicture(model: Model): Promise<void> {
+  const { context } = managerOf(model);
+  await context?.ready;
+  const kept = model.get('kept') as Record<string, unknown> | undefined;
+  const html = kept?.['text/html'];
+  if (html === undefined) {
+    return;
+  }
+  const mark = `<det-experiment key="${String(model.get('key'))}"`;
+  for (const { outputs } of context?.model.cells ?? []) {
+    for (let i = 0; i < (outputs?.length ?? 0); i++) {
+      const output = outputs?.get(i);
+      const saved = output?.data['text/html'];
+      if (typeof saved === 'string' && saved.startsWith(mark) && saved !== html) {
+        outputs?.set(i, { ...output?.toJSON(), data: kept });
+      }
+    }
+  }
+}

@@ -1,0 +1,90 @@
+"""Parallel coordinates as a picture, and all trials of a search in the static card."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from det_jupyter.view import build_view_state, render_html
+from det_jupyter.view.build.search import ranked
+from det_jupyter.view.forms.lines import MAX_KEPT
+from det_jupyter.view.forms.parallel import svg_parallel
+from det_jupyter.view.model.experiment import Axis, Search
+from tests.unit.view.test_view_rungs import halving, row
+from tests.unit.view.view_samples import search_experiment
+
+AXES = [
+    Axis(name="lr", scale="log", is_whole=False, low=1e-4, high=0.1, labels=[]),
+    Axis(name="depth", scale="linear", is_whole=True, low=1, high=9, labels=[]),
+    Axis(name="kind", scale="category", is_whole=False, low=0, high=1, labels=["sgd", "adam"]),
+]
+
+
+def searched(*values: list[float | None]) -> Search:
+    rows = [row(id=i, best=i / 10, values=each) for i, each in enumerate(values)]
+    return {**halving(16, 4), "axes": AXES, "rows": rows, "smaller_is_better": False}
+
+
+def lines_of(search: Search) -> list[str]:
+    picture = svg_parallel(search, ranked(search))
+    return re.findall(r'<path d="([^"]*)" fill="none"', picture)
+
+
+def test_each_trial_is_a_line_across_all_axes() -> None:
+    [worst, best] = lines_of(searched([1e-4, 1, 0], [0.1, 9, 1]))
+    assert worst == "M30 210.0L223 210.0L417 164.0L610 201.6"
+    assert best == "M30 26.0L223 26.0L417 72.0L610 34.4"
+
+
+def test_value_that_is_missing_leaves_a_gap() -> None:
+    [line] = lines_of(searched([1e-4, None, 0]))
+    assert line.count("M") == 2
+    assert line.count("L") == 1
+
+
+def test_axes_have_names_and_values() -> None:
+    picture = svg_parallel(searched([1e-4, 1, 0]), ranked(searched([1e-4, 1, 0])))
+    texts = re.findall(r">([^<>]+)</text>", picture)
+    assert {"lr", "depth", "kind", "sgd", "adam", "0.0001", "0.1"} <= set(texts)
+
+
+def test_search_without_a_metric_or_an_axis_has_no_picture() -> None:
+    search = halving(16, 0)
+    assert svg_parallel(search, ranked(search)) == ""
+    search = {**searched([1e-4, 1, 0]), "axes": []}
+    assert svg_parallel(search, ranked(search)) == ""
+
+
+@given(
+    low=st.floats(allow_nan=False, allow_infinity=False),
+    high=st.floats(allow_nan=False, allow_infinity=False),
+    values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=9),
+    is_log=st.booleans(),
+)
+def test_any_numbers_give_lines_inside_the_frame(
+    low: float, high: float, values: list[float], is_log: bool
+) -> None:
+    scale = "log" if is_log else "linear"
+    axis: Axis = {**AXES[0], "low": min(low, high), "high": max(low, high), "scale": scale}  # type: ignore[typeddict-item]  # a literal
+    rows = [row(id=i, best=value, values=[value]) for i, value in enumerate(values)]
+    search: Search = {**halving(16, 4), "axes": [axis], "rows": rows}
+    for line in lines_of(search):
+        for x, y in re.findall(r"[ML](\S+) ([-\d.]+)", line):
+            assert 0 <= float(x) <= 640
+            assert 0 <= float(y) <= 220
+
+
+@pytest.mark.parametrize(("max_trials", "most"), [(200, 100_000), (1000, 200_000)])
+def test_card_has_all_trials_up_to_a_bound(max_trials: int, most: int) -> None:
+    view, curves, saved, now = search_experiment(max_trials, max_trials)
+    state = build_view_state(view, curves, saved, now)
+    assert state["search"] is not None
+    html = render_html(state)
+    num_trials = len(state["search"]["rows"])
+    in_tables = [int(i) for i in re.findall(r'<tr><td style="text-align:left">(\d+)<', html)]
+    assert len(set(in_tables)) == len(in_tables) == min(num_trials, MAX_KEPT)
+    assert (f"the best {MAX_KEPT} of" in html) == (num_trials > MAX_KEPT)
+    assert len(html) < most
