@@ -9,7 +9,7 @@ export class Lost {
   constructor(private readonly _trans: ITrans) {
     const line = h('code', {}, '%load_ext det_jupyter');
     this.node = h(
-      'div.det-notice.det-lost',
+      'div.det-lost',
       { role: 'status', hidden: true },
       h('p', {}, this._text, line)
     );
