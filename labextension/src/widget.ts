@@ -17,6 +17,7 @@ import type { IRow, IViewState } from './model/state.js';
 import { mergeRows } from './model/rows.js';
 import { Settings, type ISettings } from './model/settings.js';
 import { keepPicture, watchLink } from './page/host.js';
+import { persist } from './page/persist.js';
 import { places, type ISource, type IView } from './page/places.js';
 import { ExperimentView } from './view.js';
 
@@ -60,12 +61,19 @@ class Requests {
   readonly send = (command: string): Promise<void> =>
     new Promise((resolve, reject) => {
       this._waiting.get(command)?.resolve();
-      this._waiting.set(command, { resolve, reject });
-      this._model.send({ type: 'command', command });
+      const waiting = { resolve, reject };
+      this._waiting.set(command, waiting);
+      // Carried out once, however often it arrives.
+      const request = `${Date.now()}-${Math.random()}`;
+      persist(
+        () => this._model.send({ type: 'command', command, request }),
+        () => this._waiting.get(command) !== waiting
+      );
     });
 
   dispose(): void {
     this._model.off('msg:custom', this._onAnswer);
+    this._waiting.clear();
   }
 
   private readonly _onAnswer = (message: IOutcome): void => {
@@ -192,13 +200,16 @@ function initialize({ model }: { model: Model }): () => void {
 
 /** Ask the kernel for what the page has places for. */
 function openDoor(model: Model): () => void {
-  const ask = (key: string): void => model.send({ type: 'wanted', key });
-  let close = (): void => undefined;
-  const endLink = watchLink(model, isUp => {
-    close();
-    close = isUp ? places().addDoor(ask) : (): void => undefined;
+  let close: (() => void) | undefined;
+  const ask = (key: string): void =>
+    persist(
+      () => model.send({ type: 'wanted', key }),
+      () => close === undefined || places().has(key)
+    );
+  return watchLink(model, isUp => {
+    close?.();
+    close = isUp ? places().addDoor(ask) : undefined;
   });
-  return endLink;
 }
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {

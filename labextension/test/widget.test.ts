@@ -1,5 +1,5 @@
 // @vitest-environment happy-dom
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 
 import type { IViewState } from '../src/model/state.js';
 import widget from '../src/widget.js';
@@ -88,11 +88,26 @@ it('sends a request and shows the reason why the kernel refused it', async () =>
   const model = new FakeModel(state());
   const { el, end } = render(model);
   el.querySelector<HTMLElement>('[data-verb=pause]')?.click();
-  expect(model.sent).toEqual([{ type: 'command', command: 'pause' }]);
+  expect(model.sent).toMatchObject([{ type: 'command', command: 'pause' }]);
   model.emit('msg:custom', { type: 'outcome', command: 'pause', error: 'it is stopping' });
   await settle();
   expect(el.querySelector('[role=alert]')?.textContent).toBe('it is stopping');
   end();
+});
+
+it('sends a request that a kernel may have lost again, as the same, until it is answered', () => {
+  vi.useFakeTimers();
+  const model = new FakeModel(state());
+  const { el, end } = render(model);
+  el.querySelector<HTMLElement>('[data-verb=pause]')?.click();
+  vi.advanceTimersByTime(2000);
+  expect(model.sent).toHaveLength(2);
+  expect(model.sent[1]).toEqual(model.sent[0]);
+  model.emit('msg:custom', { type: 'outcome', command: 'pause', error: '' });
+  vi.advanceTimersByTime(60_000);
+  expect(model.sent).toHaveLength(2);
+  end();
+  vi.useRealTimers();
 });
 
 it('is free for the next request when the kernel has carried one out', async () => {

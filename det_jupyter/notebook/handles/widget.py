@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,7 @@ class LiveWidget(PageWidget):
         self._on_command = on_command
         self._on_choose = on_choose
         self._on_logs = on_logs
+        self._requests: deque[Any] = deque(maxlen=64)
         self._setting = threading.Lock()  # the parts of two states must not be mixed
         super().__init__(esm, css, key=place_key(state), **_parts(state, []), **kwargs)
         self._state = state
@@ -133,6 +135,10 @@ class LiveWidget(PageWidget):
     def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         command = content.get("command")
         if content.get("type") == "command" and isinstance(command, str):
+            request = content.get("request")
+            if request is not None and request in self._requests:
+                return  # sent again, as the first could have been lost
+            self._requests.append(request)
             self.send({"type": "outcome", "command": command, "error": self._outcome(command)})
         elif content.get("type") == "logs":
             self._on_logs(content, self.send)

@@ -8,11 +8,7 @@ export class Lost {
 
   constructor(private readonly _trans: ITrans) {
     const line = h('code', {}, '%load_ext det_jupyter');
-    this.node = h(
-      'div.det-lost',
-      { role: 'status', hidden: true },
-      h('p', {}, this._text, line)
-    );
+    this.node = h('div.det-lost', { role: 'status', hidden: true }, h('p', {}, this._text, line));
   }
 
   /** The kernel is gone, and the view is as of `asOf`. */

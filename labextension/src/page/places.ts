@@ -80,6 +80,11 @@ export class Places {
     }
   }
 
+  /** Whether a kernel draws what has this key. */
+  has(key: string): boolean {
+    return [...this._sources].some(source => source.key === key);
+  }
+
   addDoor(door: Door): () => void {
     this._doors.add(door);
     this._inSight.forEach(place => door(keyOf(place)));

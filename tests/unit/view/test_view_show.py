@@ -62,6 +62,15 @@ def test_button_reaches_the_callback_and_is_answered(state: ViewState) -> None:
 
 
 @pytest.mark.usefixtures("_built")
+def test_request_that_arrives_again_is_carried_out_once(state: ViewState) -> None:
+    asked: list[str] = []
+    front = Front(state, asked.append)
+    for request in ("a", "a", "b"):
+        front.say({"type": "command", "command": "pause", "request": request})
+    assert asked == ["pause", "pause"]
+
+
+@pytest.mark.usefixtures("_built")
 def test_refusal_is_answered_with_its_reason(state: ViewState) -> None:
     def refuse(command: str) -> None:
         raise Conflict("experiment 7 is over: it cannot be paused")

@@ -1,0 +1,14 @@
+/** Sends a message again for a while: a kernel's new subshell may lose one (ipykernel 7.4). */
+const AGAIN_AFTER_MS = [1500, 4000, 8000];
+
+/** Call `send` now, and again until `isDone`. It must not matter how often it arrives. */
+export function persist(send: () => void, isDone: () => boolean): void {
+  send();
+  AGAIN_AFTER_MS.forEach(delay =>
+    setTimeout(() => {
+      if (!isDone()) {
+        send();
+      }
+    }, delay)
+  );
+}
