@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import keyword
+import re
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError as LineError  # printed as one line, without an output
@@ -13,6 +14,10 @@ from det_jupyter.errors import NotFound, UsageError
 
 if TYPE_CHECKING:  # loaded in the background after `%load_ext`; see extension.py
     from det_jupyter.verbs.grammar import LineParser
+
+# In a line that cannot be parsed.
+_VARIABLE = re.compile(r"--var[= ]+(\w+)")
+_SUBMITS_NOTHING = re.compile(r"--(dry-run|preview|local)\b")
 
 
 @magics_class
@@ -56,9 +61,15 @@ class DetMagics(Magics):
         from det_jupyter.verbs.grammar import parse
         from det_jupyter.verbs.table import cell_parser
 
-        options = parse(cell_parser(), line)
-        if not options.var.isidentifier() or keyword.iskeyword(options.var):
-            raise UsageError(f"%%det_experiment: --var: got {options.var!r}, expected a name")
+        try:
+            options = parse(cell_parser(), line)
+            if not options.var.isidentifier() or keyword.iskeyword(options.var):
+                raise UsageError(f"%%det_experiment: --var: got {options.var!r}, expected a name")
+        except UsageError as error:
+            if not _SUBMITS_NOTHING.search(line):
+                named = _VARIABLE.search(line)
+                self._refuse(named[1] if named else "experiment", error)
+            raise
         if options.local:
             from det_jupyter.notebook.submit.local import run_local
 
@@ -70,7 +81,6 @@ class DetMagics(Magics):
         return self._submit_or_check(cell, options)
 
     def _submit_or_check(self, cell: str, options: argparse.Namespace) -> Any:
-        from det_jupyter.notebook.handles.refused import RefusedExperiment
         from det_jupyter.notebook.submit.submitting import dry_run, submit_cell
 
         shell = self.shell
@@ -80,8 +90,7 @@ class DetMagics(Magics):
         try:
             experiment = submit_cell(cell, options, shell)
         except BaseException as error:  # an interrupt, too
-            # An older handle would look like this experiment's.
-            shell.user_ns[options.var] = RefusedExperiment(str(error) or type(error).__name__)
+            self._refuse(options.var, error)
             raise
         shell.user_ns[options.var] = experiment
         if options.wait:
@@ -89,6 +98,13 @@ class DetMagics(Magics):
             experiment.wait()
             return None
         return experiment
+
+    def _refuse(self, name: str, error: BaseException) -> None:
+        """Put what says why in place of an older handle, which would look like the cell's."""
+        from det_jupyter.notebook.handles.refused import RefusedExperiment
+
+        assert self.shell is not None, "magics are registered by a shell"
+        self.shell.user_ns[name] = RefusedExperiment(str(error) or type(error).__name__)
 
 
 def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:

@@ -156,6 +156,14 @@ def test_a_refused_cell_leaves_no_older_handle(book: Notebook) -> None:
         assert "the cell that was to submit it was refused" in shown
         assert "'SmalTrial' is not defined in this notebook" in shown
     assert "No experiment: the cell" in book.check("experiment").all_text
+    wrong = GOOD.replace("%%det_experiment", "%%det_experiment --slots two --var other")
+    book.run(wrong)
+    assert "--slots" in message_of(book, "other.wait()")
+    book.check("other = 5")
+    book.run(
+        GOOD.replace("%%det_experiment", "%%det_experiment --slots two --var other --dry-run")
+    )
+    assert book.check("print(other)").text == "5\n"
 
 
 def test_waiting_too_short_a_time(book: Notebook) -> None:
