@@ -17,6 +17,7 @@ from det_jupyter.view.build.side_by_side import (
     MAX_SIDES,
     Compared,
     build_comparison,
+    code_differences,
     configuration,
     hyperparameters,
     left_out,
@@ -84,7 +85,7 @@ class Comparison:
         sides = self.state["sides"]
         return "\n".join(
             "\n".join([f"# {sides[0]['label']} → {sides[one['side']]['label']}", *one["lines"]])
-            for one in self.state["code"]
+            for one in code_differences(self._compared)
         )
 
     def to_frame(self) -> Any:

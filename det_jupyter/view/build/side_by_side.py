@@ -37,6 +37,7 @@ MAX_SIDES = NUM_LOOKS  # more curves could not be told apart
 MAX_CHARTS = 6
 MAX_NAMED = 3  # in a sentence
 MAX_POINTS = 300  # per curve
+MAX_CODE = 100_000  # characters: Jupyter drops messages above 1 MB a second
 _RANGES = ("int", "double", "log", "categorical")
 
 
@@ -74,7 +75,7 @@ def build_comparison(
     """Return what a comparison shows at the time `now`."""
     sides = [_side(each, look) for look, each in enumerate(compared)]
     charts, more = _charts(compared, sides)
-    code = _code(compared)
+    code = _fitting(code_differences(compared))
     of_trials = compared[0].is_trial
     what = "trials of one search" if of_trials else "experiments"
     return ComparisonState(
@@ -244,13 +245,29 @@ def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> Table:
     return Table(title=title, facts=facts, empty=empty)
 
 
-def _code(compared: Sequence[Compared]) -> list[CodeDifference]:
+def code_differences(compared: Sequence[Compared]) -> list[CodeDifference]:
     """Return what differs in the code of each from that of the first."""
     return [
         CodeDifference(name=found.name, side=place, lines=found.lines)
         for place, one in enumerate(compared[1:], start=1)
         for found in source_differences(compared[0].code, one.code)
     ]
+
+
+def _fitting(differences: Sequence[CodeDifference]) -> list[CodeDifference]:
+    """Return the differences with as many of their lines as a view has room for."""
+    fitting, room = [], MAX_CODE
+    for one in differences:
+        lines = []
+        for line in one["lines"]:
+            room -= len(line) + 1
+            if room < 0:
+                break
+            lines.append(line)
+        if more := len(one["lines"]) - len(lines):
+            lines.append(f"… {count(more, 'more line')}: code_diff() has all")
+        fitting.append(CodeDifference(name=one["name"], side=one["side"], lines=lines))
+    return fitting
 
 
 def left_out(num_given: int) -> str:

@@ -232,6 +232,22 @@ def test_the_only_trial_of_an_experiment_is_not_compared_with_itself() -> None:
         handle(Master(ended(3)), 3).compare_trials()
 
 
+def test_long_code_is_cut_in_the_view_and_whole_as_data() -> None:
+    master = Master(ended(3), ended(7), ended(8))
+    added = {f"nets/n{i}.py": "\n".join(f"line_{j} = {i}" for j in range(4000)) for i in range(4)}
+    master.sources = {7: added, 8: {"nets/last.py": "one = 1"}}
+    found = compare(master, 3, 7, 8)
+    assert len(found._repr_html_()) < 400_000
+    assert [one["lines"][-1] for one in found.state["code"]][2:] == [
+        "… 4,003 more lines: code_diff() has all",
+        "… 4,003 more lines: code_diff() has all",
+        "… 4 more lines: code_diff() has all",
+    ]
+    whole = found.code_diff().splitlines()
+    assert "+line_3999 = 3" in whole
+    assert "+one = 1" in whole
+
+
 def test_names_and_code_never_become_markup() -> None:
     hostile = "<script>alert(1)</script>\x1b[31m"
     master = Master(ended(3, name=hostile), ended(7))
