@@ -116,10 +116,10 @@ def keep_last_running(page: Page, target: Path) -> None:
             if view is not None:
                 view.scroll_into_view_if_needed()  # out of sight it draws nothing
             text = view.inner_text() if view else ""
-        except Error:  # it ended and became a static card meanwhile
+        except Error:  # it has just been drawn anew
             text = ""
         title = text.split("\n")[1] if "\n" in text else ""
-        if seen and title != seen:
+        if seen and (title != seen or "Running" not in text):
             return
         if "Running" in text and "accuracy" in text:
             page.screenshot(path=target)

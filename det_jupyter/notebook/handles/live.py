@@ -47,7 +47,7 @@ class LiveView:
         self._changed = threading.Event()
         self._front = front()
         self._widget: Shown | None = None
-        self._kept: tuple[Status, bool] | None = None  # status and whether there was a curve
+        self._kept: tuple[Status, int] | None = None  # status and number of charts in it
         self._kept_at = 0.0  # on the monotonic clock
         self._news = WaitingNews()
         self._importance = KnownImportance(client, experiment_id)
@@ -198,9 +198,9 @@ class LiveView:
             self._push(self._follower)
 
 
-def _aspect(state: ViewState) -> tuple[Status, bool]:
+def _aspect(state: ViewState) -> tuple[Status, int]:
     """Return what a picture must not be wrong about."""
-    return state["status"], bool(state["charts"])
+    return state["status"], len(state["charts"])
 
 
 def display_forms(forms: dict[str, Any], metadata: dict[str, Any] | None = None) -> DisplayHandle:
