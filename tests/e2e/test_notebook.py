@@ -91,9 +91,10 @@ def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
 
 
 def test_a_button_is_obeyed_while_a_cell_runs(book: Notebook, client: Client) -> None:
-    shown = book.check(cell(pause_s=0.05, batches=4000)).bundles
-    view = "application/vnd.jupyter.widget-view+json"
-    (comm_id,) = {bundle[view]["model_id"] for bundle in shown if view in bundle}
+    book.check("import os; os.environ['JPY_SESSION_NAME'] = 'book.ipynb'")  # as JupyterLab does
+    book.check(cell(pause_s=0.05, batches=4000))
+    book.check("from det_jupyter.notebook.handles.experiments import live_view")
+    comm_id = book.check("print(live_view(experiment.id)._widget.own_id)").text.strip()
     subshell_id = book.new_subshell()
     book.check("import time; time.sleep(1)")  # the view's own messages come in between
     book.start("time.sleep(15); done = True")

@@ -55,6 +55,7 @@ class PageWidget(AnyWidget):
         self._css = css.read_text(encoding="utf-8")
         own_id = uuid.uuid4().hex
         super().__init__(model_id=own_id, own_id=own_id, **kwargs)
+        _answer_where_asked(self.comm)
 
 
 class DoorWidget(PageWidget):
@@ -110,7 +111,6 @@ class LiveWidget(PageWidget):
         self._setting = threading.Lock()  # the parts of two states must not be mixed
         super().__init__(esm, css, key=place_key(state), **_parts(state, []), **kwargs)
         self._state = state
-        _answer_where_asked(self.comm)
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")
 
