@@ -17,7 +17,7 @@ import type { IRow, IViewState } from './model/state.js';
 import { mergeRows } from './model/rows.js';
 import { Settings, type ISettings } from './model/settings.js';
 import { keepPicture, watchLink } from './page/host.js';
-import { persist } from './page/persist.js';
+import { persist } from './model/persist.js';
 import { places, type ISource, type IView } from './page/places.js';
 import { ExperimentView } from './view.js';
 

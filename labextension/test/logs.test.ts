@@ -195,7 +195,8 @@ it('offers all trials of a search', () => {
   expect(options.map(one => one.textContent)).toEqual(['all trials', 'trial 7', 'trial 12']);
 });
 
-it('takes no answer that is for another view of the same model', async () => {
+/** A model of the kernel's, with what is sent to it, and what takes its answers. */
+function makeModel() {
   const listeners: ((message: unknown) => void)[] = [];
   const sent: { request: string }[] = [];
   const model = {
@@ -203,19 +204,36 @@ it('takes no answer that is for another view of the same model', async () => {
     off: () => undefined,
     send: (message: { request: string }) => sent.push(message)
   } as unknown as ConstructorParameters<typeof LogRequests>[0];
-  const query: ILogQuery = {
-    trial_id: null,
-    rank: null,
-    level: null,
-    search: '',
-    after: 0,
-    tail: 1
-  };
+  const answer = (request: string, lines: ILogLine[]): void =>
+    listeners.forEach(listener => listener({ type: 'logs', request, error: '', ...page(lines) }));
+  return { model, sent, answer };
+}
+
+const query: ILogQuery = {
+  trial_id: null,
+  rank: null,
+  level: null,
+  search: '',
+  after: 0,
+  tail: 1
+};
+
+it('takes no answer that is for another view of the same model', async () => {
+  const { model, sent, answer } = makeModel();
   const answers = [new LogRequests(model).ask(query), new LogRequests(model).ask(query)];
-  for (const [i, { request }] of sent.entries()) {
-    const answer = { type: 'logs', request, error: '', ...page([line(i)]) };
-    listeners.forEach(listener => listener(answer));
-  }
+  sent.forEach(({ request }, i) => answer(request, [line(i)]));
   const pages = await Promise.all(answers);
   expect(pages.map(one => one.lines.map(({ id }) => id))).toEqual([[0], [1]]);
+});
+
+it('sends a request again that the kernel has lost, until it is answered', async () => {
+  const { model, sent, answer } = makeModel();
+  const asked = new LogRequests(model).ask(query);
+  await vi.advanceTimersByTimeAsync(2000);
+  expect(sent.length).toBe(2);
+  expect(sent[1]).toEqual(sent[0]);
+  answer((sent[1] as { request: string }).request, [line(1)]);
+  expect((await asked).lines.length).toBe(1);
+  await vi.advanceTimersByTimeAsync(20_000);
+  expect(sent.length).toBe(2);
 });

@@ -73,6 +73,17 @@ afterEach(() => {
   document.body.replaceChildren();
 });
 
+it('has the styles of HTML outputs for its card alone', () => {
+  places();
+  const host = output('91@5');
+  host.className = 'jp-RenderedHTML jp-RenderedHTMLCommon';
+  expect(host.classList).toContain('jp-RenderedHTMLCommon');
+  const one = source('91@5');
+  places().add(one);
+  expect(host.className).toBe('jp-RenderedHTML');
+  places().remove(one);
+});
+
 it('shows the card of a place until a kernel draws its experiment, wherever that is', () => {
   places();
   const [first, second, other] = [output('1@5'), output('1@5'), output('2@5')];

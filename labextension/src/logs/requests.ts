@@ -1,6 +1,7 @@
 /** Requests for printed lines, to the kernel, and its answers matched to them. */
 import type { AnyModel } from '@anywidget/types';
 
+import { persist } from '../model/persist.js';
 import type { AskLogs, ILogPage } from './lines.js';
 
 interface IAnswer extends ILogPage {
@@ -23,11 +24,15 @@ export class LogRequests {
     new Promise((resolve, reject) => {
       const request = `${this._name}.${++this._last}`;
       this._waiting.set(request, { resolve, reject });
-      this._model.send({ type: 'logs', request, ...query });
+      persist(
+        () => this._model.send({ type: 'logs', request, ...query }),
+        () => !this._waiting.has(request)
+      );
     });
 
   dispose(): void {
     this._model.off('msg:custom', this._onAnswer);
+    this._waiting.clear();
   }
 
   private readonly _onAnswer = (message: IAnswer): void => {

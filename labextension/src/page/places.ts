@@ -30,6 +30,7 @@ interface IShown {
 
 /** When an output is drawn again, its view moves from the old place to the new one. */
 const PARKED_MS = 2000;
+const LABS_HTML = 'jp-RenderedHTMLCommon';
 
 export class Places {
   /** A place is in the page. */
@@ -114,6 +115,8 @@ export class Places {
     this._inSight.delete(place);
     this._shown.set(place, shown);
     place.replaceChildren(shown.view.node);
+    // What JupyterLab sets for tables and texts in the HTML of outputs is not meant for a view.
+    place.closest(`.${LABS_HTML}`)?.classList.remove(LABS_HTML);
   }
 
   private _want(place: HTMLElement): void {
