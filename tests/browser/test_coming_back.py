@@ -54,7 +54,7 @@ class Server:
         self.notebook = self.lab.replace("/lab/tree/", "/notebooks/")
 
     def stop(self) -> None:
-        """Stop it with its kernels."""
+        """Stop it with its kernels; those that are still starting would hold it up for long."""
         self._running.close()
 
 
@@ -182,7 +182,7 @@ def test_copy_that_is_not_trusted_shows_the_pictures(
     document = nbformat.read(book, 4)
     document.metadata["author"] = "a colleague"  # so the signature is not ours
     nbformat.write(document, book.with_name("copy.ipynb"))
-    page.goto(server.lab.format(path="copy.ipynb"))
+    open_notebook(page, server.lab, "copy.ipynb")
     see_pictures(page, "Completed", "Running")
     assert not page.evaluate("window.jupyterapp.shell.currentWidget.model.cells.get(2).trusted")
 
@@ -192,5 +192,5 @@ def test_server_that_was_restarted_shows_the_pictures(
 ) -> None:
     page.goto("about:blank")
     server.restart()
-    page.goto(server.lab.format(path=book.name))
+    open_notebook(page, server.lab, book.name)
     see_pictures(page, "Completed", "Running")
