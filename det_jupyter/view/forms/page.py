@@ -19,6 +19,8 @@ CHARTS = (
     "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));"
     "gap:12px 20px;margin:10px 0"
 )
+# A chart that is alone would have letters of twice the size.
+_PICTURE = "width:100%;max-width:480px;height:auto;display:block"
 _TABLE = "font:12px/1.5 system-ui,sans-serif;color:inherit;text-align:right;white-space:nowrap"
 PRE = (
     f"overflow-x:auto;border:1px solid {LINE};border-radius:3px;padding:8px;margin:6px 0;"
@@ -53,7 +55,8 @@ def _chart(chart: Chart, last_step: int) -> str:
         if not series["is_faint"]
     )
     svg = svg_chart(chart, last_step)
-    picture = as_image(svg, f"{chart['title']} by step") if svg else "<p>no finite value</p>"
+    alt = f"{chart['title']} by step"
+    picture = as_image(svg, alt, _PICTURE) if svg else "<p>no finite value</p>"
     return (
         f'<div style="min-width:0"><div><b>{escaped(chart["title"])}</b>'
         f'<span style="{QUIET}">{legend}</span></div>{picture}</div>'
