@@ -1,4 +1,4 @@
-"""Reads the printed lines that somebody asks for, in a thread of its own.
+"""Answers requests for printed lines, in a thread of its own.
 
 The index `logs_found` has all columns that lines are chosen by, but their text. So the last lines
 are found, and all that fit are counted, without reading a text, unless a text is searched for:
