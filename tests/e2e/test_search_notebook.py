@@ -174,7 +174,7 @@ def test_experiments_and_trials_are_compared(book: Notebook) -> None:
     )
     # The live view of the second one may still be drawing its end beside it.
     [bundle] = [b for b in shown.bundles if b["text/plain"].startswith("Experiments ")]
-    assert "<svg" in bundle["text/html"]
+    assert "data:image/svg" in bundle["text/html"]
     text = bundle["text/plain"]
     assert "-        model = nn.Sequential(nn.Linear(8, 16)" in text
     assert "+        model = nn.Sequential(nn.Linear(8, 32)" in text

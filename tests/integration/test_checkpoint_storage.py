@@ -67,9 +67,8 @@ import os, sys, time
 from pathlib import Path
 from det_jupyter.storage import LocalStorage
 draft = LocalStorage(Path(sys.argv[1])).begin("second")
-worker = os.fork()
-if worker:
-    print(worker, flush=True)
+if os.fork() == 0:
+    print(os.getpid(), flush=True)  # by then it has closed what it must not keep
 time.sleep(60)
 """
 
