@@ -74,6 +74,14 @@ afterEach(() => {
   view.node.remove();
 });
 
+it('has a legend of the best and the worst once a trial has the metric', () => {
+  show([row({ id: 1, best: null })]);
+  expect(view.node.textContent).not.toContain('worst');
+  expect(view.node.textContent).not.toContain('NaN');
+  view.update(stateOf([row({ id: 1, best: 0.25 })]), 1001);
+  expect(view.node.textContent).toContain('worst 0.25');
+});
+
 describe('table', () => {
   it('has the best trials first, and ten of them', () => {
     show(trials(300).reverse());

@@ -96,8 +96,10 @@ def keep_last_waiting(page: Page, name: str, target: Path) -> None:
             ]
             if waits:
                 waits[-1].scroll_into_view_if_needed()
-                page.screenshot(path=target)
-                was_seen = True
+                picture = page.screenshot()
+                if waits[-1].inner_text().startswith("Queued"):  # still, so the picture has it
+                    target.write_bytes(picture)
+                    was_seen = True
             elif was_seen:
                 return
         except Error:  # a view has just gone
@@ -119,7 +121,7 @@ def keep_last_running(page: Page, target: Path) -> None:
         except Error:  # it has just been drawn anew
             text = ""
         title = text.split("\n")[1] if "\n" in text else ""
-        if seen and (title != seen or "Running" not in text):
+        if seen and text and (title != seen or "Running" not in text):
             return
         if "Running" in text and "accuracy" in text:
             page.screenshot(path=target)

@@ -68,7 +68,9 @@ export class ParallelPicture {
     this._layout = undefined;
     this._ranks = ranks(search);
     const ranked = rankRows(search).filter(row => row.best !== null);
-    this._drawLegend([ranked.at(-1), ranked[0]].map(row => formatNumber(row?.best ?? null)));
+    this._drawLegend(
+      [ranked.at(-1), ranked[0]].flatMap(row => (row ? [formatNumber(row.best)] : []))
+    );
     this.stage.describe(
       this._trans.__(
         '%1 hyperparameters and %2 of %3 trials; arrow keys go from the best to the worst, ' +
@@ -81,8 +83,12 @@ export class ParallelPicture {
     this.stage.redraw();
   }
 
+  /** The legend; empty before a trial has the metric. */
   private _legend([worst, best]: string[]): HTMLElement[] {
     const trans = this._trans;
+    if (best === undefined) {
+      return [];
+    }
     const metric = this._search?.metric ?? '';
     return [
       h('span.det-legend-item', {}, `${trans.__('worst')} ${worst}`),
