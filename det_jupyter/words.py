@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
+from typing import Any
 
 # What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks;
 # and lone surrogates, which UTF-8 has no bytes for.
@@ -74,6 +75,11 @@ def number(value: float | None) -> str:
         mantissa, exponent = f"{value:.2e}".split("e")
         return f"{mantissa}e{int(exponent):+d}"
     return f"{value:.{max(0, 3 - math.floor(math.log10(size)))}f}"
+
+
+def setting(value: Any) -> str:
+    """Return the value of a hyperparameter, a float in four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def duration(seconds: float) -> str:

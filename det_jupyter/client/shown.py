@@ -7,7 +7,7 @@ from typing import Any
 
 from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
 from det_jupyter.wire import CheckpointView, ExperimentView, TrialView
-from det_jupyter.words import count, number, shortened, size
+from det_jupyter.words import count, number, setting, shortened, size
 
 _LONGEST = 120  # characters of hyperparameters
 
@@ -60,9 +60,5 @@ def hparams_text(hparams: Mapping[str, Any], names: list[str] | None = None) -> 
     """
     values = dict(flattened(hparams))
     chosen = {name: values[name] for name in names if name in values} if names else values
-    texts = (f"{name}={_value_text(value)}" for name, value in chosen.items())
+    texts = (f"{name}={setting(value)}" for name, value in chosen.items())
     return shortened(", ".join(texts), _LONGEST)
-
-
-def _value_text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

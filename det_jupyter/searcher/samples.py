@@ -16,6 +16,7 @@ from det_jupyter.config.hyperparameters import is_nested
 from det_jupyter.config.searchers import GridSearcher
 from det_jupyter.searcher.grid import Grid, axis_values
 from det_jupyter.searcher.trials import Trials
+from det_jupyter.words import setting
 
 NUM_SAMPLES = 5
 _MOST_VALUES = 8  # that are named one by one
@@ -74,14 +75,9 @@ def _words(spec: Mapping[str, Any], *, is_grid: bool) -> str:
     if spec["type"] == "categorical" or is_grid:
         values = spec["vals"] if spec["type"] == "categorical" else axis_values(spec)
         more = ", ..." if len(values) > _MOST_VALUES else ""
-        return f"{', '.join(map(text_of, values[:_MOST_VALUES]))}{more}"
+        return f"{', '.join(map(setting, values[:_MOST_VALUES]))}{more}"
     low, high = spec["minval"], spec["maxval"]
     if spec["type"] == "log":
         low, high = (float(spec["base"]) ** exponent for exponent in (low, high))
         return f"{low:.4g} to {high:.4g}, even in the exponent"
     return f"{low:g} to {high:g}" + (", whole" if spec["type"] == "int" else "")
-
-
-def text_of(value: Any) -> str:
-    """Return a value of a hyperparameter, numbers in four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

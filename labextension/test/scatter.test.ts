@@ -5,12 +5,12 @@ import { Focus } from '../src/search/focus.js';
 import { ImportanceBars } from '../src/search/importance.js';
 import {
   layoutScatter,
-  nearestScatterDot,
   nextScatterDot,
   scatterAxis,
   scatterMetric,
   type IScatterLayout
 } from '../src/search/scatter.js';
+import { nearestDot } from '../src/search/rungs.js';
 import { ScatterPicture } from '../src/search/scatterpicture.js';
 import { Settings } from '../src/model/settings.js';
 import type { IAxis } from '../src/model/state.js';
@@ -64,8 +64,8 @@ describe('a scatter', () => {
   it('is read by pointer and by keys', () => {
     const { dots } = layout();
     const [first] = dots;
-    expect(nearestScatterDot(dots, (first?.x ?? 0) + 3, first?.y ?? 0)?.row.id).toBe(1);
-    expect(nearestScatterDot(dots, 250, 100)).toBeNull();
+    expect(nearestDot(dots, (first?.x ?? 0) + 3, first?.y ?? 0)?.row.id).toBe(1);
+    expect(nearestDot(dots, 250, 100)).toBeNull();
     const steps = [
       nextScatterDot(dots, null, 'ArrowRight'),
       nextScatterDot(dots, 1, 'ArrowRight'),

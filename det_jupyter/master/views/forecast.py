@@ -18,7 +18,7 @@ from det_jupyter.config import ExperimentConfig
 from det_jupyter.records import to_number
 from det_jupyter.searcher.preview import PlannedTrials as Ends
 from det_jupyter.searcher.preview import Preview
-from det_jupyter.searcher.samples import Range, text_of
+from det_jupyter.searcher.samples import Range
 from det_jupyter.wire import (
     AgentView,
     Pace,
@@ -27,6 +27,7 @@ from det_jupyter.wire import (
     PlannedTrials,
     PreviewView,
 )
+from det_jupyter.words import setting
 
 MAX_AUX = 100  # trials without slots on an agent, unless the pool says otherwise
 _PAUSE = 3.0
@@ -179,7 +180,7 @@ def preview_view(planned: Preview, ranges: list[Range], notices: list[str]) -> P
         full=planned.full,
         ranges=[
             PlannedRange(
-                name=each.name, range=each.words, samples=[text_of(s) for s in each.samples]
+                name=each.name, range=each.words, samples=[setting(s) for s in each.samples]
             )
             for each in ranges
         ],

@@ -53,7 +53,7 @@ def experiments(
     sort: Sort = "newest",
     limit: int | None = None,
 ) -> FoundExperiments:
-    """Return handles on the experiments that are so; newest first, and all unless limited.
+    """Return handles on the experiments that match; newest first, and all unless limited.
 
     Args:
         text: Words that are all in name, description, labels, notebook or entrypoint.

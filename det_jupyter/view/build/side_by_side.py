@@ -173,9 +173,9 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
         for curve in without_averages(one.curves)
     ]
     epochs = {
-        one.id: steps_per_epoch(one.experiment)[one.trial.id]
+        one.id: known[one.trial.id]
         for one in compared
-        if one.trial is not None and one.trial.id in steps_per_epoch(one.experiment)
+        if one.trial is not None and one.trial.id in (known := steps_per_epoch(one.experiment))
     }
     pace = Pace(curves, epochs)
     charts = by_title(curves, names_by_group(curves), metric_of(compared[0].experiment))

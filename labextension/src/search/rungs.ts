@@ -126,8 +126,13 @@ function layoutColumns(search: ISearch, width: number): IColumn[] {
 }
 
 /** The dot nearest to a point, if one is near. */
-export function nearestDot(dots: readonly IDot[], x: number, y: number, reach = 14): IDot | null {
-  let best: IDot | null = null;
+export function nearestDot<T extends { x: number; y: number }>(
+  dots: readonly T[],
+  x: number,
+  y: number,
+  reach = 14
+): T | null {
+  let best: T | null = null;
   let distance = reach;
   for (const dot of dots) {
     const here = Math.hypot(dot.x - x, dot.y - y);

@@ -20,7 +20,6 @@ const LEFT = 46;
 const RIGHT = 16;
 const TOP = 12;
 const BOTTOM = 24;
-const REACH = 12;
 
 /** The hyperparameter to draw: the one of that name, else the first. */
 export function scatterAxis(search: ISearch, name: string): IAxis | undefined {
@@ -81,24 +80,6 @@ function scaleOf(values: readonly number[], isLog: boolean, smallerIsBetter: boo
   }
   const [low, high] = [Math.min(...values), Math.max(...values)];
   return values.length === 0 ? logScale(1, 10) : logScale(low / 1.1, high * 1.1);
-}
-
-/** The dot nearest to a point, if one is near. */
-export function nearestScatterDot(
-  dots: readonly IScatterDot[],
-  x: number,
-  y: number
-): IScatterDot | null {
-  let best: IScatterDot | null = null;
-  let distance = REACH;
-  for (const dot of dots) {
-    const here = Math.hypot(dot.x - x, dot.y - y);
-    if (here < distance) {
-      best = dot;
-      distance = here;
-    }
-  }
-  return best;
 }
 
 /** The dot to go to by a key: to the sides by hyperparameter; the first and the last of all. */

@@ -4,9 +4,9 @@ import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
 import { describe } from '../model/rows.js';
 import type { ISearch } from '../model/state.js';
+import { nearestDot } from './rungs.js';
 import {
   layoutScatter,
-  nearestScatterDot,
   nextScatterDot,
   scatterAxis,
   scatterMetric,
@@ -39,8 +39,8 @@ export class ScatterPicture {
       title: _trans.__('Hyperparameter and metric'),
       height: HEIGHT,
       draw: brush => this._draw(brush),
-      onPoint: at => this._point(at === null ? null : nearestScatterDot(this._dots, at.x, at.y)),
-      onClick: at => this._choose(nearestScatterDot(this._dots, at.x, at.y)),
+      onPoint: at => this._point(at === null ? null : nearestDot(this._dots, at.x, at.y)),
+      onClick: at => this._choose(nearestDot(this._dots, at.x, at.y)),
       onKey: key => this._onKey(key)
     });
     this._x = this._select(_trans.__('Hyperparameter'), name => ({ scatter_x: name }));
