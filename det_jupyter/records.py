@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 from math import isfinite, isnan
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
@@ -80,6 +80,42 @@ class BatchTimings:
     records: list[Count]
     durations_ns: dict[str, list[Count | None]]
     kind: Literal["timings"] = "timings"
+
+
+class PartTimes(NamedTuple):
+    """How long one part took within an interval: in all, and of its single durations, seconds."""
+
+    num: int
+    total: float
+    p50: float
+    p95: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Where the time of a rank went since its last such record. Every rank writes its own.
+
+    The names of `parts` are in measures.py; the totals of those that are no section sum to
+    `seconds`. A part that did not occur is left out.
+
+    Args:
+        at: The end of the interval.
+        first: `steps_completed` after the first batch of the interval.
+        batches: Number of batches that ended in it; 0 if it was all validation, for example.
+        samples: Records that all ranks together trained in it.
+        seconds: Length of the interval.
+        counters: How much the user's own counters grew.
+    """
+
+    at: Moment
+    first: Count
+    batches: Count
+    samples: Count
+    seconds: Amount
+    parts: dict[str, PartTimes]
+    counters: dict[str, float] = field(default_factory=dict)
+    kind: Literal["step_times"] = "step_times"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +218,7 @@ Record = Annotated[
     | FirstStep
     | BatchMetrics
     | BatchTimings
+    | StepTimes
     | MetricsReported
     | Progress
     | CheckpointSaved

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 # What any part may import; drawn as one box.
 CONTRACT = {
     "_version", "blobs", "bounds", "capsule", "control", "direction", "errors", "lengths",
-    "printed", "records", "remedies", "system", "wire", "words",
+    "measures", "printed", "records", "remedies", "system", "wire", "words",
 }  # fmt: skip
 
 Graph = Mapping[str, set[str]]

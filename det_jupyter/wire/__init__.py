@@ -57,6 +57,8 @@ from det_jupyter.wire.gangs import (
     RunReport,
     SignalGang,
     StartGang,
+    SystemSample,
+    SystemSampled,
     Unreadable,
 )
 from det_jupyter.wire.logs import (
@@ -97,7 +99,9 @@ from det_jupyter.wire.requests import (
     SetTemplate,
     TemplateView,
 )
+from det_jupyter.wire.series import Series, SeriesPage, SeriesQuery
 from det_jupyter.wire.states import PROTOCOL, AllocationState, State, Wire
+from det_jupyter.wire.verdict import Cause, Verdict
 from det_jupyter.wire.views import (
     AgentView,
     AllocationView,

@@ -240,6 +240,29 @@ class DevicesSeen(Wire):
     processes: dict[int, list[DeviceProcess]]
 
 
+class SystemSample(Wire):
+    """What an agent measured at one moment, by source and name (measures.py).
+
+    Sources: `host`; `gpu:UUID` and `mig:UUID`; `rank:ALLOCATION:RANK`, and `workers:...` for the
+    processes that this rank's data loaders have started, together.
+    """
+
+    at: Moment
+    values: dict[str, dict[str, float]]
+
+
+class SystemSampled(Wire):
+    """Samples of an agent's machine, oldest first; a report that is lost is not repeated.
+
+    Args:
+        missing: Why a name of a source has no values, where that was found since the last report.
+    """
+
+    kind: Literal["system_sampled"] = "system_sampled"
+    samples: list[SystemSample]
+    missing: dict[str, dict[str, Words]] = {}
+
+
 class Unreadable(Wire):
     """Takes the place of a report that cannot be read: its content, and why."""
 
@@ -259,7 +282,8 @@ def _read(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 
 AgentReport = Annotated[
-    Chunk | GangStarted | GangExited | DevicesSeen | Unreadable, Field(discriminator="kind")
+    Chunk | GangStarted | GangExited | DevicesSeen | SystemSampled | Unreadable,
+    Field(discriminator="kind"),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 
 class Wire(BaseModel):

@@ -10,6 +10,7 @@ from det_jupyter.direction import Direction
 from det_jupyter.lengths import Length
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.states import AllocationState, State, Wire
+from det_jupyter.wire.verdict import Verdict
 
 # None: there is none yet; what an earlier version stored has {} for it.
 Target = Annotated[Length | None, BeforeValidator(lambda value: value or None)]
@@ -105,6 +106,7 @@ class TrialView(Wire):
     failure: FailureView | None = None  # of the last run that failed
     notices: list[str] = []  # notices that its ranks wrote
     alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
+    verdict: Verdict | None = None  # where its time goes
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
     created_at: float
     ended_at: float | None = None

@@ -52,6 +52,7 @@ from det_jupyter.records import (
     RankStarted,
     Record,
     RunEnded,
+    StepTimes,
     TargetReached,
     parse_line,
     to_finite,
@@ -66,6 +67,7 @@ from det_jupyter.wire import (
     GangExited,
     GangStarted,
     Offsets,
+    SystemSampled,
     Unreadable,
 )
 from det_jupyter.words import error_line
@@ -148,6 +150,8 @@ class _Intake:
                 self._transaction.take(
                     DevicesReported(agent_id=self._agent_id, processes=report.processes)
                 )
+            case SystemSampled():
+                pass
             case Unreadable():
                 self._take_unreadable(report)
             case _:
@@ -279,6 +283,8 @@ class _Intake:
                 self._add_metrics(source, record, record.first, num_batches)
             case BatchTimings():
                 self._add_timings(source, record)
+            case StepTimes():
+                pass
             case MetricsReported():
                 self._add_metrics(source, record, record.steps_completed, 1)
                 if record.group == "validation":

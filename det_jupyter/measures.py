@@ -1,0 +1,77 @@
+"""What is measured while a trial trains: names, titles and units. Pure.
+
+of a machine    HOST, GPU (of each), PROCESS (of each rank, and of its loader workers together)
+of a rank       PARTS: the parts of an interval of its time; each second is in exactly one
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Unit = Literal["%", "bytes", "bytes/s", "1/s", "W", "°C", "MHz", "s", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measured quantity."""
+
+    title: str
+    unit: Unit = ""
+
+
+HOST = {
+    "cpu_util_simple": Measure("CPU, mean over cores", "%"),
+    "memory_free": Measure("memory available", "bytes"),
+    "disk_iops": Measure("disk operations", "1/s"),
+    "disk_throughput_read": Measure("disk read", "bytes/s"),
+    "disk_throughput_write": Measure("disk written", "bytes/s"),
+    "net_throughput_sent": Measure("network sent", "bytes/s"),
+    "net_throughput_recv": Measure("network received", "bytes/s"),
+}
+GPU = {
+    "gpu_util": Measure("GPU utilization", "%"),
+    "gpu_free_memory": Measure("GPU memory free", "bytes"),
+    "gpu_power": Measure("GPU power", "W"),
+    "gpu_temperature": Measure("GPU temperature", "°C"),
+    "gpu_clock": Measure("GPU clock", "MHz"),
+    # 1 while the clock is lowered for this reason, else 0: the mean is a share of the time.
+    "gpu_throttled_power": Measure("clock lowered: power limit"),
+    "gpu_throttled_thermal": Measure("clock lowered: temperature"),
+    "gpu_throttled_hardware": Measure("clock lowered: hardware"),
+    "pcie_sent": Measure("PCIe sent", "bytes/s"),
+    "pcie_received": Measure("PCIe received", "bytes/s"),
+    "nvlink_sent": Measure("NVLink sent", "bytes/s"),
+    "nvlink_received": Measure("NVLink received", "bytes/s"),
+}
+PROCESS = {
+    "cpu_util": Measure("CPU, 100 is one core", "%"),
+    "memory_rss": Measure("memory, shared pages whole", "bytes"),
+    "memory_pss": Measure("memory, shared pages in shares", "bytes"),
+    "gpu_memory": Measure("GPU memory", "bytes"),
+    "disk_read": Measure("disk read", "bytes/s"),
+    "disk_write": Measure("disk written", "bytes/s"),
+    "num_threads": Measure("threads"),
+    "num_processes": Measure("processes"),
+}
+SYSTEM = HOST | GPU | PROCESS
+
+PARTS = {
+    "dataloader_next": Measure("waiting for data", "s"),
+    "to_device": Measure("moving data to the device", "s"),
+    "forward": Measure("forward, with the loss", "s"),
+    "backward": Measure("backward", "s"),
+    "exchange_wait": Measure("waiting for other ranks", "s"),
+    "exchange_transfer": Measure("exchanging gradients", "s"),
+    "optimizer": Measure("optimizer", "s"),
+    "step_lr_schedulers": Measure("learning rate schedulers", "s"),
+    "from_device": Measure("reading metrics from the device", "s"),
+    "average_training_metrics": Measure("averaging metrics over ranks", "s"),
+    "reduce_metrics": Measure("custom reducers", "s"),
+    "checkpoint": Measure("checkpoint", "s"),
+    "validation": Measure("validation", "s"),
+    "callbacks": Measure("callbacks", "s"),
+    "rest": Measure("the rest", "s"),
+}
+WHOLE = "batch"  # from the end of one batch to the end of the next, not a part
+SECTION = "section."  # begins the name of a user's own section, which lies within other parts
