@@ -9,15 +9,16 @@ from det_jupyter.wire.states import Wire
 
 CauseKind = Literal[
     "compute", "input", "transfer", "communication", "checkpoint", "validation", "straggler",
-    "memory", "residual",
+    "uneven", "memory", "residual",
 ]  # fmt: skip
+VerdictKind = Literal[CauseKind, "healthy", "unknown"]
 
 
 class Cause(Wire):
     """Something that takes a trial's time.
 
     Args:
-        share: Of the time.
+        share: Of the time; of memory that grows: 0.
         rank: Whose it is, where it is one rank's.
         because: Of a straggler: what makes it slow.
         evidence: The numbers that say so, in sentences.
@@ -38,13 +39,16 @@ class Verdict(Wire):
     Args:
         kind: Of the first cause; `healthy`: nothing to gain; `unknown`: not enough seen yet.
         sentence: All of it, for people, with share, rank, and the next thing to try.
-        causes: Those that are worth a word, the largest first. Two or more: they mix.
+        causes: Those that are worth a word, the one that names the verdict first. Two or more:
+            they mix.
+        shares: Of all the time, by what took it; they sum to 1.
         at: When it was found.
         batches: How many batches it is based on.
     """
 
-    kind: CauseKind | Literal["healthy", "unknown"]
+    kind: VerdictKind
     sentence: str
     causes: list[Cause] = []
+    shares: dict[CauseKind, Fraction] = {}
     at: Moment
     batches: int

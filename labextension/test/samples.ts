@@ -36,6 +36,7 @@ export function trial(changes: Partial<ITrial> = {}): ITrial {
     backend: 'gloo',
     launch_note: '',
     first_step_s: 0.09,
+    verdict: null,
     ranks: [
       { rank: 0, pid: 4200, slot: 'cpu 0', device: 'cpu', status: 'running' },
       { rank: 1, pid: 4201, slot: 'cpu 1', device: 'cpu', status: 'running' }

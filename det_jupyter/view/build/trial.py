@@ -12,6 +12,7 @@ from det_jupyter.view.build.facts import (
     status_word,
     trial_status,
 )
+from det_jupyter.view.build.verdict import build_verdict
 from det_jupyter.view.build.waits import name_in, wait_of
 from det_jupyter.view.model.experiment import Failure, Rank, Status, Trial
 from det_jupyter.wire import (
@@ -55,6 +56,7 @@ def build_trial(
         first_step_s=_first_step_s(allocation) if ranks else None,
         ranks=[_rank(rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "failed"),
+        verdict=build_verdict(trial.verdict),
     )
 
 

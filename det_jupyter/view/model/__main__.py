@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from det_jupyter.view.model import cluster, comparison, experiment
+from det_jupyter.view.model import cluster, comparison, experiment, verdict
 
 _HEAD = """\
 /**
@@ -21,7 +21,7 @@ _HEAD = """\
 _PLAIN = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
 _MEMBERS = {
     name: member
-    for module in (cluster, experiment, comparison)
+    for module in (cluster, verdict, experiment, comparison)
     for name, member in vars(module).items()
 }
 _NAMED = {member: name for name, member in _MEMBERS.items() if get_origin(member) is Literal}

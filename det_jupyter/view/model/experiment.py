@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from det_jupyter.view.model.cluster import Cluster, Wait
+from det_jupyter.view.model.verdict import Verdict
 
 Status = Literal[
     "queued",
@@ -139,7 +140,8 @@ class Failure(TypedDict):
 class Trial(TypedDict):
     """One trial; `first_step_s` counts from the start.
 
-    `makes_room` is a sentence or empty: for which experiment it was asked to leave.
+    `makes_room` is a sentence or empty: for which experiment it was asked to leave. `verdict` is
+    None until a run has reported where its time goes.
     """
 
     id: int
@@ -156,6 +158,7 @@ class Trial(TypedDict):
     first_step_s: float | None
     ranks: list[Rank]
     failure: Failure | None
+    verdict: Verdict | None
 
 
 class Checkpoints(TypedDict):

@@ -6,6 +6,8 @@
 
 export type SlotState = 'free' | 'used' | 'leaving' | 'occupied' | 'disabled';
 
+export type VerdictKind = 'compute' | 'input' | 'transfer' | 'communication' | 'checkpoint' | 'validation' | 'straggler' | 'uneven' | 'memory' | 'residual' | 'healthy' | 'unknown';
+
 export type Status = 'queued' | 'starting' | 'running' | 'pausing' | 'paused' | 'resting' | 'stopping' | 'completed' | 'stopped' | 'canceled' | 'failed';
 
 export type Verb = 'pause' | 'activate' | 'kill';
@@ -68,6 +70,31 @@ export interface ICluster {
   pools: IPoolBars[];
   queue: IQueueRow[];
   num_waiting: number;
+}
+
+export interface ITimeShare {
+  kind: VerdictKind;
+  word: string;
+  share: number;
+}
+
+export interface ICause {
+  kind: VerdictKind;
+  word: string;
+  share: number;
+  rank: number | null;
+  evidence: string[];
+  advice: string[];
+}
+
+export interface IVerdict {
+  kind: VerdictKind;
+  word: string;
+  sentence: string;
+  causes: ICause[];
+  shares: ITimeShare[];
+  at: number;
+  batches: number;
 }
 
 export interface IMarkLook {
@@ -137,6 +164,7 @@ export interface ITrial {
   first_step_s: number | null;
   ranks: IRank[];
   failure: IFailure | null;
+  verdict: IVerdict | null;
 }
 
 export interface ICheckpoints {
