@@ -12,6 +12,7 @@ import { Clock, isEnded } from './model/clock.js';
 import type { IViewState } from './model/state.js';
 import { Settings } from './model/settings.js';
 import { SearchView } from './search/view.js';
+import type { AskSeries } from './series/pages.js';
 import { watchTheme } from './dom/theme.js';
 import { english, type ITrans } from './model/trans.js';
 import { Trials } from './experiment/trials.js';
@@ -23,6 +24,8 @@ export interface IViewOptions {
   makeChart: MakeChart;
   /** Without it there is no panel with what the ranks printed. */
   askLogs?: AskLogs;
+  /** Without it there are no timings and no measurements of the machine. */
+  askSeries?: AskSeries;
   slowHint?: string;
   /** What the reader has set for the charts. */
   settings?: Settings;

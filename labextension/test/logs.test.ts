@@ -1,10 +1,16 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import { LogLines, MAX_LINES, type ILogLine, type ILogPage } from '../src/logs/lines.js';
+import {
+  LogLines,
+  MAX_LINES,
+  type AskLogs,
+  type ILogLine,
+  type ILogPage
+} from '../src/logs/lines.js';
 import type { ILogQuery } from '../src/logs/lines.js';
 import { LogPanel } from '../src/logs/panel.js';
-import { LogRequests } from '../src/logs/requests.js';
+import { Questions } from '../src/model/questions.js';
 import { english } from '../src/model/trans.js';
 import { ExperimentView } from '../src/view.js';
 import { row, search, state, trial } from './samples.js';
@@ -203,7 +209,7 @@ function makeModel() {
     on: (_name: string, listener: (message: unknown) => void) => listeners.push(listener),
     off: () => undefined,
     send: (message: { request: string }) => sent.push(message)
-  } as unknown as ConstructorParameters<typeof LogRequests>[0];
+  } as unknown as ConstructorParameters<typeof Questions>[0];
   const answer = (request: string, lines: ILogLine[]): void =>
     listeners.forEach(listener => listener({ type: 'logs', request, error: '', ...page(lines) }));
   return { model, sent, answer };
@@ -218,9 +224,12 @@ const query: ILogQuery = {
   tail: 1
 };
 
+const asking = (model: ConstructorParameters<typeof Questions>[0]): AskLogs =>
+  new Questions<ILogQuery, ILogPage>(model, 'logs').ask;
+
 it('takes no answer that is for another view of the same model', async () => {
   const { model, sent, answer } = makeModel();
-  const answers = [new LogRequests(model).ask(query), new LogRequests(model).ask(query)];
+  const answers = [asking(model)(query), asking(model)(query)];
   sent.forEach(({ request }, i) => answer(request, [line(i)]));
   const pages = await Promise.all(answers);
   expect(pages.map(one => one.lines.map(({ id }) => id))).toEqual([[0], [1]]);
@@ -228,7 +237,7 @@ it('takes no answer that is for another view of the same model', async () => {
 
 it('sends a request again that the kernel has lost, until it is answered', async () => {
   const { model, sent, answer } = makeModel();
-  const asked = new LogRequests(model).ask(query);
+  const asked = asking(model)(query);
   await vi.advanceTimersByTimeAsync(2000);
   expect(sent.length).toBe(2);
   expect(sent[1]).toEqual(sent[0]);

@@ -1,31 +1,35 @@
-/** Requests for printed lines, to the kernel, and its answers matched to them. */
+/** Questions of one type to the kernel, and its answers matched to them. */
 import type { AnyModel } from '@anywidget/types';
 
-import { persist } from '../model/persist.js';
-import type { AskLogs, ILogPage } from './lines.js';
+import { persist } from './persist.js';
 
-interface IAnswer extends ILogPage {
-  type: string; // 'logs'; other messages are not for us
+/** What every answer has beside what was asked for. */
+interface IAnswer {
+  type: string; // that of the question; other messages are not for us
   request: string;
   error: string;
 }
 
-interface IWaiting {
-  resolve: (page: ILogPage) => void;
+interface IWaiting<Answer> {
+  resolve: (answer: Answer) => void;
   reject: (reason: Error) => void;
 }
 
-export class LogRequests {
-  constructor(private readonly _model: Pick<AnyModel, 'on' | 'off' | 'send'>) {
+export class Questions<Question extends object, Answer> {
+  constructor(
+    private readonly _model: Pick<AnyModel, 'on' | 'off' | 'send'>,
+    private readonly _type: string
+  ) {
     _model.on('msg:custom', this._onAnswer);
   }
 
-  readonly ask: AskLogs = query =>
+  /** Rejects with a reason for people. */
+  readonly ask = (question: Question): Promise<Answer> =>
     new Promise((resolve, reject) => {
       const request = `${this._name}.${++this._last}`;
       this._waiting.set(request, { resolve, reject });
       persist(
-        () => this._model.send({ type: 'logs', request, ...query }),
+        () => this._model.send({ type: this._type, request, ...question }),
         () => !this._waiting.has(request)
       );
     });
@@ -35,8 +39,8 @@ export class LogRequests {
     this._waiting.clear();
   }
 
-  private readonly _onAnswer = (message: IAnswer): void => {
-    if (message.type !== 'logs') {
+  private readonly _onAnswer = (message: IAnswer & Answer): void => {
+    if (message.type !== this._type) {
       return;
     }
     const waiting = this._waiting.get(message.request);
@@ -48,7 +52,7 @@ export class LogRequests {
     }
   };
 
-  private readonly _waiting = new Map<string, IWaiting>();
+  private readonly _waiting = new Map<string, IWaiting<Answer>>();
   /** The kernel's answers come to all views of the model, in every window. */
   private readonly _name = Math.random().toString(36).slice(2);
   private _last = 0;

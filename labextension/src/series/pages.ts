@@ -1,0 +1,103 @@
+/** Measured numbers over time as the kernel answers them, and newer points put to older; pure. */
+
+/** As det_jupyter/wire/series.py has it. */
+export interface ISeriesQuery {
+  of: 'metrics' | 'timings' | 'system';
+  axis: 'time' | 'batches';
+  names: string[] | null;
+  sources: string[] | null;
+  since: number | null;
+  until: number | null;
+  columns: number;
+}
+
+/** A point for each column of the picture that has a value. */
+export interface IMeasured {
+  source: string;
+  name: string;
+  title: string;
+  unit: string;
+  x: number[];
+  low: number[];
+  mid: number[];
+  high: number[];
+  /** Why there are no values. */
+  missing: string;
+}
+
+export interface ISeriesPage {
+  series: IMeasured[];
+  began_at: number | null;
+  ended_at: number | null;
+  interval_s: number;
+}
+
+export interface ISeriesQuestion {
+  trial_id: number;
+  query: ISeriesQuery;
+}
+
+/** Asks the kernel for series; rejects with a reason for people. */
+export type AskSeries = (question: ISeriesQuestion) => Promise<{ page: ISeriesPage }>;
+
+const COLUMNS_AGAIN = 3; // the newest columns may have been incomplete
+const MAX_GROWTH = 2;
+
+/** The page with newer points in the place of those from `newer`'s first on. */
+export function mergePages(kept: ISeriesPage, newer: ISeriesPage): ISeriesPage {
+  const known = new Map(kept.series.map(one => [keyOf(one), one]));
+  const fresh = newer.series.map(one => {
+    const before = known.get(keyOf(one));
+    known.delete(keyOf(one));
+    return before === undefined ? one : joined(before, one);
+  });
+  const order = new Map(kept.series.map((one, i) => [keyOf(one), i]));
+  const place = (one: IMeasured): number => order.get(keyOf(one)) ?? order.size;
+  const series = [...known.values(), ...fresh].sort((a, b) => place(a) - place(b));
+  return { ...newer, series };
+}
+
+function joined(before: IMeasured, after: IMeasured): IMeasured {
+  const [from] = after.x;
+  if (from === undefined) {
+    return before.x.length > 0 ? before : after;
+  }
+  const found = before.x.findIndex(x => x >= from);
+  const end = found < 0 ? before.x.length : found;
+  const put = (name: 'x' | 'low' | 'mid' | 'high'): number[] =>
+    before[name].slice(0, end).concat(after[name]);
+  return { ...after, x: put('x'), low: put('low'), mid: put('mid'), high: put('high') };
+}
+
+function keyOf(one: IMeasured): string {
+  return `${one.source} ${one.name}`;
+}
+
+/** What to ask for so that only what is new comes; `null`: all of it, as columns grew too fine. */
+export function tailOf(
+  page: ISeriesPage,
+  columns: number
+): { since: number; columns: number } | null {
+  const longest = page.series.reduce<number[]>(
+    (most, one) => (one.x.length > most.length ? one.x : most),
+    []
+  );
+  const [first, last] = [longest[0], longest.at(-1)];
+  if (first === undefined || last === undefined || longest.length > MAX_GROWTH * columns) {
+    return null;
+  }
+  const since = longest[Math.max(0, longest.length - COLUMNS_AGAIN)] as number;
+  // As many columns as make the new ones about as wide as those that are there, and room to grow.
+  const width = (last - first) / Math.max(1, longest.length - 1);
+  return { since, columns: width > 2 * page.interval_s ? 2 * COLUMNS_AGAIN : columns };
+}
+
+/** Where the page's points are, on its axis. */
+export function spanOf(page: ISeriesPage): [number, number] | null {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { x } of page.series) {
+    low = Math.min(low, x[0] ?? Infinity);
+    high = Math.max(high, x.at(-1) ?? -Infinity);
+  }
+  return low <= high ? [low, high] : null;
+}
