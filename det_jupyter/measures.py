@@ -55,6 +55,7 @@ PROCESS = {
     "num_processes": Measure("processes"),
 }
 SYSTEM = HOST | GPU | PROCESS
+MIN_SAMPLING_INTERVAL_S, MAX_SAMPLING_INTERVAL_S = 0.1, 3600
 
 PARTS = {
     "dataloader_next": Measure("waiting for data", "s"),

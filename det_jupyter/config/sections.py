@@ -28,6 +28,7 @@ from det_jupyter.config.fields import (
 )
 from det_jupyter.config.seeds import MAX_SEED
 from det_jupyter.lengths import Length
+from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 
 MAX_SLOTS = 1_000_000  # more than any pool has; sums of them stay exact
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # shares beyond could not be told from all, or from none
@@ -135,6 +136,10 @@ class Profiling(Section):
     """The last batch that is recorded."""
     sync_timings: Bool = True
     """Wait for the GPU before each timing: true times, slower training."""
+    sampling_interval: Annotated[
+        Number, Field(ge=MIN_SAMPLING_INTERVAL_S, le=MAX_SAMPLING_INTERVAL_S)
+    ] = 1.0
+    """Seconds between two samples of the machine; of all trials on it, the shortest counts."""
 
 
 def _variables(value: Any) -> Any:

@@ -59,6 +59,7 @@ from det_jupyter.wire.gangs import (
     StartGang,
     SystemSample,
     SystemSampled,
+    TakeSamples,
     Unreadable,
 )
 from det_jupyter.wire.logs import (

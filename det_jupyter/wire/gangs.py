@@ -15,6 +15,7 @@ from pydantic import (
 
 from det_jupyter.bounds import MAX_COUNT, Count, ExitCode, Moment, ProcessId, Rank, Words
 from det_jupyter.lengths import Length
+from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.cluster import DeviceProcess
 from det_jupyter.wire.states import Wire
@@ -27,6 +28,12 @@ class CheckpointRef(Wire):
     uuid: str
     path: str
     steps_completed: int
+
+
+# How far apart an agent's samples are, in seconds.
+SamplingInterval = Annotated[
+    float, Field(ge=MIN_SAMPLING_INTERVAL_S, le=MAX_SAMPLING_INTERVAL_S, allow_inf_nan=False)
+]
 
 
 class GangPlan(Wire):
@@ -49,6 +56,7 @@ class GangPlan(Wire):
     best_metric: float | None = None  # best validation of the experiment so far
     target: Length  # train until then, counted from the trial's beginning
     target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
+    sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None takes none
 
 
 class StartGang(Wire):
@@ -90,6 +98,13 @@ class CloseRun(Wire):
     allocation_id: str
 
 
+class TakeSamples(Wire):
+    """Sample this agent's machine for so long from now on, though it may have no gang."""
+
+    kind: Literal["take_samples"] = "take_samples"
+    for_s: Annotated[float, Field(gt=0, le=60)]
+
+
 class Leave(Wire):
     """End the agent (and whatever it still runs)."""
 
@@ -97,7 +112,8 @@ class Leave(Wire):
 
 
 AgentCommand = Annotated[
-    StartGang | SignalGang | ExtendGang | KillGang | CloseRun | Leave, Field(discriminator="kind")
+    StartGang | SignalGang | ExtendGang | KillGang | CloseRun | TakeSamples | Leave,
+    Field(discriminator="kind"),
 ]
 
 

@@ -69,9 +69,9 @@ class Gang:
         return self.state is GangState.OVER
 
     @property
-    def living(self) -> list[int]:
-        """The pids of the ranks that have not exited."""
-        return list(self._living.values())
+    def pids(self) -> dict[int, int]:
+        """The pids of the ranks that have not exited, by rank."""
+        return dict(self._living)
 
     def started(self, pids: Sequence[int]) -> None:
         """Note that all ranks exist; `pids` in rank order."""

@@ -42,6 +42,7 @@ from det_jupyter.wire import (
     SignalGang,
     SlotView,
     StartGang,
+    TakeSamples,
 )
 from det_jupyter.words import error_text
 
@@ -80,6 +81,14 @@ class _ActiveRun:
         self.kill()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivingGang:
+    """A gang whose ranks exist: its plan, and their pids by rank."""
+
+    plan: GangPlan
+    pids: Mapping[int, int]
+
+
 class Runner:
     """All runs of this process's agents.
 
@@ -108,6 +117,7 @@ class Runner:
         for run in adopted:
             self._runs[_heir(run.plan, agents)][run.id] = run
         self._active: dict[str, _ActiveRun] = {}
+        self._watched_until: dict[str, float] = {}  # by agent, in the loop's time
         self._launcher = launcher
         self._lifeline_fd = lifeline_fd
         self._num_threads = num_threads
@@ -126,9 +136,23 @@ class Runner:
         """Return the slots of the gangs that are not over."""
         return [slot for active in self._active.values() for slot in active.run.plan.slots]
 
+    def living_gangs(self, agent_id: str) -> list[LivingGang]:
+        """Return the gangs of an agent that have ranks."""
+        return [
+            LivingGang(plan=active.run.plan, pids=pids)
+            for active in self._active.values()
+            if active.run.id in self._runs[agent_id] and (pids := active.gang.pids)
+        ]
+
+    def is_watched(self, agent_id: str) -> bool:
+        """Whether the master has asked for samples of the agent's machine."""
+        until = self._watched_until.get(agent_id)
+        return until is not None and asyncio.get_running_loop().time() < until
+
     def obey(self, command: AgentCommand, *, agent_id: str) -> None:
         """Carry out a command of the master to an agent, or begin to."""
-        logger.info("%s allocation=%s", command.kind, _allocation_of(command))
+        level = logging.DEBUG if isinstance(command, TakeSamples) else logging.INFO
+        logger.log(level, "%s allocation=%s", command.kind, _allocation_of(command))
         match command:
             case StartGang():
                 self._start(command.plan, self._runs[agent_id])
@@ -142,6 +166,9 @@ class Runner:
                     active.kill()
             case CloseRun():
                 _close(self._runs[agent_id], command.allocation_id)
+            case TakeSamples():
+                until = asyncio.get_running_loop().time() + command.for_s
+                self._watched_until[agent_id] = until
             case Leave():
                 self.leave_ordered.set()
             case _:
@@ -186,7 +213,7 @@ class Runner:
             logger.exception("allocation=%s is broken off", run.id)
             what = error_text(error)
             gang.broken_off(f"the agent could not carry the ranks: {what}; see agent.log")
-            for pid in gang.living:
+            for pid in gang.pids.values():
                 await until_gone(pid)
         self._finish(active)
 
@@ -246,7 +273,7 @@ def _allocation_of(command: AgentCommand) -> str:
     match command:
         case StartGang():
             return command.plan.allocation_id
-        case Leave():
+        case TakeSamples() | Leave():
             return "all"
         case _:
             return command.allocation_id

@@ -89,7 +89,7 @@ def test_gang_that_is_broken_off_is_killed_over_and_worth_another_try() -> None:
     gang, kills = make_gang(3)
     gang.rank_exited(RankExit(1, 0))
     gang.broken_off("OSError: too many open files")
-    assert (kills.pids, gang.living) == ([100, 102], [100, 102])
+    assert (kills.pids, gang.pids) == ([100, 102], {0: 100, 2: 102})
     report = gang.to_report(at=5.0)
     assert gang.is_over
     assert (report.error, report.error_is_final) == ("OSError: too many open files", False)

@@ -141,7 +141,13 @@ def test_all_problems_are_told_at_once() -> None:
         ({"zzz": 5}, "zzz: unknown key; remove it"),
         ({"profiling": {"zzz": 5}},
          "profiling.zzz: unknown key; expected one of begin_on_batch, enabled, end_after_batch, "
-         "sync_timings"),
+         "sampling_interval, sync_timings"),
+        *(({"profiling": {"sampling_interval": given}},
+           f"profiling.sampling_interval: got {given}, expected {needed}")
+          for given, needed in [
+              (0, "at least 0.1"), (-1, "at least 0.1"), (0.05, "at least 0.1"),
+              (math.nan, "a finite number"), (1e9, "at most 3600"),
+          ]),
         ({"resources": {"weight": 0}}, "resources.weight: got 0, expected at least 0.001"),
         ({"resources": {"weight": 1e308}}, "resources.weight: got 1e+308, expected at most 1000"),
         ({"resources": {"max_slots": 2**60}},

@@ -139,6 +139,7 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
         best_metric=experiment.best_metric,
         target=trial.target,
         target_is_last=trial.target_is_last,
+        sampling_interval_s=experiment.settings.profiling.sampling_interval,
     )
 
 
