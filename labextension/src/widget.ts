@@ -11,16 +11,14 @@ import type { AnyModel } from '@anywidget/types';
 
 import { renderComparison, type IComparisonTraits } from './compare/widget.js';
 import { MetricChart } from './charts/chart.js';
-import type { ILogPage, ILogQuery } from './logs/lines.js';
+import { Questions } from './model/questions.js';
 import type { ICluster } from './model/state.js';
 import type { IRow, IViewState } from './model/state.js';
 import { mergeRows } from './model/rows.js';
-import { Questions } from './model/questions.js';
 import { Settings, type ISettings } from './model/settings.js';
 import { keepPicture, watchLink } from './page/host.js';
 import { persist } from './model/persist.js';
 import { places, type ISource, type IView } from './page/places.js';
-import type { ISeriesPage, ISeriesQuestion } from './series/pages.js';
 import { ExperimentView } from './view.js';
 
 import 'uplot/dist/uPlot.min.css';
@@ -130,8 +128,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     model.set('settings', value);
     model.save_changes();
   });
-  const logs = new Questions<ILogQuery, ILogPage>(model, 'logs');
-  const series = new Questions<ISeriesQuestion, { page: ISeriesPage }>(model, 'series');
+  const questions = new Questions(model);
   const view = new ExperimentView({
     onCommand: requests.send,
     onChoose: trialId => {
@@ -141,8 +138,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
       }
     },
     makeChart: options => new MetricChart(options),
-    askLogs: logs.ask,
-    askSeries: series.ask,
+    ask: questions.ask,
     slowHint: SLOW_HINT,
     settings
   });
@@ -174,8 +170,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
       model.off('change:chosen', onChosen);
       model.off('change:settings', onSettings);
       requests.dispose();
-      logs.dispose();
-      series.dispose();
+      questions.dispose();
       view.dispose();
     }
   };

@@ -10,7 +10,7 @@ import {
 } from '../src/logs/lines.js';
 import type { ILogQuery } from '../src/logs/lines.js';
 import { LogPanel } from '../src/logs/panel.js';
-import { Questions } from '../src/model/questions.js';
+import { Questions, type Ask } from '../src/model/questions.js';
 import { english } from '../src/model/trans.js';
 import { ExperimentView } from '../src/view.js';
 import { row, search, state, trial } from './samples.js';
@@ -46,8 +46,7 @@ function open(...pages: (ILogPage | Error)[]): { panel: LogPanel; kernel: Kernel
   const panel = new LogPanel({ trans: english, ask: kernel.ask, slowHint: 'The kernel is busy.' });
   document.body.append(panel.node);
   panel.update(state({ trials: [trial({ id: 3 }), trial({ id: 4 })] }));
-  panel.node.open = true;
-  panel.node.dispatchEvent(new Event('toggle'));
+  panel.setShown(true);
   return { panel, kernel };
 }
 
@@ -69,12 +68,10 @@ it('asks for nothing until it is opened, and not after it was closed', async () 
   const panel = new LogPanel({ trans: english, ask: kernel.ask, slowHint: '' });
   panel.update(state());
   expect(kernel.asked).toEqual([]);
-  panel.node.open = true;
-  panel.node.dispatchEvent(new Event('toggle'));
+  panel.setShown(true);
   await vi.advanceTimersByTimeAsync(0);
   expect(shown(panel)).toEqual(['line 1']);
-  panel.node.open = false;
-  panel.node.dispatchEvent(new Event('toggle'));
+  panel.setShown(false);
   await vi.advanceTimersByTimeAsync(5000);
   expect(kernel.asked.length).toBe(1);
 });
@@ -169,7 +166,7 @@ it('is opened at the trial and rank of a failure', async () => {
   const view = new ExperimentView({
     onCommand: () => Promise.resolve(),
     makeChart: () => ({ node: document.createElement('div') }) as never,
-    askLogs: kernel.ask
+    ask: ((_type: string, asked: object) => kernel.ask(asked as ILogQuery)) as Ask
   });
   document.body.append(view.node);
   const failure = {
@@ -186,7 +183,7 @@ it('is opened at the trial and rank of a failure', async () => {
   );
   button?.click();
   await vi.advanceTimersByTimeAsync(0);
-  expect(view.node.querySelector<HTMLDetailsElement>('.det-logs')?.open).toBe(true);
+  expect(view.node.querySelector('[aria-selected=true]')?.textContent).toBe('Logs');
   expect(kernel.asked).toEqual([
     { trial_id: 5, rank: 6, level: null, search: '', after: 0, tail: MAX_LINES }
   ]);
@@ -224,8 +221,10 @@ const query: ILogQuery = {
   tail: 1
 };
 
-const asking = (model: ConstructorParameters<typeof Questions>[0]): AskLogs =>
-  new Questions<ILogQuery, ILogPage>(model, 'logs').ask;
+const asking =
+  (model: ConstructorParameters<typeof Questions>[0]): AskLogs =>
+  asked =>
+    new Questions(model).ask('logs', asked);
 
 it('takes no answer that is for another view of the same model', async () => {
   const { model, sent, answer } = makeModel();

@@ -259,7 +259,7 @@ def draw(page: Page, html: str, theme: str, target: Path) -> None:
     page.set_content(html)
     variables = ";".join(f"{name}:{value}" for name, value in THEMES[theme].items())
     page.evaluate("style => document.documentElement.setAttribute('style', style)", variables)
-    for section in page.query_selector_all(".det-cluster:not([hidden]), .det-logs"):
+    for section in page.query_selector_all(".det-cluster:not([hidden])"):
         section.evaluate("node => { node.open = true; }")
     page.wait_for_timeout(300)
     page.screenshot(path=target, full_page=True)

@@ -98,7 +98,7 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
 
 def check_logs(view: Locator) -> None:
     """Open what the ranks printed and narrow it down."""
-    view.get_by_text("Logs", exact=True).click()
+    view.get_by_role("tab", name="Logs").click()
     log = view.get_by_role("log")
     expect(log).to_contain_text("rank 0 trains batch", timeout=30_000)
     view.get_by_label("Rank", exact=True).select_option("1")
@@ -115,5 +115,6 @@ def test_kill_asks_first_and_what_has_ended_can_be_explored(page: Page, client: 
     assert client.experiments()[-1].state == "ACTIVE"
     view.get_by_role("button", name="Kill").last.click()
     expect(view.locator(".det-badge")).to_have_text("Canceled", timeout=30_000)
+    view.get_by_role("tab", name="Overview").click()
     view.get_by_role("button", name="Table").first.click()
     expect(view.locator(".det-table").first).to_be_visible()

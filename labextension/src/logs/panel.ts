@@ -1,12 +1,13 @@
 /**
- * What the ranks printed, in the view: fetched while the panel is open, live until the end, and
- * scrolled to the newest line unless the reader has scrolled up.
+ * The tab of what the ranks printed: fetched while it is seen, live until the end, and scrolled to
+ * the newest line unless the reader has scrolled up.
  */
 import { h, setHidden, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import { formatClock } from '../model/format.js';
 import type { IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
+import type { IPanel, ITab } from '../tabs/tab.js';
 import { LogFilters } from './filters.js';
 import { LogLines, MAX_LINES, type AskLogs, type ILogLine } from './lines.js';
 
@@ -23,11 +24,14 @@ export interface ILogPanelOptions {
   slowHint: string;
 }
 
-export class LogPanel {
-  readonly node: HTMLDetailsElement;
+export class LogPanel implements ITab, IPanel {
+  readonly id = 'logs';
+  readonly label: string;
+  readonly node: HTMLElement;
 
   constructor(private readonly _options: ILogPanelOptions) {
     const { trans } = _options;
+    this.label = trans.__('Logs');
     this._filters = new LogFilters(trans, () => this._restart());
     this._box = h('div.det-log-lines', {
       role: 'log',
@@ -43,10 +47,21 @@ export class LogPanel {
       }
     });
     const foot = h('div.det-line.det-log-foot', {}, this._status, this._toEnd);
-    this.node = h('details.det-logs', {}, h('summary', {}, trans.__('Logs')), this._filters.node);
-    this.node.append(this._box, foot);
-    this.node.addEventListener('toggle', () => this._onToggle());
+    this.node = h('section.det-logs', {}, this._filters.node, this._box, foot);
     setHidden(this._toEnd, true);
+  }
+
+  open(host: HTMLElement): IPanel {
+    host.append(this.node);
+    return this;
+  }
+
+  setShown(isShown: boolean): void {
+    if (!isShown) {
+      this._stop();
+    } else if (!this._isLive) {
+      this._resume();
+    }
   }
 
   /** Offer the trials and ranks that there are, and go on if the experiment does. */
@@ -61,11 +76,17 @@ export class LogPanel {
     }
   }
 
-  /** Open the panel at a trial and a rank. */
-  show(trialId: number, rank: number | null): void {
+  /** Show only this trial's lines, and this rank's. */
+  narrow(trialId: number, rank: number | null): void {
     this._filters.narrow(trialId, rank);
-    this._restart();
-    this.node.open = true;
+    if (this._isLive) {
+      this._restart();
+    } else {
+      this._clear();
+    }
+  }
+
+  focus(): void {
     this.node.scrollIntoView({ block: 'nearest' });
     this._box.focus({ preventScroll: true });
   }
@@ -73,14 +94,6 @@ export class LogPanel {
   dispose(): void {
     this._stop();
     this._filters.dispose();
-  }
-
-  private _onToggle(): void {
-    if (!this.node.open) {
-      this._stop();
-    } else if (!this._isLive) {
-      this._restart();
-    }
   }
 
   private _stop(): void {
@@ -91,14 +104,23 @@ export class LogPanel {
     this._timer = undefined;
   }
 
+  /** Go on after the lines that there are. */
+  private _resume(): void {
+    this._isLive = true;
+    void this._ask();
+  }
+
   private _restart(): void {
     this._stop();
-    this._isLive = true;
+    this._clear();
+    this._resume();
+  }
+
+  private _clear(): void {
     this._lines = new LogLines();
     this._nodes.clear();
     this._box.replaceChildren();
     this._isAtEnd = true;
-    void this._ask();
   }
 
   private _askSoon(ms: number): void {

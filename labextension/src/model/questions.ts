@@ -1,35 +1,37 @@
-/** Questions of one type to the kernel, and its answers matched to them. */
+/**
+ * Questions to the kernel, and its answers matched to them.
+ *
+ *     {type, request, ...fields}   ->   {type, request, error, ...answer}
+ */
 import type { AnyModel } from '@anywidget/types';
 
 import { persist } from './persist.js';
 
-/** What every answer has beside what was asked for. */
+/** Asks the kernel a question of a type; rejects with a reason for people. */
+export type Ask = <T>(type: string, fields: object) => Promise<T>;
+
 interface IAnswer {
-  type: string; // that of the question; other messages are not for us
-  request: string;
+  type: string;
+  request?: string;
   error: string;
 }
 
-interface IWaiting<Answer> {
-  resolve: (answer: Answer) => void;
+interface IWaiting {
+  resolve: (answer: never) => void;
   reject: (reason: Error) => void;
 }
 
-export class Questions<Question extends object, Answer> {
-  constructor(
-    private readonly _model: Pick<AnyModel, 'on' | 'off' | 'send'>,
-    private readonly _type: string
-  ) {
+export class Questions {
+  constructor(private readonly _model: Pick<AnyModel, 'on' | 'off' | 'send'>) {
     _model.on('msg:custom', this._onAnswer);
   }
 
-  /** Rejects with a reason for people. */
-  readonly ask = (question: Question): Promise<Answer> =>
+  readonly ask: Ask = (type, fields) =>
     new Promise((resolve, reject) => {
       const request = `${this._name}.${++this._last}`;
       this._waiting.set(request, { resolve, reject });
       persist(
-        () => this._model.send({ type: this._type, request, ...question }),
+        () => this._model.send({ type, request, ...fields }),
         () => !this._waiting.has(request)
       );
     });
@@ -39,20 +41,20 @@ export class Questions<Question extends object, Answer> {
     this._waiting.clear();
   }
 
-  private readonly _onAnswer = (message: IAnswer & Answer): void => {
-    if (message.type !== this._type) {
-      return;
+  private readonly _onAnswer = (message: IAnswer): void => {
+    const waiting = this._waiting.get(message.request ?? '');
+    if (waiting === undefined) {
+      return; // another view's, or of another kind
     }
-    const waiting = this._waiting.get(message.request);
-    this._waiting.delete(message.request);
+    this._waiting.delete(message.request ?? '');
     if (message.error) {
-      waiting?.reject(new Error(message.error));
+      waiting.reject(new Error(message.error));
     } else {
-      waiting?.resolve(message);
+      waiting.resolve(message as never);
     }
   };
 
-  private readonly _waiting = new Map<string, IWaiting<Answer>>();
+  private readonly _waiting = new Map<string, IWaiting>();
   /** The kernel's answers come to all views of the model, in every window. */
   private readonly _name = Math.random().toString(36).slice(2);
   private _last = 0;

@@ -1,4 +1,4 @@
-/** What the reader has set for all charts of a view: kept in its model while the view lives. */
+/** What the reader has set in a view: kept in its model while the view lives. */
 
 /** What the x axis counts; of time, seconds since the trial's first report. */
 export type Axis = 'step' | 'epoch' | 'time';
@@ -12,6 +12,8 @@ export interface ISettings extends Record<string, unknown> {
   /** Names of the axes of a search's scatter; empty: the first hyperparameter, its metric. */
   scatter_x: string;
   scatter_y: string;
+  /** The open tab. */
+  tab: string;
 }
 
 const DEFAULTS: ISettings = {
@@ -21,7 +23,8 @@ const DEFAULTS: ISettings = {
   smooth: true,
   table: false,
   scatter_x: '',
-  scatter_y: ''
+  scatter_y: '',
+  tab: 'overview'
 };
 
 export class Settings {

@@ -1,0 +1,101 @@
+/** The first tab: curves, trials, the search, slots and queue, and details. */
+import { Board, type MakeChart } from '../charts/board.js';
+import { ClusterSection } from '../cluster/section.js';
+import { h } from '../dom/dom.js';
+import type { IAsking } from '../dom/notice.js';
+import type { Clock } from '../model/clock.js';
+import type { Settings } from '../model/settings.js';
+import type { IViewState } from '../model/state.js';
+import { SearchView } from '../search/view.js';
+import type { IPanel, ITab } from '../tabs/tab.js';
+import { Details } from './details.js';
+import { Trials } from './trials.js';
+
+export interface IOverviewOptions {
+  asking: IAsking;
+  makeChart: MakeChart;
+  settings: Settings;
+  clock: Clock;
+  /** Where the charts' buttons go when there is no search. */
+  aside: () => HTMLElement;
+  /** The reader has chosen a trial of a search, or none any more. */
+  onChoose: (trialId: number | null) => void;
+}
+
+export class Overview implements ITab, IPanel {
+  readonly id = 'overview';
+  readonly label: string;
+
+  constructor(private readonly _options: IOverviewOptions) {
+    const { asking, makeChart, settings } = _options;
+    this.label = asking.trans.__('Overview');
+    this._board = new Board(asking.trans, makeChart, settings);
+    this._trials = new Trials(asking);
+    this._cluster = new ClusterSection(asking.trans);
+    this._details = new Details(asking.trans);
+  }
+
+  open(host: HTMLElement): IPanel {
+    this._options.aside().append(this._board.tools);
+    host.append(this._board.node, this._trials.node, this._cluster.node, this._details.node);
+    return this;
+  }
+
+  update(state: IViewState): void {
+    this._trials.update(state.search === null ? state : { trials: [], num_trials: 0 });
+    this._drawSearch(state);
+    this._board.update(state);
+    this._cluster.update(state.cluster);
+    this._details.update(state);
+  }
+
+  /** Show a trial of a search in full. */
+  choose(trialId: number | null): void {
+    this._wanted = trialId;
+    this._search?.focus.choose(trialId);
+  }
+
+  restyle(): void {
+    this._board.restyle();
+    this._search?.restyle();
+  }
+
+  dispose(): void {
+    this._board.dispose();
+    this._search?.dispose();
+  }
+
+  private _drawSearch(state: IViewState): void {
+    if (state.search !== null && this._search === undefined) {
+      this._search = this._makeSearch();
+      const title = h('b', {}, this._options.asking.trans.__('Curves'));
+      const aside = h('div.det-aside', {}, this._board.tools);
+      const line = h('div.det-line.det-curves', {}, title, aside);
+      this._board.node.before(this._search.node, line);
+      this._search.focus.choose(this._wanted);
+    }
+    this._search?.update(state, this._options.clock.time(Date.now() / 1000));
+  }
+
+  private _makeSearch(): SearchView {
+    const { asking, makeChart, settings, onChoose } = this._options;
+    const search = new SearchView({
+      asking,
+      makeChart,
+      settings,
+      onChoose: trialId => {
+        this._wanted = trialId;
+        onChoose(trialId);
+      },
+      onFocus: () => this._board.choose(search.focus.chosen)
+    });
+    return search;
+  }
+
+  private readonly _board: Board;
+  private readonly _trials: Trials;
+  private readonly _cluster: ClusterSection;
+  private readonly _details: Details;
+  private _search: SearchView | undefined;
+  private _wanted: number | null = null;
+}
