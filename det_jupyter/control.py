@@ -1,7 +1,7 @@
 """The control page: signals from the agent to a running gang, as words in a shared file.
 
-    word    0        1          2         8, 9, ...
-            magic    preempt    target    batch of rank 0, of rank 1, ...
+    word    0        1          2         3         8, 9, ...
+            magic    preempt    target    orders    batch of rank 0, of rank 1, ...
 
 Words are little-endian, unsigned, of 64 bits.
 
@@ -9,6 +9,7 @@ Reading a word is a memory access, so a training loop can read it after every ba
 chief reads it, and broadcasts it, so that all ranks leave at the same batch. Words only grow
 during a run; the next run has another page. The target is twice the amount of training in the
 unit of the run's plan, plus one if the trial ends there; 0 means the target of the plan.
+`orders` is the id of the last order in the file of orders, which is written before the word.
 
 Each rank writes one word: the number of batches that it has begun. The page outlives the rank, so
 the agent can read in which batch a rank was killed.
@@ -27,6 +28,7 @@ _WORD = struct.Struct("<Q")
 _MAGIC = 0x6465_7463_7472_6C31  # "detctrl1"
 _INDEX = {"preempt": 1}
 _TARGET = 2
+_ORDERS = 3
 _FIRST_RANK = 8
 PAGE_BYTES = 4096
 _NUM_RANKS = PAGE_BYTES // _WORD.size - _FIRST_RANK  # ranks that have a word
@@ -70,6 +72,15 @@ class ControlPage:
         """Return the amount and whether the trial ends there; None if no target was set."""
         word = self._word(_TARGET)
         return (word >> 1, bool(word & 1)) if word else None
+
+    def note_orders(self, last_id: int) -> None:
+        """Note that the file has orders up to this id."""
+        if last_id > self.last_order():
+            _WORD.pack_into(self._map, _ORDERS * _WORD.size, last_id)
+
+    def last_order(self) -> int:
+        """Return the id of the last order; 0 if there is none."""
+        return self._word(_ORDERS)
 
     def batch_writer(self, rank: int) -> Callable[[int], object]:
         """Return the function that writes how many batches the rank has begun, in 0.1 µs."""

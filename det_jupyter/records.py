@@ -213,6 +213,41 @@ class Notice:
     is_alarm: bool = False  # what is trained is probably of no use
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSaved:
+    """This rank has recorded a profile that was ordered, or could not (wire/orders.py).
+
+    Args:
+        first: Batches completed before the first that is in the trace.
+        steps: Batches in it.
+        path: The file; "": there is none.
+        error: Why there is no file.
+        note: Why it has fewer batches than were asked for.
+    """
+
+    at: Moment
+    order_id: Count
+    first: Count
+    steps: Count
+    path: Words = ""
+    size_bytes: Count = 0
+    error: Words = ""
+    note: Words = ""
+    kind: Literal["trace"] = "trace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeMade:
+    """An order to change something took effect after so many batches, or was refused."""
+
+    at: Moment
+    order_id: Count
+    steps_completed: Count
+    text: Words = ""
+    error: Words = ""
+    kind: Literal["change"] = "change"
+
+
 Record = Annotated[
     RankStarted
     | FirstStep
@@ -225,7 +260,9 @@ Record = Annotated[
     | TargetReached
     | RunEnded
     | RankFailure
-    | Notice,
+    | Notice
+    | TraceSaved
+    | ChangeMade,
     Field(discriminator="kind"),
 ]
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)

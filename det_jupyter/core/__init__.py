@@ -8,6 +8,7 @@ from det_jupyter.core.distributed import (
     local_chief_first,
 )
 from det_jupyter.core.info import TrialInfo
+from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
@@ -17,6 +18,7 @@ __all__ = [
     "CheckpointContext",
     "Context",
     "DistributedContext",
+    "OrdersContext",
     "PreemptContext",
     "RecordList",
     "RecordSink",

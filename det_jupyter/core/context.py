@@ -15,6 +15,7 @@ from det_jupyter.config import Length
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo
+from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
@@ -36,6 +37,7 @@ class Context:
         preempt: The request to leave.
         searcher: The length to train.
         sink: Gets the records of all parts.
+        orders: Changes and profiles that a user asks for; None outside of experiments.
         note_batch: Called before each batch with the number begun; writes to memory.
         info: The trial that this process is a rank of; None in a plain script or notebook.
     """
@@ -46,6 +48,7 @@ class Context:
     preempt: PreemptContext
     searcher: SearcherContext
     sink: RecordSink
+    orders: OrdersContext | None = None
     note_batch: Callable[[int], object] = bool
     info: TrialInfo | None = None
     # The contexts that its `with` blocks replaced.

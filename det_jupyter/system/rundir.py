@@ -3,6 +3,7 @@
 runs/<allocation id>/
     plan.json            the GangPlan, written before anything is started
     control              the control page
+    orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
     output-<rank>        what the rank prints
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
@@ -32,6 +33,11 @@ class RunDir:
     def control(self) -> Path:
         """The control page."""
         return self.path / "control"
+
+    @property
+    def orders(self) -> Path:
+        """The PassOrders with the latest orders."""
+        return self.path / "orders.json"
 
     @property
     def ranks(self) -> Path:

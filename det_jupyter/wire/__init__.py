@@ -52,6 +52,7 @@ from det_jupyter.wire.gangs import (
     LastWords,
     Leave,
     Offsets,
+    PassOrders,
     RankProcess,
     RegisterAgent,
     RunReport,
@@ -70,6 +71,17 @@ from det_jupyter.wire.logs import (
     LogLine,
     LogPage,
     LogQuery,
+)
+from det_jupyter.wire.orders import (
+    Change,
+    ChangeOrder,
+    ChangeTrial,
+    Order,
+    Profile,
+    ProfileOrder,
+    ProfileView,
+    TraceView,
+    TrialChangeView,
 )
 from det_jupyter.wire.ranks import (
     ForkGang,

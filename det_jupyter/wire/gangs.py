@@ -18,6 +18,7 @@ from det_jupyter.lengths import Length
 from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 from det_jupyter.wire.capsule import Capsule
 from det_jupyter.wire.cluster import DeviceProcess
+from det_jupyter.wire.orders import Order
 from det_jupyter.wire.states import Wire
 from det_jupyter.wire.views import SlotView
 
@@ -57,6 +58,7 @@ class GangPlan(Wire):
     target: Length  # train until then, counted from the trial's beginning
     target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
     sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None takes none
+    orders: list[Order] = []  # changes of earlier runs, and those that no run has made yet
 
 
 class StartGang(Wire):
@@ -82,6 +84,14 @@ class ExtendGang(Wire):
     allocation_id: str
     target: Length  # in the unit of the plan's
     target_is_last: bool
+
+
+class PassOrders(Wire):
+    """Pass orders to the ranks. Repeatable: they take each order once."""
+
+    kind: Literal["pass_orders"] = "pass_orders"
+    allocation_id: str
+    orders: list[Order]
 
 
 class KillGang(Wire):
@@ -112,7 +122,7 @@ class Leave(Wire):
 
 
 AgentCommand = Annotated[
-    StartGang | SignalGang | ExtendGang | KillGang | CloseRun | TakeSamples | Leave,
+    StartGang | SignalGang | ExtendGang | PassOrders | KillGang | CloseRun | TakeSamples | Leave,
     Field(discriminator="kind"),
 ]
 

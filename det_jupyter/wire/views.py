@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict
 from det_jupyter.direction import Direction
 from det_jupyter.lengths import Length
 from det_jupyter.wire.capsule import Capsule
+from det_jupyter.wire.orders import ProfileView, TrialChangeView
 from det_jupyter.wire.states import AllocationState, State, Wire
 from det_jupyter.wire.verdict import Verdict
 
@@ -107,6 +108,8 @@ class TrialView(Wire):
     notices: list[str] = []  # notices that its ranks wrote
     alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
     verdict: Verdict | None = None  # where its time goes
+    changes: list[TrialChangeView] = []  # made while it trained, oldest first
+    profiles: list[ProfileView] = []  # the latest ones, oldest first
     slot_seconds: float = 0.0  # slots times seconds, of the runs that have ended
     created_at: float
     ended_at: float | None = None

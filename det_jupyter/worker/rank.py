@@ -265,6 +265,9 @@ class Rank:
                 sink=self.journal,
             ),
             sink=self.journal,
+            orders=core.OrdersContext(
+                plan.orders, page=page, file=self.folder.orders, distributed=distributed
+            ),
             note_batch=own_page.batch_writer(distributed.rank),
             info=core.TrialInfo(plan=plan, config=config, device=self.device, data_dir=data_dir),
         )

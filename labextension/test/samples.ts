@@ -42,6 +42,7 @@ export function trial(changes: Partial<ITrial> = {}): ITrial {
       { rank: 1, pid: 4201, slot: 'cpu 1', device: 'cpu', status: 'running' }
     ],
     failure: null,
+    traces: [],
     ...changes
   };
 }
@@ -86,6 +87,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
     num_captured: 0,
     notices: [],
     alarms: [],
+    changes: [],
     ...changes
   };
 }

@@ -25,7 +25,7 @@ from det_jupyter.errors import NotFound
 from det_jupyter.lengths import Length
 from det_jupyter.system import paths
 from det_jupyter.system.rundir import RunDir, run_dir, runs_root
-from det_jupyter.wire import GangExited, GangPlan, GangStarted, RankProcess
+from det_jupyter.wire import GangExited, GangPlan, GangStarted, PassOrders, RankProcess
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +145,13 @@ class Run:
         """Set a farther target in the control page."""
         page = control.ControlPage(self.dir.control)
         page.extend(target.amount, is_last=is_last)
+        page.close()
+
+    def pass_orders(self, passed: PassOrders) -> None:
+        """Write orders to where the chief reads them."""
+        paths.write_private(self.dir.orders, passed.model_dump_json())
+        page = control.ControlPage(self.dir.control)
+        page.note_orders(max((order.id for order in passed.orders), default=0))
         page.close()
 
     def close(self) -> None:

@@ -39,6 +39,7 @@ from det_jupyter.wire import (
     GangPlan,
     KillGang,
     Leave,
+    PassOrders,
     SignalGang,
     SlotView,
     StartGang,
@@ -161,6 +162,9 @@ class Runner:
             case ExtendGang():
                 if active := self._active.get(command.allocation_id):
                     active.run.extend(command.target, is_last=command.target_is_last)
+            case PassOrders():
+                if active := self._active.get(command.allocation_id):
+                    active.run.pass_orders(command)
             case KillGang():
                 if active := self._active.get(command.allocation_id):
                     active.kill()

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 
 from fastapi import APIRouter, Response
+from pydantic import ValidationError
 
 from det_jupyter.bounds import Whole
 from det_jupyter.config import notices
@@ -18,7 +19,9 @@ from det_jupyter.master.machine.core.events import (
     DetailsChangeRequested,
     ExperimentSubmitted,
     KillTrialRequested,
+    ProfileRequested,
     SearchChangeRequested,
+    TrialChangeRequested,
 )
 from det_jupyter.master.machine.on.users import find_pool_problem
 from det_jupyter.master.machine.rules.configurations import checked_length, complete, continuation
@@ -30,13 +33,16 @@ from det_jupyter.records import to_finite
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.samples import sample_ranges
 from det_jupyter.wire import (
+    Change,
     ChangeDetails,
     ChangeSearch,
+    ChangeTrial,
     ContinueTrial,
     ExperimentView,
     ImportanceView,
     PreviewRequest,
     PreviewView,
+    Profile,
     TrialView,
 )
 
@@ -78,6 +84,18 @@ def search_routes(service: Service) -> APIRouter:
         service.apply(KillTrialRequested(trial_id=trial_id))
         return JsonResponse(service.views.trial(trial_id))
 
+    @routes.post("/trials/{trial_id}/profile", response_model=TrialView)
+    async def profile(trial_id: Whole, body: Profile) -> Response:
+        """Record a profile of a running trial; the answer comes with its view."""
+        service.apply(ProfileRequested(trial_id=trial_id, profile=body))
+        return JsonResponse(service.views.trial(trial_id))
+
+    @routes.post("/trials/{trial_id}/change", response_model=TrialView)
+    async def change_trial(trial_id: Whole, body: ChangeTrial) -> Response:
+        """Change a trial while it trains; its view says when that took effect."""
+        service.apply(TrialChangeRequested(trial_id=trial_id, change=_change(body)))
+        return JsonResponse(service.views.trial(trial_id))
+
     @routes.post("/trials/{trial_id}/continue", response_model=ExperimentView, status_code=201)
     async def train_on(trial_id: Whole, body: ContinueTrial) -> Response:
         """Train a trial on, as an experiment of its own."""
@@ -97,6 +115,16 @@ async def _importance(service: Service, experiment_id: int) -> ImportanceView:
     direction = Direction.of_config(experiment.config)
     space = experiment.config["hyperparameters"]
     return await asyncio.to_thread(find_importance, space, searcher["metric"], direction, samples)
+
+
+def _change(body: ChangeTrial) -> Change:
+    period = body.min_validation_period
+    length = None if period is None else checked_length(period, "min_validation_period")
+    try:
+        return Change(**body.model_dump() | {"min_validation_period": length})
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError([f"change: {said}"]) from None
 
 
 def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> ExperimentView:

@@ -13,6 +13,7 @@ That is what makes a restart safe: restore a snapshot, then handle the later eve
                   slots, pools                                          on/pools
                   archive, delete, continue, retention                  on/ended
                   search limits, kill of a trial                        on/searches
+                  change or profile of a trial                          on/orders
     sampler       hyperparameters sampled, trial judged                 on/searches
     agent         registered, away, lost                                on/agents
     rank          gang started or exited, records, validations          on/runs
@@ -20,7 +21,7 @@ That is what makes a restart safe: restore a snapshot, then handle the later eve
     transaction   news set aside                                        rules/giving_up
 
     destination   commands
-    agents        StartGang, ExtendGang, SignalGang, KillGang, CloseRun
+    agents        StartGang, ExtendGang, PassOrders, SignalGang, KillGang, CloseRun
     store         TruncateMetrics, DeleteCheckpoints, DeleteExperiment
     sampler       ConsultSampler
 
@@ -56,6 +57,7 @@ from det_jupyter.master.machine.on import (
     clock,
     details,
     ended,
+    orders,
     pools,
     queue,
     runs,
@@ -74,6 +76,7 @@ HANDLERS: Handlers = {
     **pools.HANDLERS,
     **ended.HANDLERS,
     **searches.HANDLERS,
+    **orders.HANDLERS,
     **agents.HANDLERS,
     **runs.HANDLERS,
     **clock.HANDLERS,

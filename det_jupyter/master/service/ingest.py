@@ -43,6 +43,7 @@ from det_jupyter.printed import parse_printed
 from det_jupyter.records import (
     BatchMetrics,
     BatchTimings,
+    ChangeMade,
     CheckpointSaved,
     FirstStep,
     MetricsReported,
@@ -54,6 +55,7 @@ from det_jupyter.records import (
     RunEnded,
     StepTimes,
     TargetReached,
+    TraceSaved,
     parse_line,
     to_finite,
     to_line,
@@ -301,7 +303,7 @@ class _Intake:
             case CheckpointSaved() | TargetReached() | RunEnded():
                 self._transaction.note_progress(source.trial_id, record.steps_completed)
                 self._transaction.take(_arrival(source, record))
-            case RankStarted() | RankFailure() | Notice():
+            case RankStarted() | RankFailure() | Notice() | TraceSaved() | ChangeMade():
                 self._transaction.take(_arrival(source, record))
             case _:
                 assert_never(record)

@@ -16,7 +16,7 @@ from det_jupyter.view.build.facts import (
     steps_per_epoch,
 )
 from det_jupyter.view.build.search import build_search, is_search, search_summary
-from det_jupyter.view.build.trial import build_trial
+from det_jupyter.view.build.trial import build_changes, build_trial
 from det_jupyter.view.build.waits import build_cluster, wait_of_search
 from det_jupyter.view.model.experiment import (
     ENDED,
@@ -117,6 +117,7 @@ def build_view_state(
         num_captured=len(captured),
         notices=[*experiment.capsule.notices, *_told(experiment, lambda trial: trial.notices)],
         alarms=_told(experiment, lambda trial: trial.alarms),
+        changes=[change for trial in experiment.trials for change in build_changes(trial)],
     )
 
 

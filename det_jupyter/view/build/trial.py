@@ -14,7 +14,14 @@ from det_jupyter.view.build.facts import (
 )
 from det_jupyter.view.build.verdict import build_verdict
 from det_jupyter.view.build.waits import name_in, wait_of
-from det_jupyter.view.model.experiment import Failure, Rank, Status, Trial
+from det_jupyter.view.model.experiment import (
+    Change,
+    Failure,
+    Rank,
+    Status,
+    Trace,
+    Trial,
+)
 from det_jupyter.wire import (
     AllocationView,
     ClusterView,
@@ -22,8 +29,10 @@ from det_jupyter.wire import (
     FailureView,
     RankView,
     Reason,
+    TraceView,
     TrialView,
 )
+from det_jupyter.wire.orders import to_text
 from det_jupyter.words import named
 
 MAX_HPARAMS = 200
@@ -57,6 +66,33 @@ def build_trial(
         ranks=[_rank(rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "failed"),
         verdict=build_verdict(trial.verdict),
+        traces=[_trace(trace, trial.id) for profile in trial.profiles for trace in profile.traces],
+    )
+
+
+def build_changes(trial: TrialView) -> list[Change]:
+    """Return what the view shows of a trial's changes."""
+    return [
+        Change(
+            id=change.id,
+            trial_id=trial.id,
+            steps_completed=change.steps_completed,
+            text=change.text or to_text(change.change),
+            error=change.error,
+        )
+        for change in trial.changes
+    ]
+
+
+def _trace(trace: TraceView, trial_id: int) -> Trace:
+    last = trace.first + trace.steps
+    text = trace.error or f"batches {trace.first} to {last - 1}"
+    return Trace(
+        trial_id=trial_id,
+        rank=trace.rank,
+        path=trace.path,
+        size_bytes=trace.size_bytes,
+        text=f"{text}; {trace.note}" if trace.note else text,
     )
 
 

@@ -137,6 +137,29 @@ class Failure(TypedDict):
     again: bool
 
 
+class Change(TypedDict):
+    """A change of a running trial: `lr 0.1 → 0.05`.
+
+    `steps_completed` is None until it takes effect; `error` says why it was refused.
+    """
+
+    id: int
+    trial_id: int
+    steps_completed: int | None
+    text: str
+    error: str
+
+
+class Trace(TypedDict):
+    """A trace of torch.profiler, of one rank; `text` says what is in it, or why there is none."""
+
+    trial_id: int
+    rank: int
+    path: str
+    size_bytes: int
+    text: str
+
+
 class Trial(TypedDict):
     """One trial; `first_step_s` counts from the start.
 
@@ -159,6 +182,7 @@ class Trial(TypedDict):
     ranks: list[Rank]
     failure: Failure | None
     verdict: Verdict | None
+    traces: list[Trace]
 
 
 class Checkpoints(TypedDict):
@@ -338,6 +362,7 @@ class ViewState(TypedDict):
         cluster: None for one that is over, and while nothing is known.
         num_captured: All names, of which `captured` has some.
         alarms: What makes the training useless, such as a loss that is NaN.
+        changes: Of all trials while they trained, to be drawn on their curves.
     """
 
     id: int
@@ -367,3 +392,4 @@ class ViewState(TypedDict):
     num_captured: int
     notices: list[str]
     alarms: list[str]
+    changes: list[Change]

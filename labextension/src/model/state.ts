@@ -149,6 +149,22 @@ export interface IFailure {
   again: boolean;
 }
 
+export interface IChange {
+  id: number;
+  trial_id: number;
+  steps_completed: number | null;
+  text: string;
+  error: string;
+}
+
+export interface ITrace {
+  trial_id: number;
+  rank: number;
+  path: string;
+  size_bytes: number;
+  text: string;
+}
+
 export interface ITrial {
   id: number;
   status: Status;
@@ -165,6 +181,7 @@ export interface ITrial {
   ranks: IRank[];
   failure: IFailure | null;
   verdict: IVerdict | null;
+  traces: ITrace[];
 }
 
 export interface ICheckpoints {
@@ -306,6 +323,7 @@ export interface IViewState {
   num_captured: number;
   notices: string[];
   alarms: string[];
+  changes: IChange[];
 }
 
 export interface ISide {

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from det_jupyter.lengths import Length
 from det_jupyter.records import (
+    ChangeMade,
     CheckpointSaved,
     FirstStep,
     Notice,
@@ -19,15 +20,18 @@ from det_jupyter.records import (
     RankStarted,
     RunEnded,
     TargetReached,
+    TraceSaved,
 )
 from det_jupyter.wire import (
     Capsule,
+    Change,
     ChangeDetails,
     ChangeResources,
     DeviceProcess,
     GangExited,
     GangStarted,
     MoveInQueue,
+    Profile,
     QueueChange,
     RunReport,
     SlotView,
@@ -95,6 +99,22 @@ class KillTrialRequested(Wire):
 
     kind: Literal["kill_trial_requested"] = "kill_trial_requested"
     trial_id: int
+
+
+class ProfileRequested(Wire):
+    """Some ranks of a running trial are to record a profile."""
+
+    kind: Literal["profile_requested"] = "profile_requested"
+    trial_id: int
+    profile: Profile
+
+
+class TrialChangeRequested(Wire):
+    """A trial is to train on with something changed."""
+
+    kind: Literal["trial_change_requested"] = "trial_change_requested"
+    trial_id: int
+    change: Change
 
 
 class SearchChangeRequested(Wire):
@@ -313,7 +333,15 @@ class ValidationReported(Wire):
 
 # The records that the machine handles; the others are only stored.
 MachineRecord = (
-    RankStarted | FirstStep | CheckpointSaved | TargetReached | RunEnded | RankFailure | Notice
+    RankStarted
+    | FirstStep
+    | CheckpointSaved
+    | TargetReached
+    | RunEnded
+    | RankFailure
+    | Notice
+    | TraceSaved
+    | ChangeMade
 )
 
 
@@ -333,6 +361,8 @@ Event = Annotated[
     | CancelRequested
     | KillRequested
     | KillTrialRequested
+    | ProfileRequested
+    | TrialChangeRequested
     | SearchChangeRequested
     | ResourcesChangeRequested
     | DetailsChangeRequested

@@ -19,12 +19,14 @@ from det_jupyter.wire import (
     CheckpointView,
     DeviceProcess,
     FailureView,
+    ProfileView,
     RankView,
     SearchChangeView,
     SearchView,
     SlotView,
     State,
     Target,
+    TrialChangeView,
     Wire,
 )
 
@@ -100,6 +102,8 @@ class Trial(Wire):
     failure: FailureView | None = None
     message: str = ""
     notices: list[str] = []  # notices that its ranks wrote
+    changes: list[TrialChangeView] = []  # by users while it trained
+    profiles: list[ProfileView] = []  # that users asked for; the latest ones
     alarms: list[str] = []  # those of what makes the training useless, such as a loss that is NaN
     waiting_for: str | None = None  # why it rests; of those that queue, the pools know (why.py)
     avoids: list[str] = []  # agents that it shall not run on

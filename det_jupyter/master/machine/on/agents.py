@@ -5,7 +5,7 @@ STARTING            nothing             it missed the order: start again
 its ranks started   nothing             lost with an agent before this one: run again elsewhere
 STOPPING            nothing             it never started, and never will
 STOPPING            alive               it may have missed the order: leave
-any                 alive               it goes on; it may have missed a farther target
+any                 alive               it goes on; it may have missed a farther target, or orders
 any                 not alive           wait: its journals and its exit will come
 nothing             alive               it is of no use: kill
 """
@@ -17,6 +17,7 @@ from det_jupyter.master.machine.core.lifecycle import move_allocation
 from det_jupyter.master.machine.core.state import Agent, Allocation, Trial
 from det_jupyter.master.machine.core.turn import Handlers, Turn, on_behalf_of
 from det_jupyter.master.machine.on.runs import on_gang_exited
+from det_jupyter.master.machine.rules.orders import pass_orders
 from det_jupyter.master.machine.rules.placing import order_extend, order_leave, order_start
 from det_jupyter.wire import AllocationState, GangExited, KillGang, State
 
@@ -53,8 +54,10 @@ def _settle(turn: Turn, trial: Trial, allocation: Allocation, is_alive: bool | N
     elif is_alive and allocation.state is AllocationState.STOPPING:
         at_once = trial.state in (State.STOPPING_KILLED, State.STOPPING_ERROR)
         order_leave(turn, trial, allocation, at_once=at_once)
-    elif is_alive and trial.target != allocation.planned_target:
-        order_extend(turn, trial, allocation)
+    elif is_alive:
+        if trial.target != allocation.planned_target:
+            order_extend(turn, trial, allocation)
+        pass_orders(turn, trial)
 
 
 def _settle_unknown(turn: Turn, trial: Trial, allocation: Allocation) -> None:

@@ -6,6 +6,7 @@ CheckpointSaved                 where the next run will start from
 TargetReached                   the search says whether the trial goes on, rests or ends
 RunEnded, RankFailure           noted: they count when the gang has exited
 Notice                          shown with the trial
+TraceSaved, ChangeMade          noted with the order that they answer
 GangExited                      ENDED; outcome.py says what it means for the trial
 """
 
@@ -19,6 +20,7 @@ from det_jupyter.master.machine.core.lifecycle import is_stopping, move, move_al
 from det_jupyter.master.machine.core.state import Allocation, Trial
 from det_jupyter.master.machine.core.turn import Handlers, Turn
 from det_jupyter.master.machine.rules.giving_up import end_given_up
+from det_jupyter.master.machine.rules.orders import end_profiles, note_change, note_trace
 from det_jupyter.master.machine.rules.outcome import (
     MAX_LOSSES,
     Outcome,
@@ -36,6 +38,7 @@ from det_jupyter.master.machine.rules.searching import (
 )
 from det_jupyter.master.machine.rules.trial_metrics import note_metric
 from det_jupyter.records import (
+    ChangeMade,
     CheckpointSaved,
     FirstStep,
     Notice,
@@ -43,6 +46,7 @@ from det_jupyter.records import (
     RankStarted,
     RunEnded,
     TargetReached,
+    TraceSaved,
 )
 from det_jupyter.searcher import ExitReason
 from det_jupyter.wire import (
@@ -128,6 +132,10 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             allocation.failures.append(record)
         case Notice():
             _note(trial, record)
+        case TraceSaved():
+            note_trace(trial, event.rank, record)
+        case ChangeMade():
+            note_change(trial, record)
         case _:
             assert_never(record)
     turn.touch(trial)
@@ -197,6 +205,7 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if turn.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
         return
+    end_profiles(trial)
     outcome = judge(trial, allocation, event)
     move_allocation(trial, AllocationState.ENDED)
     turn.touch(trial, f"run {allocation.run} ended: {outcome}")

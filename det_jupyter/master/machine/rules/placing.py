@@ -15,6 +15,7 @@ from det_jupyter.master.machine.core.commands import TruncateMetrics
 from det_jupyter.master.machine.core.lifecycle import move_allocation
 from det_jupyter.master.machine.core.state import Allocation, Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn, on_behalf_of
+from det_jupyter.master.machine.rules.orders import changes_of
 from det_jupyter.master.machine.rules.trial_metrics import forget_metrics
 from det_jupyter.scheduler.deciding.pool import Pool
 from det_jupyter.scheduler.model import Decisions, Part, Placement, Preemption, Promise
@@ -140,6 +141,7 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
         target=trial.target,
         target_is_last=trial.target_is_last,
         sampling_interval_s=experiment.settings.profiling.sampling_interval,
+        orders=changes_of(trial),
     )
 
 
