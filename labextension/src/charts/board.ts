@@ -8,6 +8,7 @@ import type { IChart } from '../model/state.js';
 import type { IChartFrame } from './plot.js';
 import { Settings, type Axis, type ISettings } from '../model/settings.js';
 import type { ITrans } from '../model/trans.js';
+import type { Range } from './uplotparts.js';
 
 /** What it shows: of a whole experiment, or of one trial. */
 export interface IBoardData {
@@ -156,7 +157,7 @@ export class Board {
     }
   }
 
-  private _setZoom(range: [number, number] | null): void {
+  private _setZoom(range: Range | null): void {
     this._zoom = range;
     this._draw();
   }
@@ -244,7 +245,7 @@ export class Board {
   );
   private readonly _charts = new Map<string, IChartView>();
   private _state: IBoardData | undefined;
-  private _zoom: [number, number] | null = null;
+  private _zoom: Range | null = null;
   private _chosen: number | null = null;
   private _zoomedAxis: Axis = 'step';
   private _zoomedLog = false;

@@ -22,13 +22,24 @@ export function toColumns(series: readonly ISeries[]): Columns {
 
 /** Places of values with gaps to both sides, which no line would show. */
 export function lonePlaces(column: Column): number[] {
-  const places = column.flatMap((value, i) => (value === undefined ? [] : [i]));
-  return places.filter(
-    (place, i) =>
-      column[place] !== null &&
-      (column[places[i - 1] ?? -1] ?? null) === null &&
-      (column[places[i + 1] ?? -1] ?? null) === null
-  );
+  const lone: number[] = [];
+  let before: number | null = null; // the value of the point before `place`
+  let place = -1;
+  const note = (after: number | null): void => {
+    if (place >= 0 && column[place] !== null && before === null && after === null) {
+      lone.push(place);
+    }
+  };
+  for (let i = 0; i < column.length; i += 1) {
+    const value = column[i];
+    if (value !== undefined) {
+      note(value);
+      before = place < 0 ? null : (column[place] as number | null);
+      place = i;
+    }
+  }
+  note(null);
+  return lone;
 }
 
 /**

@@ -1,8 +1,17 @@
 /** How a chart looks in uPlot: its columns, curves, axes and cursor. Knows no page around it. */
-import uPlot from 'uplot';
+import type uPlot from 'uplot';
 
-import { tickText } from './axes.js';
-import { lonePlaces, smoothed, smoothingSpan, toColumns, type Column } from './curves.js';
+import { smoothed, smoothingSpan, toColumns } from './curves.js';
+import {
+  axesOf,
+  distribution,
+  drawnRange,
+  formatTick,
+  HEIGHT,
+  loneFilter,
+  movesOf,
+  type Range
+} from './uplotparts.js';
 import type { Axis } from '../model/settings.js';
 import type { IChart, ISeries } from '../model/state.js';
 import { colorOf, isDashed, type ITheme } from '../dom/theme.js';
@@ -10,7 +19,7 @@ import { colorOf, isDashed, type ITheme } from '../dom/theme.js';
 /** What all charts of a view have in common. */
 export interface IChartFrame {
   /** What of the x axis to show: the whole run, or what the reader zoomed into. */
-  range: readonly [number, number];
+  range: Range;
   axis: Axis;
   logX: boolean;
   logY: boolean;
@@ -27,37 +36,16 @@ export interface IPlotSource {
   theme: () => ITheme;
   /** Plots with the same key show the same step under the pointer. */
   syncKey: string;
-  onCursor: (place: number | null) => void;
-  onZoom: (range: [number, number] | null) => void;
+  onCursor: () => void;
+  onZoom: (range: Range | null) => void;
 }
 
-export const HEIGHT = 168;
 /** Of what was measured, behind its average. */
 const RAW_ALPHA = 0.32;
 /** Of trials behind others. */
 const FAINT_ALPHA = 0.4;
 /** More points than this would hide the line that joins them. */
 const MAX_DOTS = 60;
-const MIN_ZOOM_PX = 4;
-/** A diverging loss reaches the end of float32; uPlot's own increments end sooner. */
-const VALUE_INCREMENTS = Array.from({ length: 90 }, (_, power) =>
-  [1, 2, 2.5, 5].map(digit => digit * 10 ** (power - 45))
-).flat();
-/** Round spans of time, in seconds. */
-const TIME_INCREMENTS = [
-  0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
-  14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000, 4_320_000, 8_640_000
-];
-/** Half a step is no step. */
-const STEP_INCREMENTS = Array.from({ length: 10 }, (_, power) =>
-  [1, 2, 5].map(digit => digit * 10 ** power)
-).flat();
-const INCREMENTS: Record<Axis, number[]> = {
-  step: STEP_INCREMENTS,
-  epoch: VALUE_INCREMENTS,
-  time: TIME_INCREMENTS
-};
-
 /** What of a chart is settled when its plot is made; when it changes, a new plot is needed. */
 export function plotShape(chart: IChart, frame: IChartFrame): string {
   return JSON.stringify([
@@ -93,15 +81,8 @@ export function plotColumns(chart: IChart, frame: IChartFrame): uPlot.AlignedDat
 }
 
 export function plotOptions(source: IPlotSource, width: number): uPlot.Options {
-  const axis: uPlot.Axis = {
-    stroke: () => source.theme().text,
-    grid: { stroke: () => source.theme().grid, width: 1 },
-    font: source.theme().font,
-    gap: 4,
-    ticks: { show: false },
-    values: (_plot, ticks) => labelled(ticks, formatTick)
-  };
-  const frame = source.frame();
+  const { axis, logX } = source.frame();
+  const logY = isLogY(source.chart(), source.frame());
   return {
     width,
     height: HEIGHT,
@@ -110,44 +91,14 @@ export function plotOptions(source: IPlotSource, width: number): uPlot.Options {
     scales: {
       x: {
         time: false,
-        distr: distribution(frame.logX),
-        range: () => shownRange(source.frame())
+        distr: distribution(logX),
+        range: () => drawnRange(source.frame().range, axis, logX)
       },
-      y: { distr: distribution(isLogY(source.chart(), frame)) }
+      y: { distr: distribution(logY) }
     },
     series: [{}, ...plotSeries(source)],
-    axes: [
-      {
-        ...axis,
-        size: 26,
-        space: 56,
-        values: (_plot, ticks) => labelled(ticks, x => tickText(frame.axis, x)),
-        ...(frame.logX ? {} : { incrs: INCREMENTS[frame.axis] })
-      },
-      {
-        ...axis,
-        size: widthOf,
-        space: 32,
-        ...(isLogY(source.chart(), frame) ? {} : { incrs: VALUE_INCREMENTS })
-      }
-    ],
-    cursor: {
-      y: false,
-      drag: { x: true, y: false, setScale: false },
-      sync: { key: source.syncKey, scales: ['x', null] },
-      dataIdx: placeWithPoint,
-      points: { size: 7, width: 0, fill: cursorColor },
-      bind: {
-        dblclick: () => () => {
-          source.onZoom(null);
-          return null;
-        }
-      }
-    },
-    hooks: {
-      setCursor: [plot => source.onCursor(plot.cursor.idx ?? null)],
-      setSelect: [plot => zoom(plot, source)]
-    }
+    axes: axesOf({ theme: source.theme, axis, logX, logY, tick: formatTick }),
+    ...movesOf({ ...source, range: () => source.frame().range, cursorColor })
   };
 }
 
@@ -190,11 +141,6 @@ function faintSeries(source: IPlotSource): uPlot.Series {
   };
 }
 
-/** Points that no line would show. */
-function loneFilter(plot: uPlot, series: number): number[] {
-  return lonePlaces(plot.data[series] as Column);
-}
-
 function isSmoothed(one: ISeries, frame: IChartFrame): boolean {
   return frame.smooth && !one.is_faint && smoothingSpan(one) > 0;
 }
@@ -208,36 +154,6 @@ function drawable(value: number | null, isLog: boolean): number | null {
   return value !== null && Math.abs(value) < 1e100 && (value > 0 || !isLog) ? value : null;
 }
 
-function shownRange({ range: [min, max], axis, logX }: IChartFrame): [number, number] {
-  const least = axis === 'step' && !logX ? 1 : min * 1e-3 || 1e-3;
-  return [min, Math.max(max, min + least)];
-}
-
-function distribution(isLog: boolean): uPlot.Scale.Distr {
-  // Its enum exists in the typings alone, not in the module.
-  // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
-  return isLog ? 3 : 1;
-}
-
-/** Between the powers of ten of a logarithmic axis, uPlot has ticks without a number. */
-function labelled(
-  ticks: readonly (number | null)[],
-  text: (value: number) => string
-): (string | null)[] {
-  return ticks.map(tick => (tick === null ? null : text(tick)));
-}
-
-/** Axis numbers are round already; this only keeps them short. */
-function formatTick(value: number): string {
-  const size = Math.abs(value);
-  const short = Number(value.toPrecision(6));
-  return size !== 0 && (size < 1e-4 || size >= 1e6) ? short.toExponential() : String(short);
-}
-
-function widthOf(_plot: uPlot, labels: readonly (string | null)[] | null): number {
-  return 14 + 6.5 * Math.max(3, ...(labels ?? []).map(label => label?.length ?? 0));
-}
-
 /** What is under the cursor is a measured point: an average, which has none, shows none. */
 function cursorColor(plot: uPlot, i: number): string {
   if (plot.series[i]?.alpha === FAINT_ALPHA) {
@@ -247,24 +163,4 @@ function cursorColor(plot: uPlot, i: number): string {
   const isAverage = plot.series[i - 1]?.alpha === RAW_ALPHA;
   const color = typeof stroke === 'function' ? stroke(plot, i) : stroke;
   return isAverage || typeof color !== 'string' ? 'transparent' : color;
-}
-
-/** The newest point of a series at or before a place: sparse series are read between points. */
-function placeWithPoint(plot: uPlot, series: number, place: number): number {
-  const values = plot.data[series] as Column;
-  let i = place;
-  while (i > 0 && values[i] === undefined) {
-    i -= 1;
-  }
-  return i;
-}
-
-function zoom(plot: uPlot, source: IPlotSource): void {
-  const { left, width } = plot.select;
-  if (width > MIN_ZOOM_PX) {
-    source.onZoom([plot.posToVal(left, 'x'), plot.posToVal(left + width, 'x')]);
-  }
-  if (width > 0) {
-    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-  }
 }

@@ -29,25 +29,41 @@ export function isDashed(look: number): boolean {
   return look >= NUM_COLORS;
 }
 
-/** Read the theme as it is at `node`, where the variables may have been overridden. */
+/** Read colours as they are at `node`, where the variables may have been overridden. */
+export function readColors(node: Element, colors: readonly string[]): Map<string, string> {
+  return probed(node, resolve => new Map(colors.map(color => [color, resolve(color)])));
+}
+
+/** Read the theme as it is at `node`. */
 export function readTheme(node: Element): ITheme {
+  return probed(node, themeOf);
+}
+
+function probed<T>(node: Element, read: (resolve: Resolve, style: CSSStyleDeclaration) => T): T {
   const probe = document.createElement('span');
   probe.hidden = true;
   // Where the reader forces colours on the page, curves in one colour would all be the same.
   probe.style.setProperty('forced-color-adjust', 'none');
   node.append(probe);
   const style = getComputedStyle(probe);
-  const resolve = (color: string): string => {
+  const found = read(color => {
     probe.style.color = color;
     return style.color;
-  };
+  }, style);
+  probe.remove();
+  return found;
+}
+
+type Resolve = (color: string) => string;
+
+function themeOf(resolve: Resolve, style: CSSStyleDeclaration): ITheme {
   const series = Array.from({ length: NUM_COLORS }, (_, i) => resolve(`var(--det-series-${i})`));
   const shades = Array.from({ length: NUM_SHADES }, (_, i) => {
     const share = Math.abs(2 * (i / (NUM_SHADES - 1)) - 1) * 100;
     const end = 2 * i < NUM_SHADES ? 'worst' : 'best';
     return resolve(`color-mix(in srgb, var(--det-${end}) ${share}%, var(--det-middle))`);
   });
-  const theme = {
+  return {
     series,
     shades,
     text: resolve('var(--det-text-quiet)'),
@@ -60,8 +76,6 @@ export function readTheme(node: Element): ITheme {
     bad: resolve('var(--det-bad)'),
     font: `11px ${style.fontFamily}`
   };
-  probe.remove();
-  return theme;
 }
 
 /** Call `changed` when the theme may have changed; returns what ends that. */

@@ -1,0 +1,246 @@
+/** Curves of one quantity, or its parts stacked, and how that looks in uPlot. */
+import type uPlot from 'uplot';
+
+import type { Column } from './curves.js';
+import type { Axis } from '../model/settings.js';
+import { NUM_COLORS, type ITheme } from '../dom/theme.js';
+import {
+  axesOf,
+  distribution,
+  drawnRange,
+  HEIGHT,
+  loneFilter,
+  movesOf,
+  type IMoves,
+  type Range
+} from './uplotparts.js';
+
+export interface ICurve {
+  label: string;
+  /** As a style sheet has it; `lookOf` has those of the theme. */
+  color: string;
+  isDashed?: boolean;
+  /** Of a part of a stack, whose colour another part has too. */
+  isHatched?: boolean;
+  /** Behind the others, without a name. */
+  isFaint?: boolean;
+  values: Column;
+  /** The smallest and largest values of each column of the picture, drawn as a band. */
+  band?: { low: Column; high: Column };
+}
+
+/** Something that happened at a place of the x axis. */
+export interface IPictureMark {
+  x: number;
+  label: string;
+}
+
+export interface IPicture {
+  title: string;
+  kind: 'lines' | 'stack';
+  x: number[];
+  curves: ICurve[];
+  /** A value with its unit. */
+  text: (value: number) => string;
+  /** Short, beside the y axis; else as `text`. */
+  tick?: (value: number) => string;
+  logY?: boolean;
+  /** The y axis reaches from and to these at least. */
+  bounds?: Range;
+  marks?: IPictureMark[];
+  /** Why there is nothing to draw. */
+  empty: string;
+}
+
+/** What all plots of a group have in common. */
+export interface IGroupFrame {
+  range: Range;
+  axis: Axis;
+  logX: boolean;
+}
+
+const BAND_ALPHA = 0.2;
+const FAINT_ALPHA = 0.4;
+
+/** The look of the n-th curve: as many colours as the theme has, then the same dashed. */
+export function lookOf(n: number): Pick<ICurve, 'color' | 'isDashed'> {
+  return {
+    color: `var(--det-series-${n % NUM_COLORS})`,
+    isDashed: Math.floor(n / NUM_COLORS) % 2 === 1
+  };
+}
+
+export interface IPictureSource extends Omit<IMoves, 'range' | 'cursorColor'> {
+  picture: () => IPicture;
+  frame: () => IGroupFrame;
+  theme: () => ITheme;
+  /** A colour of the style sheet as the canvas takes it. */
+  resolved: (color: string) => string;
+}
+
+/** What is settled when a plot is made; when it changes, a new plot is needed. */
+export function pictureShape(picture: IPicture, frame: IGroupFrame): string {
+  const { kind, logY = false, bounds = null, curves } = picture;
+  const looks = curves.map(one => [
+    one.color,
+    one.isDashed,
+    one.isHatched,
+    one.isFaint,
+    one.band !== undefined
+  ]);
+  return JSON.stringify([kind, logY, bounds, frame.axis, frame.logX, looks]);
+}
+
+export function pictureColumns(picture: IPicture): uPlot.AlignedData {
+  if (picture.kind === 'stack') {
+    return [picture.x, ...stacked(picture.curves.map(one => one.values))];
+  }
+  const hasBand = picture.curves.flatMap(one => (one.band === undefined ? [] : [one.band]));
+  const bands = hasBand.flatMap(({ low, high }) => [low, high]);
+  return [picture.x, ...picture.curves.map(one => one.values), ...bands];
+}
+
+/** Each column on top of those before it; where none has a value is a gap. */
+export function stacked(columns: readonly Column[]): (number | null)[][] {
+  const length = columns[0]?.length ?? 0;
+  const isGap = Array.from({ length }, (_, i) => columns.every(one => (one[i] ?? null) === null));
+  let below = new Array<number>(length).fill(0);
+  return columns.map(column => {
+    below = below.map((sum, i) => sum + (column[i] ?? 0));
+    return below.map((sum, i) => (isGap[i] ? null : sum));
+  });
+}
+
+export function pictureOptions(source: IPictureSource, width: number): uPlot.Options {
+  const { kind, logY = false, bounds, tick, text } = source.picture();
+  const { axis, logX } = source.frame();
+  const { hooks, ...moves } = movesOf({
+    ...source,
+    range: () => source.frame().range,
+    cursorColor: (_plot, series) => cursorColor(source, series)
+  });
+  const y: uPlot.Scale = { distr: distribution(logY) };
+  if (kind === 'stack' || bounds !== undefined) {
+    const [low, high] = bounds ?? [0, 0];
+    const soft = (end: number): uPlot.Range.Limit => ({ pad: 0.08, soft: end, mode: 1 });
+    y.range = { min: soft(low), max: soft(high) };
+  }
+  return {
+    width,
+    height: HEIGHT,
+    padding: [8, 10, 0, 0],
+    legend: { show: false },
+    scales: {
+      x: {
+        time: false,
+        distr: distribution(logX),
+        range: () => drawnRange(source.frame().range, axis, logX)
+      },
+      y
+    },
+    ...(kind === 'stack' ? stackLook(source) : lineLook(source)),
+    axes: axesOf({ theme: source.theme, axis, logX, logY, tick: tick ?? text }),
+    ...moves,
+    hooks: { ...hooks, draw: [plot => drawMarks(plot, source)] }
+  };
+}
+
+function lineLook(source: IPictureSource): Pick<uPlot.Options, 'series' | 'bands'> {
+  const { curves } = source.picture();
+  const lines = curves.map(({ color, isDashed, isFaint }): uPlot.Series => {
+    const stroke = (): string => (isFaint ? source.theme().text : source.resolved(color));
+    const points = { show: true, filter: loneFilter, size: 5, fill: stroke, stroke, width: 0 };
+    return {
+      ...{ stroke, points, width: isFaint ? 1 : 1.5 },
+      ...(isFaint ? { alpha: FAINT_ALPHA } : {}),
+      ...(isDashed ? { dash: [6, 4] } : {})
+    };
+  });
+  const banded = curves.filter(one => one.band !== undefined);
+  const edge: uPlot.Series = { stroke: 'transparent', width: 0, points: { show: false } };
+  const bands = banded.map(({ color }, i): uPlot.Band => {
+    const low = 1 + curves.length + 2 * i;
+    return { series: [low + 1, low], fill: () => faded(source.resolved(color)) };
+  });
+  return { series: [{}, ...lines, ...banded.flatMap(() => [edge, edge])], bands };
+}
+
+function stackLook(source: IPictureSource): Pick<uPlot.Options, 'series' | 'bands'> {
+  const { curves } = source.picture();
+  const series = curves.map((one): uPlot.Series => {
+    const fill = (plot: uPlot): CanvasRenderingContext2D['fillStyle'] =>
+      one.isHatched ? hatched(plot.ctx, source.resolved(one.color)) : source.resolved(one.color);
+    return { fill, stroke: () => source.theme().ground, width: 0.5, points: { show: false } };
+  });
+  const bands = curves.slice(1).map((_, i): uPlot.Band => ({ series: [i + 2, i + 1] }));
+  return { series: [{}, ...series], bands };
+}
+
+function cursorColor(source: IPictureSource, series: number): string {
+  const { kind, curves } = source.picture();
+  const curve = curves[series - 1];
+  const isShown = kind === 'lines' && curve !== undefined && !curve.isFaint;
+  return isShown ? source.resolved(curve.color) : 'transparent';
+}
+
+function faded(color: string): string {
+  return `color-mix(in srgb, ${color} ${BAND_ALPHA * 100}%, transparent)`;
+}
+
+const patterns = new Map<string, CanvasPattern>();
+
+/** Stripes, for a colour that another part has plain. */
+function hatched(context: CanvasRenderingContext2D, color: string): CanvasPattern | string {
+  const size = Math.round(7 * (devicePixelRatio || 1));
+  const key = `${color} ${size}`;
+  const known = patterns.get(key);
+  if (known !== undefined) {
+    return known;
+  }
+  const tile = document.createElement('canvas');
+  tile.width = tile.height = size;
+  const brush = tile.getContext('2d');
+  if (brush === null) {
+    return color;
+  }
+  brush.fillStyle = faded(color);
+  brush.fillRect(0, 0, size, size);
+  brush.strokeStyle = color;
+  brush.lineWidth = size / 3.5;
+  for (const shift of [-size, 0, size]) {
+    brush.beginPath();
+    brush.moveTo(shift - 1, size + 1);
+    brush.lineTo(shift + size + 1, -1);
+    brush.stroke();
+  }
+  const pattern = context.createPattern(tile, 'repeat');
+  if (pattern !== null) {
+    patterns.set(key, pattern);
+  }
+  return pattern ?? color;
+}
+
+function drawMarks(plot: uPlot, source: IPictureSource): void {
+  const { marks = [] } = source.picture();
+  const { ctx, bbox } = plot;
+  const density = devicePixelRatio || 1;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = source.theme().strong;
+  ctx.lineWidth = density;
+  ctx.setLineDash([2 * density, 3 * density]);
+  ctx.font = source.theme().font.replace('11px', `${11 * density}px`);
+  ctx.textBaseline = 'top';
+  for (const { x, label } of marks) {
+    const left = plot.valToPos(x, 'x', true);
+    if (left >= bbox.left && left <= bbox.left + bbox.width) {
+      ctx.beginPath();
+      ctx.moveTo(left, bbox.top);
+      ctx.lineTo(left, bbox.top + bbox.height);
+      ctx.stroke();
+      const isFar = left > bbox.left + bbox.width / 2;
+      ctx.textAlign = isFar ? 'right' : 'left';
+      ctx.fillText(label, left + (isFar ? -4 : 4) * density, bbox.top);
+    }
+  }
+  ctx.restore();
+}

@@ -1,0 +1,199 @@
+/** What all plots have in common in uPlot: axes, cursor, zoom and pan. Knows no page around it. */
+import type uPlot from 'uplot';
+
+import { tickText } from './axes.js';
+import { lonePlaces, type Column } from './curves.js';
+import type { Axis } from '../model/settings.js';
+import type { ITheme } from '../dom/theme.js';
+
+export type Range = readonly [number, number];
+
+export const HEIGHT = 168;
+const MIN_ZOOM_PX = 4;
+/** A diverging loss reaches the end of float32; uPlot's own increments end sooner. */
+const VALUE_INCREMENTS = Array.from({ length: 90 }, (_, power) =>
+  [1, 2, 2.5, 5].map(digit => digit * 10 ** (power - 45))
+).flat();
+/** Round spans of time, in seconds. */
+const TIME_INCREMENTS = [
+  0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
+  14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000, 4_320_000, 8_640_000
+];
+/** Half a step is no step. */
+const STEP_INCREMENTS = Array.from({ length: 10 }, (_, power) =>
+  [1, 2, 5].map(digit => digit * 10 ** power)
+).flat();
+const INCREMENTS: Record<Axis, number[]> = {
+  step: STEP_INCREMENTS,
+  epoch: VALUE_INCREMENTS,
+  time: TIME_INCREMENTS
+};
+
+export interface IAxesLook {
+  theme: () => ITheme;
+  axis: Axis;
+  logX: boolean;
+  logY: boolean;
+  /** The number beside a tick of the y axis. */
+  tick: (value: number) => string;
+}
+
+export function axesOf({ theme, axis, logX, logY, tick }: IAxesLook): uPlot.Axis[] {
+  const common: uPlot.Axis = {
+    stroke: () => theme().text,
+    grid: { stroke: () => theme().grid, width: 1 },
+    font: theme().font,
+    gap: 4,
+    ticks: { show: false }
+  };
+  return [
+    {
+      ...common,
+      size: 26,
+      space: 56,
+      values: (_plot, ticks) => labelled(ticks, x => tickText(axis, x)),
+      ...(logX ? {} : { incrs: INCREMENTS[axis] })
+    },
+    {
+      ...common,
+      size: widthOf,
+      space: 32,
+      values: (_plot, ticks) => labelled(ticks, tick),
+      ...(logY ? {} : { incrs: VALUE_INCREMENTS })
+    }
+  ];
+}
+
+export interface IMoves {
+  /** Plots with the same key show the same x under the pointer. */
+  syncKey: string;
+  range: () => Range;
+  onCursor: () => void;
+  onZoom: (range: Range | null) => void;
+  cursorColor: (plot: uPlot, series: number) => string;
+}
+
+/** Dragging zooms, dragging with Shift pans, a double click shows the whole. */
+export function movesOf(moves: IMoves): Pick<uPlot.Options, 'cursor' | 'hooks'> {
+  return {
+    cursor: {
+      y: false,
+      drag: { x: true, y: false, setScale: false },
+      sync: { key: moves.syncKey, scales: ['x', null] },
+      dataIdx: placeWithPoint,
+      points: { size: 7, width: 0, fill: moves.cursorColor },
+      bind: {
+        mousedown: (plot, _target, handler) => event => {
+          if (event.shiftKey) {
+            pan(plot, event, moves);
+          } else {
+            handler(event);
+          }
+          return null;
+        },
+        dblclick: () => () => {
+          moves.onZoom(null);
+          return null;
+        }
+      }
+    },
+    hooks: {
+      setCursor: [() => moves.onCursor()],
+      setSelect: [plot => zoom(plot, moves)]
+    }
+  };
+}
+
+function zoom(plot: uPlot, { onZoom }: IMoves): void {
+  const { left, width } = plot.select;
+  if (width > MIN_ZOOM_PX) {
+    onZoom([plot.posToVal(left, 'x'), plot.posToVal(left + width, 'x')]);
+  }
+  if (width > 0) {
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  }
+}
+
+function pan(plot: uPlot, down: MouseEvent, { range, onZoom }: IMoves): void {
+  const [min, max] = range();
+  const perPixel = (max - min) / Math.max(1, plot.over.clientWidth);
+  const moved = (event: MouseEvent): void => {
+    const by = (down.clientX - event.clientX) * perPixel;
+    onZoom([min + by, max + by]);
+  };
+  const done = (): void => {
+    document.removeEventListener('mousemove', moved);
+    document.removeEventListener('mouseup', done);
+  };
+  document.addEventListener('mousemove', moved);
+  document.addEventListener('mouseup', done);
+  down.preventDefault();
+}
+
+/** What a key makes of the range: `null` for the whole, `undefined` if it is not for zooming. */
+export function zoomed(key: string, isShifted: boolean, range: Range): Range | null | undefined {
+  const [min, max] = range;
+  const span = max - min;
+  const shift = (by: number): Range => [min + by * span, max + by * span];
+  if (isShifted && key.startsWith('Arrow')) {
+    const by = { ArrowLeft: -0.2, ArrowRight: 0.2 }[key];
+    return by === undefined ? undefined : shift(by);
+  }
+  switch (key) {
+    case '+':
+    case '=':
+      return [min + span / 4, max - span / 4];
+    case '-':
+      return [min - span / 2, max + span / 2];
+    case '0':
+      return null;
+    default:
+      return undefined;
+  }
+}
+
+/** A range that uPlot can draw. */
+export function drawnRange([min, max]: Range, axis: Axis, logX: boolean): [number, number] {
+  const least = axis === 'step' && !logX ? 1 : min * 1e-3 || 1e-3;
+  return [min, Math.max(max, min + least)];
+}
+
+export function distribution(isLog: boolean): uPlot.Scale.Distr {
+  // Its enum exists in the typings alone, not in the module.
+  // eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment
+  return isLog ? 3 : 1;
+}
+
+/** Points that no line would show. */
+export function loneFilter(plot: uPlot, series: number): number[] {
+  return lonePlaces(plot.data[series] as Column);
+}
+
+/** Between the powers of ten of a logarithmic axis, uPlot has ticks without a number. */
+function labelled(
+  ticks: readonly (number | null)[],
+  text: (value: number) => string
+): (string | null)[] {
+  return ticks.map(tick => (tick === null ? null : text(tick)));
+}
+
+/** Axis numbers are round already; this only keeps them short. */
+export function formatTick(value: number): string {
+  const size = Math.abs(value);
+  const short = Number(value.toPrecision(6));
+  return size !== 0 && (size < 1e-4 || size >= 1e6) ? short.toExponential() : String(short);
+}
+
+function widthOf(_plot: uPlot, labels: readonly (string | null)[] | null): number {
+  return 14 + 6.5 * Math.max(3, ...(labels ?? []).map(label => label?.length ?? 0));
+}
+
+/** The newest point of a series at or before a place: sparse series are read between points. */
+function placeWithPoint(plot: uPlot, series: number, place: number): number {
+  const values = plot.data[series] as Column;
+  let i = place;
+  while (i > 0 && values[i] === undefined) {
+    i -= 1;
+  }
+  return i;
+}
