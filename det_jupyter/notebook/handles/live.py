@@ -20,8 +20,8 @@ from IPython.display import DisplayHandle, display
 from det_jupyter.client import Client, Follower
 from det_jupyter.client.remedies import carry_out
 from det_jupyter.errors import Conflict
+from det_jupyter.notebook.handles.answers import answer_soon
 from det_jupyter.notebook.handles.importance import KnownImportance
-from det_jupyter.notebook.handles.log_answers import answer_soon
 from det_jupyter.notebook.handles.show import Shown, bundle, front, live_widget, metadata
 from det_jupyter.remedies import notebook_lines
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
@@ -79,8 +79,8 @@ class LiveView:
             state = self._state()
         with self._lock:
             if self._widget is None and self._front in ("places", "outputs"):
-                on_logs = partial(answer_soon, self._client, self._experiment_id)
-                self._widget = live_widget(state, self._on_command, self._on_choose, on_logs)
+                on_question = partial(answer_soon, self._client, self._experiment_id)
+                self._widget = live_widget(state, self._on_command, self._on_choose, on_question)
                 if follower.live is not None:  # else it would be a picture without curves
                     self._keep(state)
         return state, follower

@@ -53,7 +53,9 @@ def live_widget(
     state: ViewState,
     on_command: Callable[[str], None],
     on_choose: Callable[[int | None], None] = lambda trial_id: None,
-    on_logs: Callable[[dict[str, Any], Callable[[Any], None]], None] = lambda question, send: None,
+    on_question: Callable[[dict[str, Any], Callable[[Any], None]], None] = lambda asked, send: (
+        None
+    ),
 ) -> Shown | None:
     """Return a live view, or None if the front end is not built.
 
@@ -62,14 +64,14 @@ def live_widget(
         on_command: Called with the verb of a button, or with the lines of a remedy, in the thread
             that serves the widget's messages. An error that it raises is shown by the button.
         on_choose: Called likewise with the trial of a search that the reader has chosen, or None.
-        on_logs: Called likewise with a request for printed lines, and what sends its answer.
+        on_question: Called likewise with a question (answers.py), and what sends its answer.
     """
     if (built := _built()) is None:
         return None
     from det_jupyter.notebook.handles.widget import LiveWidget
 
     esm, css = built
-    widget: Shown = LiveWidget(state, on_command, on_choose, on_logs, esm=esm, css=css)
+    widget: Shown = LiveWidget(state, on_command, on_choose, on_question, esm=esm, css=css)
     return widget
 
 

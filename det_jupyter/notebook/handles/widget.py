@@ -29,6 +29,7 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.errors import DetError
+from det_jupyter.notebook.handles.answers import ANSWERERS
 from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.model.experiment import Row, ViewState
 from det_jupyter.words import error_text
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 OnCommand = Callable[[str], None]
 OnChoose = Callable[[int | None], None]
-OnLogs = Callable[[dict[str, Any], Callable[[Any], None]], None]
+OnQuestion = Callable[[dict[str, Any], Callable[[Any], None]], None]
 OnWanted = Callable[[str], None]
 
 _MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
@@ -79,9 +80,9 @@ class LiveWidget(PageWidget):
     and is answered `{"type": "outcome", "command": ..., "error": ""}`, or with the reason in
     `error`, which it shows. It sets `chosen` to the trial that the reader has chosen, with which
     `on_choose` is called. `settings` are the reader's choices, such as the x axis of the charts.
-    `on_logs` is given `{"type": "logs", "request": ..., ...}` and what
-    sends the answer (log_answers.py). It is drawn at the places named
-    `key`, which are saved with `kept`: the newest picture, by MIME type.
+    `on_question` is given other messages and what sends the answer
+    (answers.py). It is drawn at the places named `key`, which are saved with `kept`: the newest
+    picture, by MIME type.
     """
 
     kept = traitlets.Dict().tag(sync=True)
@@ -98,7 +99,7 @@ class LiveWidget(PageWidget):
         state: ViewState,
         on_command: OnCommand,
         on_choose: OnChoose,
-        on_logs: OnLogs,
+        on_question: OnQuestion,
         *,
         esm: Path,
         css: Path,
@@ -106,7 +107,7 @@ class LiveWidget(PageWidget):
     ) -> None:
         self._on_command = on_command
         self._on_choose = on_choose
-        self._on_logs = on_logs
+        self._on_question = on_question
         self._requests: deque[Any] = deque(maxlen=64)
         self._setting = threading.Lock()  # the parts of two states must not be mixed
         super().__init__(esm, css, key=place_key(state), **_parts(state, []), **kwargs)
@@ -140,8 +141,8 @@ class LiveWidget(PageWidget):
                 return  # sent again, as the first could have been lost
             self._requests.append(request)
             self.send({"type": "outcome", "command": command, "error": self._outcome(command)})
-        elif content.get("type") == "logs":
-            self._on_logs(content, self.send)
+        elif content.get("type") in ANSWERERS:
+            self._on_question(content, self.send)
 
     def _outcome(self, command: str) -> str:
         """The boundary to the browser: whatever goes wrong is said where the button is."""

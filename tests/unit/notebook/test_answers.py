@@ -1,18 +1,27 @@
-"""What the kernel answers when the view asks for printed lines."""
+"""What the kernel answers when the view asks."""
 
 from __future__ import annotations
 
 import json
 import queue
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.errors import NotFound
-from det_jupyter.notebook.handles.log_answers import answer, answer_soon
-from det_jupyter.wire import LogLine, LogPage, LogQuery
+from det_jupyter.notebook.handles.answers import answer, answer_soon
+from det_jupyter.wire import (
+    CheckpointView,
+    EffectiveConfig,
+    ExperimentView,
+    LogLine,
+    LogPage,
+    LogQuery,
+)
+from tests.unit.view.view_samples import experiment, trial
 
 ASKED = {"type": "logs", "request": 4, "trial_id": 3, "rank": 1, "level": "error", "search": "",
          "after": 7, "tail": 1000}  # fmt: skip
@@ -21,8 +30,11 @@ ASKED = {"type": "logs", "request": 4, "trial_id": 3, "rank": 1, "level": "error
 class Master:
     """Answers with these lines, or raises."""
 
+    session = SimpleNamespace(info=SimpleNamespace(data_dir="/data"))
+
     def __init__(self, error: Exception | None = None, lines: Sequence[str] = ("ERROR",)) -> None:
         self.error, self.lines = error, lines
+        self.metrics: list[float | None] = [0.5, 0.9, None]
 
     def experiment_logs(self, experiment_id: int, query: LogQuery, *, trial_id: int) -> LogPage:
         if self.error is not None:
@@ -34,6 +46,24 @@ class Master:
             for i, text in enumerate(self.lines)
         ]
         return LogPage(lines=lines, total=len(lines), last_id=8, is_over=False)
+
+    def effective_config(self, experiment_id: int) -> EffectiveConfig:
+        assert experiment_id == 9
+        return EffectiveConfig(
+            yaml="name: a  # default\n", config={}, origins={}, notices=["mind"]
+        )
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        return experiment(trial(), id=experiment_id)
+
+    def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
+        return [
+            CheckpointView(
+                uuid=f"c{i}", experiment_id=experiment_id, trial_id=3, steps_completed=i,
+                path=f"/data/c{i}", size_bytes=7, created_at=1.0, searcher_metric=metric,
+            )
+            for i, metric in enumerate(self.metrics)
+        ]  # fmt: skip
 
     def as_client(self) -> Client:
         return cast("Client", self)
@@ -72,3 +102,26 @@ def test_an_error_is_said_in_the_panel(
     answered = answer(Master(error).as_client(), 9, asked)
     assert answered["request"] == 4
     assert answered["error"].startswith(said)
+
+
+def test_the_configuration_comes_with_the_origins_of_its_values() -> None:
+    said = answer(Master().as_client(), 9, {"type": "config", "request": "r"})
+    assert said == {
+        "type": "config", "request": "r", "error": "", "template": None,
+        "yaml": "name: a  # default\n", "notices": ["mind"],
+    }  # fmt: skip
+
+
+def test_checkpoints_come_newest_first_with_the_best_one_named() -> None:
+    said = answer(Master().as_client(), 9, {"type": "checkpoints", "request": "r"})
+    assert [one["uuid"] for one in said["checkpoints"]] == ["c2", "c1", "c0"]
+    assert (said["total"], said["best"]) == (3, "c1")
+
+
+def test_of_very_many_checkpoints_the_newest_come() -> None:
+    master = Master()
+    master.metrics = [None] * 700
+    said = answer(master.as_client(), 9, {"type": "checkpoints"})
+    assert (len(said["checkpoints"]), said["total"], said["best"]) == (500, 700, "")
+    assert [said["checkpoints"][i]["uuid"] for i in (0, -1)] == ["c699", "c200"]
+    assert len(json.dumps(said)) < 400_000
