@@ -30,11 +30,12 @@ ARROWS: dict[str, set[str]] = {
     "autostart": {"config", "session"},
     "client": {"config", "session", "view"},
     "view": set(),
+    "diagnosis": set(),
     "verbs": {"client", "config"},
     "storage": {"config"},
     "notebook": {"client", "session", "autostart", "config", "verbs", "view"},
     "engine": set(),
-    "master": {"searcher", "scheduler", "config", "engine", "session", "autostart"},
+    "master": {"diagnosis", "searcher", "scheduler", "config", "engine", "session", "autostart"},
     "agent": set(),
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
@@ -96,7 +97,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 
 # Parts and rooms that reach for nothing outside: facts in, answers out.
 PURE = (
-    "config", "scheduler", "searcher", "view",
+    "config", "diagnosis", "scheduler", "searcher", "view",
     "master.machine", "master.machine.core", "master.machine.on", "master.machine.rules",
     "master.views",
 )  # fmt: skip

@@ -1,0 +1,13 @@
+"""Says what limits a trial, from the times of its ranks and the samples of its machines.
+
+    StepTimes, SystemSamples ──► Window ──► Facts ──► rules ──► sentences ──► Verdict
+
+Pure: the master feeds it. rules.py has its theory.
+"""
+
+from __future__ import annotations
+
+from det_jupyter.diagnosis.diagnosis import Diagnosis
+from det_jupyter.diagnosis.facts import Place, Setting
+
+__all__ = ["Diagnosis", "Place", "Setting"]

@@ -1,0 +1,292 @@
+"""What speaks for a cause, and what to try about it, in terms of the configuration and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from statistics import median
+
+from det_jupyter.diagnosis.facts import Facts, Setting, mean_of
+from det_jupyter.diagnosis.memory import Creep
+from det_jupyter.diagnosis.waiting import CPU_FULL, THROTTLED, Straggler
+from det_jupyter.measures import PARTS
+from det_jupyter.wire.verdict import Cause, CauseKind
+from det_jupyter.words import lasting, size
+
+IDLE_GPU = 60.0  # %: below, a GPU that computes all the time has too little to do at once
+READS_DISK = 20e6  # bytes/s of a rank and its workers
+IDLE_LOADERS = 50.0  # % of a core: the processes that load data wait, rather than compute
+SMALL_BATCH_S = 0.005  # below, what each batch costs whatever its size is worth a thought
+NOTABLE_PART = 0.05  # of the time: a part that is named within its kind
+
+Advised = tuple[list[str], list[str]]  # evidence, advice
+
+
+def advise(
+    kind: CauseKind,
+    share: float,
+    facts: Facts,
+    setting: Setting,
+    straggler: Straggler | None = None,
+    creep: Creep | None = None,
+) -> Cause:
+    """Return a cause with evidence and advice."""
+    if kind == "straggler" and straggler is not None:
+        evidence, advice = _of_straggler(facts, setting, straggler)
+        rank, because = straggler.ranks[0], straggler.because
+        return Cause(
+            kind=kind, share=share, rank=rank, because=because, evidence=evidence, advice=advice
+        )
+    if kind == "memory" and creep is not None:
+        evidence, advice = _of_memory(creep)
+        rank = creep.growth.rank
+        return Cause(kind=kind, share=0.0, rank=rank, evidence=evidence, advice=advice)
+    evidence, advice = _ADVISED[kind](facts, setting)
+    return Cause(kind=kind, share=min(1.0, share), evidence=evidence, advice=advice)
+
+
+def compute_gains(facts: Facts, setting: Setting) -> Advised:
+    """Return what could be gained although ranks compute all the time; no advice: nothing."""
+    evidence = [f"{_ms(facts.batch_s)} a batch", *_cpu_lines(facts, setting)]
+    if not setting.is_on_gpus:
+        return evidence, []
+    advice = []
+    busy = mean_of(facts.gpu(place, "gpu_util") for place in setting.places)
+    if busy is not None:
+        evidence.append(f"GPUs are busy {busy:.0f} % of the time")
+        if busy < IDLE_GPU:
+            advice.append("raise hyperparameters.global_batch_size, to give the GPU more at once")
+            if not setting.is_compiled:
+                advice.append("set optimizations.compile: true, for fewer and larger kernels")
+    hot = mean_of(facts.gpu(place, "gpu_throttled_thermal") for place in setting.places)
+    if hot is not None and hot > THROTTLED:
+        evidence.append(f"GPU clocks are lowered {hot:.0%} of the time, because of heat")
+        advice.append("cool the machine better")
+    strangers = [name for place in setting.places for name in place.strangers]
+    if strangers:
+        evidence.append(f"other processes use its GPUs: {', '.join(strangers[:3])}")
+    if not setting.mixed_precision:
+        advice.append("set optimizations.mixed_precision: bf16, unless the trial casts by itself")
+    return evidence, advice
+
+
+def _of_input(facts: Facts, setting: Setting) -> Advised:
+    evidence = [_part_line(facts, "dataloader_next"), *_cpu_lines(facts, setting)]
+    ranks = range(setting.world_size)
+    is_sampled = any(
+        facts.process(setting, rank, "rank", "cpu_util") is not None for rank in ranks
+    )
+    workers = mean_of(facts.process(setting, r, "workers", "num_processes") for r in ranks)
+    loaders = [
+        facts.process(setting, r, of, "cpu_util") for r in ranks for of in _loading(workers)
+    ]
+    if workers:
+        evidence.append(f"{workers:.0f} loader workers a rank")
+    elif is_sampled:
+        evidence.append("no loader workers: each rank loads its data itself")
+    read = sum(
+        facts.process(setting, rank, of, "disk_read") or 0.0
+        for rank in ranks
+        for of in ("rank", "workers")
+    )
+    busy = mean_of(loaders)
+    cpu = max(facts.host(agent, "cpu_util_simple") or 0.0 for agent in setting.agents())
+    if cpu >= CPU_FULL:
+        advice = [
+            "do the work of loading once and store its result; more workers will not help, as "
+            "the CPU is full"
+        ]
+    elif read >= READS_DISK and busy is not None and busy < IDLE_LOADERS * (workers or 1):
+        evidence.append(f"loading reads {size(read)} a second from disk and hardly computes")
+        advice = ["copy the data to a faster disk or keep them in memory"]
+    elif workers:
+        advice = [f"raise num_workers of the DataLoader to {2 * round(workers)}"]
+    else:
+        advice = ["set num_workers of the DataLoader to 2 or more, so that data load meanwhile"]
+    if setting.is_on_gpus:
+        advice.append("set pin_memory=True in the DataLoader")
+    if cpu < CPU_FULL:
+        advice.append("do the work of loading once and store its result")
+    return evidence, advice
+
+
+def _loading(workers: float | None) -> tuple[str, ...]:
+    return ("workers",) if workers else ("rank",)
+
+
+def _of_transfer(facts: Facts, setting: Setting) -> Advised:
+    to, back = _part(facts, "to_device"), _part(facts, "from_device")
+    evidence = [_part_line(facts, name) for name in _notable(facts, ("to_device", "from_device"))]
+    advice = []
+    if to >= back:
+        if setting.is_on_gpus:
+            advice.append("set pin_memory=True in the DataLoader, so that copies are asynchronous")
+            advice.append("send smaller types (uint8 images) and convert them on the device")
+        else:
+            advice.append("move the work of to_device into the dataset, where workers do it")
+    else:
+        advice.append("return fewer or smaller metrics from train_batch")
+    return evidence, advice
+
+
+def _of_communication(facts: Facts, setting: Setting) -> Advised:
+    parts = ("exchange_transfer", "average_training_metrics", "reduce_metrics")
+    named = _notable(facts, parts)
+    evidence = [_part_line(facts, name) for name in named]
+    sent = mean_of(facts.host(agent, "net_throughput_sent") for agent in setting.agents())
+    if sent is not None and len(setting.agents()) > 1:
+        evidence.append(f"a machine sends {size(sent)} a second")
+    advice = []
+    if "exchange_transfer" in named or not named:
+        more = 4 * setting.aggregation_frequency
+        advice.append(f"set optimizations.aggregation_frequency: {more}, to exchange less often")
+        advice.append("raise hyperparameters.global_batch_size, for more compute per exchange")
+        if not setting.gradient_compression:
+            advice.append("set optimizations.gradient_compression: true, for half the bytes")
+        if not setting.has_tuned_fusion:
+            advice.append("set optimizations.auto_tune_tensor_fusion: true")
+    if "average_training_metrics" in named and setting.average_training_metrics:
+        advice.append("set optimizations.average_training_metrics: false, or report more seldom")
+    if "reduce_metrics" in named:
+        advice.append("reduce custom metrics more seldom, by a larger scheduling_unit")
+    return evidence, advice
+
+
+def _of_uneven(facts: Facts, setting: Setting) -> Advised:
+    evidence = [_part_line(facts, "exchange_wait"), *_cpu_lines(facts, setting)]
+    if any("is full" in line for line in evidence):
+        return evidence, ["train with fewer slots or elsewhere: other work takes the CPU"]
+    return evidence, [
+        "make batches cost the same (equal lengths, sorted or padded), or wait for more at a "
+        f"time with optimizations.aggregation_frequency: {4 * setting.aggregation_frequency}"
+    ]
+
+
+def _of_checkpoint(facts: Facts, setting: Setting) -> Advised:
+    found = facts.periodic["checkpoint"]
+    now = f" (now {setting.min_checkpoint_period})" if setting.min_checkpoint_period else ""
+    longer = f"raise min_checkpoint_period{now}, to save less often"
+    fewer = "set checkpoint_policy: best or none, to save after fewer validations"
+    by_policy = setting.checkpoint_policy == "all"
+    advice = [fewer, longer] if by_policy else [longer]
+    return [
+        f"a checkpoint holds training for {_ms(found.seconds)}, every {lasting(found.every_s)}"
+    ], advice
+
+
+def _of_validation(facts: Facts, setting: Setting) -> Advised:
+    found = facts.periodic["validation"]
+    now = f" (now {setting.min_validation_period})" if setting.min_validation_period else ""
+    return [f"a validation takes {_ms(found.seconds)}, every {lasting(found.every_s)}"], [
+        f"raise min_validation_period{now}, to validate less often",
+        "validate on fewer data, or in larger batches",
+    ]
+
+
+def _of_residual(facts: Facts, setting: Setting) -> Advised:
+    evidence = [_part_line(facts, name) for name in _notable(facts, ("callbacks", "rest"))]
+    if _part(facts, "callbacks") > _part(facts, "rest"):
+        return evidence, ["do less in callbacks that are called for each batch"]
+    advice = [
+        'name the parts of train_batch: with context.profiler.section("name"), or record a trace '
+        "with torch.profiler"
+    ]
+    if facts.batch_s < SMALL_BATCH_S:
+        evidence.append(f"a batch takes only {_ms(facts.batch_s)}")
+        advice.insert(0, "raise hyperparameters.global_batch_size: each batch has a fixed cost")
+    return evidence, advice
+
+
+_DOES: Mapping[CauseKind, str] = {
+    "input": "waits for data",
+    "compute": "computes",
+    "transfer": "moves data",
+    "residual": "does what is in no part",
+}
+_ADVISED: Mapping[CauseKind, Callable[[Facts, Setting], Advised]] = {
+    "compute": compute_gains,
+    "input": _of_input,
+    "transfer": _of_transfer,
+    "communication": _of_communication,
+    "uneven": _of_uneven,
+    "checkpoint": _of_checkpoint,
+    "validation": _of_validation,
+    "residual": _of_residual,
+}
+
+
+def _of_straggler(facts: Facts, setting: Setting, straggler: Straggler) -> Advised:
+    slow = facts.ranks[straggler.ranks[0]]
+    others = [rank for rank in facts.ranks if rank.rank not in straggler.ranks]
+    evidence = list(straggler.evidence)
+    for kind, words in _DOES.items():
+        own = slow.share(kind) * slow.batch_s
+        rest = median(rank.share(kind) * rank.batch_s for rank in others)
+        if own - rest > NOTABLE_PART * slow.batch_s:
+            evidence.append(f"rank {slow.rank} {words} {_ms(own)} a batch, the others {_ms(rest)}")
+    if more := straggler.ranks[1:]:
+        evidence.append(f"as slow: rank {', '.join(map(str, more))}")
+    match straggler.because:
+        case "data":
+            advice = [
+                f"look at what rank {slow.rank} loads: larger records, a slower disk, or work "
+                "that only this rank does in its dataset"
+            ]
+        case "machine":
+            agent_id = setting.places[slow.rank].agent_id
+            advice = [f"free or exclude that slot: %det slot disable {agent_id} SLOT"]
+        case "compute":
+            advice = [
+                f"look for work that only rank {slow.rank} does, and give all ranks batches "
+                "of equal cost"
+            ]
+    return evidence, advice
+
+
+def _of_memory(creep: Creep) -> Advised:
+    growth = creep.growth
+    title = "GPU memory" if growth.name == "gpu_memory" else "memory"
+    whose = (
+        f"the loader workers of rank {growth.rank}"
+        if growth.of == "workers"
+        else (f"rank {growth.rank}")
+    )
+    evidence = [f"{title} of {whose} grows by {size(creep.bytes_per_s * 3600)} an hour"]
+    if growth.free_bytes is not None:
+        evidence.append(f"{size(growth.free_bytes)} are left")
+    if growth.of == "workers":
+        return evidence, ["look for lists and caches that the dataset adds to"]
+    return evidence, [
+        "look for what is kept of each batch: a loss without .item() or .detach(), a list of "
+        "metrics, a cache"
+    ]
+
+
+def _cpu_lines(facts: Facts, setting: Setting) -> Iterable[str]:
+    for agent_id in setting.agents():
+        cpu = facts.host(agent_id, "cpu_util_simple")
+        if cpu is not None and cpu >= CPU_FULL:
+            yield f"the CPU of {agent_id} is full ({cpu:.0f} %)"
+
+
+def _part(facts: Facts, name: str) -> float:
+    return median(rank.parts.get(name, 0.0) for rank in facts.ranks)
+
+
+def _notable(facts: Facts, names: Iterable[str]) -> list[str]:
+    return [name for name in names if _part(facts, name) >= NOTABLE_PART]
+
+
+def _part_line(facts: Facts, name: str) -> str:
+    of = median(rank.parts.get(name, 0.0) * rank.batch_s for rank in facts.ranks)
+    return f"{PARTS[name].title}: {_ms(of)} of {_ms(facts.batch_s)} a batch"
+
+
+def _ms(seconds: float) -> str:
+    """Return a short time.
+
+    >>> [_ms(value) for value in (0.000_123, 0.0123, 1.234, 200)]
+    ['0.123 ms', '12.3 ms', '1.2 s', '3.3 min']
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.1f} s" if seconds < 90 else lasting(seconds)

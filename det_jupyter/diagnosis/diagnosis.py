@@ -1,0 +1,106 @@
+"""The verdict on a run, as it goes on: it changes with the facts, and does not flicker.
+
+another kind, rank or cause      is shown when it was found twice in a row
+the same, with shares that moved by less than STILL      the sentence that is shown stays
+too little seen                  the last verdict stays, if there is one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from det_jupyter.diagnosis.facts import Setting
+from det_jupyter.diagnosis.rules import Found, find
+from det_jupyter.diagnosis.sentences import UNKNOWN, put
+from det_jupyter.diagnosis.window import Window
+from det_jupyter.records import StepTimes
+from det_jupyter.wire.gangs import SystemSample
+from det_jupyter.wire.verdict import Verdict
+
+STILL = 0.04
+
+
+class Diagnosis:
+    """Follows one run.
+
+    Args:
+        setting: What is known of it.
+        verdict: The last one, of an earlier run or an earlier process.
+    """
+
+    def __init__(self, setting: Setting, verdict: Verdict | None = None) -> None:
+        self.setting = setting
+        self.verdict = verdict
+        self._window = Window(setting)
+        self._pending: Hashable = None
+
+    def add_times(self, rank: int, times: StepTimes) -> bool:
+        """Add an interval of a rank; return False for one that is known already."""
+        return self._window.add_times(rank, times)
+
+    def add_sample(self, agent_id: str, sample: SystemSample) -> None:
+        """Add a sample of one of its machines."""
+        self._window.add_sample(agent_id, sample)
+
+    def change_setting(self, setting: Setting) -> None:
+        """Take note of what has changed around it, such as processes on its GPUs."""
+        self.setting = setting
+
+    def judge(self, at: float, *, is_last: bool = False) -> Verdict | None:
+        """Return the verdict if it has changed; None: what is shown still holds.
+
+        Args:
+            at: The time.
+            is_last: Nothing comes any more: what is found is shown at once.
+        """
+        missing = self._window.missing()
+        if missing:
+            if self.verdict is not None and self.verdict.kind != "unknown":
+                return None
+            sentence = f"{UNKNOWN.format(missing=missing)}."
+            return self._show(Verdict(kind="unknown", sentence=sentence, at=at, batches=0))
+        facts = self._window.facts()
+        causes = () if self.verdict is None else self.verdict.causes
+        found = find(facts, self.setting, {cause.kind for cause in causes})
+        verdict = Verdict(
+            kind=found.kind,
+            sentence=put(found),
+            causes=list(found.causes) if found.kind != "healthy" else [],
+            shares=dict(found.shares),
+            at=at,
+            batches=facts.batches,
+        )
+        return self._show(verdict) if is_last or self._is_settled(verdict, found) else None
+
+    def _is_settled(self, verdict: Verdict, found: Found) -> bool:
+        shown = self.verdict
+        if shown is None or shown.kind == "unknown":
+            return True
+        if _gist(verdict) == _gist(shown):
+            self._pending = None
+            return _moved(verdict, shown)
+        is_again = self._pending == _gist(verdict)
+        self._pending = None if is_again else _gist(verdict)
+        return is_again
+
+    def _show(self, verdict: Verdict) -> Verdict | None:
+        shown = self.verdict
+        if shown is not None and verdict.sentence == shown.sentence and not _moved(verdict, shown):
+            return None
+        self.verdict = verdict
+        return verdict
+
+
+def _gist(verdict: Verdict) -> Hashable:
+    """Return what tells verdicts apart: neither shares nor numbers."""
+    return (
+        verdict.kind,
+        tuple(sorted((cause.kind, cause.rank, cause.because) for cause in verdict.causes)),
+    )
+
+
+def _moved(verdict: Verdict, shown: Verdict) -> bool:
+    kinds = verdict.shares.keys() | shown.shares.keys()
+    return any(
+        abs(verdict.shares.get(kind, 0.0) - shown.shares.get(kind, 0.0)) >= STILL for kind in kinds
+    )

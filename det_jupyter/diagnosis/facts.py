@@ -1,0 +1,183 @@
+"""What the rules look at: where a run's ranks are, and what was measured, reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from det_jupyter.wire.verdict import CauseKind
+
+# A part that is not named (a newer program's, say) is residual.
+KIND_OF: Mapping[str, CauseKind] = {
+    "dataloader_next": "input",
+    "to_device": "transfer",
+    "from_device": "transfer",
+    "forward": "compute",
+    "backward": "compute",
+    "optimizer": "compute",
+    "step_lr_schedulers": "compute",
+    "exchange_wait": "uneven",
+    "exchange_transfer": "communication",
+    "average_training_metrics": "communication",
+    "reduce_metrics": "communication",
+    "checkpoint": "checkpoint",
+    "validation": "validation",
+    "callbacks": "residual",
+    "rest": "residual",
+}
+PERIODIC: tuple[CauseKind, ...] = ("checkpoint", "validation")  # not of every batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a rank is.
+
+    Args:
+        agent_id: The agent on whose computer it runs.
+        gpu: The UUID of its GPU; "": it has none.
+        kind: The name of its device.
+        strangers: Commands of processes that are not ours on its GPU.
+    """
+
+    agent_id: str
+    gpu: str = ""
+    kind: str = "cpu"
+    strangers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is known of a run beforehand: its ranks' places, and its configuration."""
+
+    allocation_id: str
+    places: tuple[Place, ...]  # by rank
+    aggregation_frequency: int = 1
+    gradient_compression: bool = False
+    mixed_precision: bool = False
+    average_training_metrics: bool = True
+    is_compiled: bool = False
+    has_tuned_fusion: bool = False
+    min_checkpoint_period: str = ""  # in words; "": only when it has to
+    min_validation_period: str = ""
+    checkpoint_policy: str = "best"
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return len(self.places)
+
+    @property
+    def is_on_gpus(self) -> bool:
+        """Whether its ranks compute on GPUs."""
+        return any(place.gpu for place in self.places)
+
+    def agents(self) -> list[str]:
+        """Return the agents that it runs on."""
+        return list(dict.fromkeys(place.agent_id for place in self.places))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """Where a rank's time went within the window, as shares of it without what is periodic.
+
+    Args:
+        batches: That it trained.
+        batch_s: How long each took.
+        parts: Share by part.
+        waits: The share of `exchange_wait` in each of some equal slices of the window.
+    """
+
+    rank: int
+    batches: int
+    batch_s: float
+    parts: Mapping[str, float]
+    waits: tuple[float, ...] = ()
+
+    @property
+    def wait(self) -> float:
+        """The share in which it waits for the others."""
+        return self.parts.get("exchange_wait", 0.0)
+
+    def share(self, *kinds: CauseKind) -> float:
+        """Return the share of the parts of these kinds."""
+        found = (value for part, value in self.parts.items() if kind_of(part) in kinds)
+        return sum(found, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Periodic:
+    """What happens once in many batches: its share of whole cycles, and how long it takes."""
+
+    share: float
+    seconds: float
+    every_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """The memory of some processes, or of their GPU, over time.
+
+    Args:
+        of: `rank:...` or `workers:...`, as samples call it.
+        name: What was measured.
+        free_bytes: How much is left on that machine.
+    """
+
+    rank: int
+    of: str
+    name: str
+    at: tuple[float, ...]
+    num_bytes: tuple[float, ...]
+    free_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was measured of a run in the recent past.
+
+    Args:
+        periodic: Checkpoints and validations, of the rank that they hold longest.
+        means: Mean values of samples, by agent and source.
+        growths: Memory over a longer time.
+    """
+
+    ranks: tuple[RankFacts, ...]
+    seconds: float
+    periodic: Mapping[CauseKind, Periodic] = field(default_factory=dict)
+    means: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+    growths: tuple[Growth, ...] = ()
+
+    @property
+    def batches(self) -> int:
+        """How many batches every rank trained at least."""
+        return min((rank.batches for rank in self.ranks), default=0)
+
+    @property
+    def batch_s(self) -> float:
+        """How long a batch takes, without what is periodic."""
+        return median(rank.batch_s for rank in self.ranks)
+
+    def host(self, agent_id: str, name: str) -> float | None:
+        """Return the mean of a measure of a machine, where it was sampled."""
+        return self.means.get((agent_id, "host"), {}).get(name)
+
+    def gpu(self, place: Place, name: str) -> float | None:
+        """Return the mean of a measure of a rank's GPU, where it was sampled."""
+        return self.means.get((place.agent_id, f"gpu:{place.gpu}"), {}).get(name)
+
+    def process(self, setting: Setting, rank: int, of: str, name: str) -> float | None:
+        """Return the mean of a measure of a rank's process, or of its `workers`."""
+        source = f"{of}:{setting.allocation_id}:{rank}"
+        return self.means.get((setting.places[rank].agent_id, source), {}).get(name)
+
+
+def kind_of(part: str) -> CauseKind:
+    """Return which kind of cause a part of the time belongs to."""
+    return KIND_OF.get(part, "residual")
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

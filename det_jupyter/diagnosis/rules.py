@@ -1,0 +1,131 @@
+"""Which causes limit a trial.
+
+Every second of a rank is in one part (measures.py); parts belong to kinds (facts.py). What is not
+compute could be gained:
+
+    share of the time          NOTABLE       BOUND
+    of a kind          ----------|-------------|---------------
+                       nothing   | a cause that  | a cause that names the verdict;
+                                 | is mentioned  | so do several smaller ones that are
+                                 |               | together more than compute
+
+    no notable cause, and nothing to try about compute      healthy: nothing to gain
+    else                                                    compute
+
+The shares are means over ranks. If the ranks wait for a straggler (waiting.py), the means are over
+the others, and what they wait for it is its share. What is not seen to be large enough is no
+cause: a verdict is wrong more often than it is late. Once a kind is shown, it is dropped only
+clearly below its threshold (MARGIN).
+
+Prior art: TraceML's verdicts on shares of the step with fixed thresholds. It compares ranks by
+their worst step; here a rank has to be the last one in nearly all slices of the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from det_jupyter.diagnosis.advice import advise, compute_gains
+from det_jupyter.diagnosis.facts import PERIODIC, Facts, Setting
+from det_jupyter.diagnosis.memory import Creep, find_creep
+from det_jupyter.diagnosis.waiting import Straggler, find_straggler
+from det_jupyter.wire.verdict import Cause, CauseKind, VerdictKind
+
+NOTABLE = 0.10
+BOUND = 0.25
+# Loops of a few hundred microseconds spend some of it between the parts, and ranks are never
+# quite even: less is to be gained there.
+NOTABLE_OF: Mapping[CauseKind, float] = {"residual": 0.20, "uneven": 0.15}
+BOUND_OF: Mapping[CauseKind, float] = {"residual": 0.35, "uneven": 0.30}
+MARGIN = 0.03
+FULL_SOON_S = 1800.0  # memory that is full by then comes first
+FULL_AT_LAST_S = 7 * 86_400.0  # what takes longer is not worth a word
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the rules found; the cause that names the verdict comes first."""
+
+    kind: VerdictKind
+    causes: tuple[Cause, ...]
+    shares: Mapping[CauseKind, float]
+    creep: Creep | None = None
+
+
+def find(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> Found:
+    """Return what limits the run.
+
+    Args:
+        facts: What was measured.
+        setting: What is known of it.
+        shown: Kinds of causes that the last verdict has.
+    """
+    straggler = find_straggler(facts, setting) if len(facts.ranks) > 1 else None
+    shares = divide(facts, straggler)
+    losses = [
+        advise(kind, share, facts, setting, straggler)
+        for kind, share in sorted(shares.items(), key=lambda item: -item[1])
+        if kind != "compute" and share >= _threshold(NOTABLE_OF, NOTABLE, kind, shown)
+    ]
+    evidence, advice = compute_gains(facts, setting)
+    compute = Cause(kind="compute", share=shares["compute"], evidence=evidence, advice=advice)
+    if _names_the_verdict(losses, shares, shown):
+        causes = losses
+    elif losses or advice:
+        causes = [compute, *losses]
+    else:
+        causes = []
+    creep = _creep(facts)
+    if creep is not None:
+        grown = advise("memory", 0.0, facts, setting, straggler, creep)
+        is_first = not causes or (creep.full_in_s is not None and creep.full_in_s < FULL_SOON_S)
+        causes = [grown, *causes] if is_first else [*causes, grown]
+    kind: VerdictKind = causes[0].kind if causes else "healthy"
+    return Found(kind, tuple(causes) or (compute,), shares, creep)
+
+
+def divide(facts: Facts, straggler: Straggler | None) -> dict[CauseKind, float]:
+    """Return the share of the time by kind; they sum to 1."""
+    slow = () if straggler is None else straggler.ranks
+    ranks = [rank for rank in facts.ranks if rank.rank not in slow]
+    kinds: tuple[CauseKind, ...] = (
+        "compute", "input", "transfer", "communication", "uneven", "residual",
+    )  # fmt: skip
+    shares = {kind: fmean(rank.share(kind) for rank in ranks) for kind in kinds}
+    if straggler is not None:
+        lost = min(straggler.share, shares["uneven"])
+        shares["straggler"] = lost
+        shares["uneven"] -= lost
+    held = {kind: facts.periodic[kind].share for kind in PERIODIC if kind in facts.periodic}
+    whole = max(1.0, sum(held.values()))
+    left = 1 - sum(held.values()) / whole
+    total = sum(shares.values()) or 1.0
+    divided = {kind: left * share / total for kind, share in shares.items()}
+    divided |= {kind: share / whole for kind, share in held.items()}
+    return {kind: share for kind, share in divided.items() if share > 0 or kind == "compute"}
+
+
+def _names_the_verdict(
+    losses: list[Cause], shares: Mapping[CauseKind, float], shown: Collection[CauseKind]
+) -> bool:
+    if not losses:
+        return False
+    largest = losses[0]
+    return largest.share >= _threshold(BOUND_OF, BOUND, largest.kind, shown) or (
+        sum(cause.share for cause in losses) > shares["compute"]
+    )
+
+
+def _threshold(
+    of: Mapping[CauseKind, float], usual: float, kind: CauseKind, shown: Collection[CauseKind]
+) -> float:
+    return of.get(kind, usual) - (MARGIN if kind in shown else 0.0)
+
+
+def _creep(facts: Facts) -> Creep | None:
+    creep = find_creep(facts.growths)
+    if creep is None or (creep.full_in_s is not None and creep.full_in_s > FULL_AT_LAST_S):
+        return None
+    return creep

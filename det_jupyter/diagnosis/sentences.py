@@ -1,0 +1,89 @@
+"""A verdict in one sentence. All its words are here, but those of evidence and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from det_jupyter.diagnosis.memory import Creep
+from det_jupyter.diagnosis.rules import Found
+from det_jupyter.wire.verdict import Cause, CauseKind
+from det_jupyter.words import lasting, size
+
+# The cause that names the verdict.
+FIRST: Mapping[str, str] = {
+    "healthy": "Nothing to gain here: {share} of the time is compute",
+    "compute": "Compute-bound: {share} of the time is compute",
+    "input": "Input-bound: {share} of the time goes to waiting for data",
+    "transfer": "Transfer-bound: {share} of the time goes to moving data to and from the device",
+    "communication": "Communication-bound: {share} of the time goes to exchanges between ranks",
+    "checkpoint": "Checkpoint-bound: {share} of the time goes to saving checkpoints",
+    "validation": "Validation-bound: {share} of the time goes to validation",
+    "straggler": "Rank {rank} is a straggler because of its {because}: the others wait for it "
+    "{share} of the time",
+    "uneven": "Uneven steps: ranks wait for each other in turns {share} of the time",
+    "memory": "{memory}",
+    "residual": "{share} of the time is in no part that is measured",
+}
+# Any further one.
+FURTHER: Mapping[CauseKind, str] = {
+    "compute": "{share} is compute",
+    "input": "{share} goes to waiting for data",
+    "transfer": "{share} goes to moving data to and from the device",
+    "communication": "{share} goes to exchanges between ranks",
+    "checkpoint": "{share} goes to saving checkpoints",
+    "validation": "{share} goes to validation",
+    "straggler": "in {share} the others wait for rank {rank}, because of its {because}",
+    "uneven": "in {share} ranks wait for each other in turns",
+    "memory": "{memory}",
+    "residual": "{share} is in no part that is measured",
+}
+UNKNOWN = "Not enough seen yet: {missing}"
+NEXT = "Next: {advice}"
+TRIED = "experiment.diagnose() measures what that gains"
+TRIABLE: frozenset[CauseKind] = frozenset({"input", "communication", "uneven"})
+_ROUNDED = 5  # percent
+
+
+def put(found: Found) -> str:
+    """Return what was found as one sentence, and what to try next as another."""
+    first, *further = found.causes
+    clauses = [_clause(FIRST[found.kind], first, found.creep)]
+    clauses += [_clause(FURTHER[cause.kind], cause, found.creep) for cause in further]
+    text = f"{'; '.join(clauses)}."
+    if found.kind == "healthy":
+        return text
+    advised = next((cause for cause in found.causes if cause.advice), None)
+    if advised is None:
+        return text
+    tried = f"; {TRIED}" if advised.kind in TRIABLE else ""
+    return f"{text} {NEXT.format(advice=advised.advice[0])}{tried}."
+
+
+def _clause(form: str, cause: Cause, creep: Creep | None) -> str:
+    return form.format(
+        share=about(cause.share),
+        rank=cause.rank,
+        because=cause.because,
+        memory="" if creep is None else _memory(creep),
+    )
+
+
+def _memory(creep: Creep) -> str:
+    whose = "the loader workers of rank" if creep.growth.of == "workers" else "rank"
+    what = "GPU memory" if creep.growth.name == "gpu_memory" else "Memory"
+    rate = (
+        f"{what} of {whose} {creep.growth.rank} grows by {size(creep.bytes_per_s * 3600)} an hour"
+    )
+    return rate if creep.full_in_s is None else f"{rate}, full in {lasting(creep.full_in_s)}"
+
+
+def about(share: float) -> str:
+    """Return a share, rounded so that it does not flicker.
+
+    >>> [about(share) for share in (0.02, 0.124, 0.93, 0.996)]
+    ['2 %', '10 %', '95 %', '99 %']
+    """
+    percent = share * 100
+    if percent < _ROUNDED or percent > 100 - _ROUNDED:
+        return f"{min(99, round(percent))} %"
+    return f"{_ROUNDED * round(percent / _ROUNDED)} %"

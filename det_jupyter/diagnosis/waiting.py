@@ -1,0 +1,155 @@
+"""Whom the ranks wait for: a straggler, or each other in turns.
+
+At each exchange all ranks wait for the last one. Over a window:
+
+    waits of ranks 0..3     30 %  31 %   1 %  29 %     rank 2 is the last one, always: a straggler
+                            12 %  11 %  13 %  12 %     each is the last one in turns: uneven steps
+                            31 %  42 %  12 %  40 %     both: 12 % uneven, 28 % because of rank 2
+
+Slow are those that wait less than half as long as the longest wait, if they are at most half of
+all ranks (several on one slow machine), and slow in nearly all slices of the window: jitter and a
+load that moves from core to core are no straggler.
+
+Why a rank is slow:
+
+    data        it waits for data longer than the others do, and that explains half of it or more
+    machine     its GPU's clock is lowered, or lower; other processes use its GPU; its GPU is of
+                another kind; its computer's CPU is full, and that of the others is not
+    compute     else: it does more, or runs slower for a reason that is not seen
+
+On the CPUs of one computer that is full, a rank which uses no more CPU time than the others only
+gets less of it: that is no straggler either, and may be another rank a minute later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Literal
+
+from det_jupyter.diagnosis.facts import Facts, Place, RankFacts, Setting, mean_of
+
+SLOW_WAITS_AT_MOST = 0.5  # of the longest wait
+SLOW_IN_SLICES = 0.75
+DATA_EXPLAINS = 0.5  # of the difference
+CPU_FULL = 90.0  # %
+MORE_CPU = 15.0  # % of a core
+LOWER_CLOCK = 0.9  # of the others'
+THROTTLED = 0.2  # of the time, more than the others
+
+Because = Literal["data", "compute", "machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """The slow ranks, the slowest first, and why the first of them is slow."""
+
+    ranks: tuple[int, ...]
+    share: float  # what the others wait for it
+    because: Because
+    evidence: tuple[str, ...] = ()
+
+
+def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
+    """Return the rank that the others wait for, if it is always the same one."""
+    slow = _slow_ranks(facts.ranks)
+    if not slow:
+        return None
+    others = [rank for rank in facts.ranks if rank not in slow]
+    share = fmean(rank.wait for rank in others) - slow[0].wait
+    ranks = tuple(rank.rank for rank in slow)
+    if _data_explain(slow[0], others, share):
+        return Straggler(ranks, share, "data")
+    if machine := _machine_evidence(slow[0], others, facts, setting):
+        return Straggler(ranks, share, "machine", tuple(machine))
+    if _only_gets_less_cpu(slow[0], others, facts, setting):
+        return None
+    return Straggler(ranks, share, "compute")
+
+
+def _slow_ranks(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    longest = max(rank.wait for rank in ranks)
+    slow = [rank for rank in ranks if rank.wait < SLOW_WAITS_AT_MOST * longest]
+    if not slow or 2 * len(slow) > len(ranks):
+        return []
+    names = {rank.rank for rank in slow}
+    slices = list(zip(*(rank.waits for rank in ranks), strict=True))
+    agreeing = sum(
+        fmean(waits[r.rank] for r in slow) < fmean(waits[r.rank] for r in ranks if r not in slow)
+        and waits.index(min(waits)) in names
+        for waits in slices
+    )
+    is_lasting = agreeing >= SLOW_IN_SLICES * len(slices)
+    return sorted(slow, key=lambda rank: rank.wait) if is_lasting else []
+
+
+def _data_explain(slow: RankFacts, others: Sequence[RankFacts], share: float) -> bool:
+    more = slow.share("input") - median(rank.share("input") for rank in others)
+    return more >= DATA_EXPLAINS * share
+
+
+def _machine_evidence(
+    slow: RankFacts, others: Sequence[RankFacts], facts: Facts, setting: Setting
+) -> list[str]:
+    place = setting.places[slow.rank]
+    places = [setting.places[rank.rank] for rank in others]
+    return [
+        *_clock_evidence(place, places, facts),
+        *_stranger_evidence(place, places),
+        *_kind_evidence(place, places),
+        *_cpu_evidence(place, places, facts),
+    ]
+
+
+def _clock_evidence(place: Place, others: Sequence[Place], facts: Facts) -> list[str]:
+    found = []
+    for name, why in (
+        ("gpu_throttled_thermal", "its temperature"),
+        ("gpu_throttled_power", "its power limit"),
+        ("gpu_throttled_hardware", "the hardware"),
+    ):
+        own, rest = facts.gpu(place, name), mean_of(facts.gpu(other, name) for other in others)
+        if own is not None and own - (rest or 0.0) > THROTTLED:
+            found.append(f"its GPU's clock is lowered {own:.0%} of the time, because of {why}")
+    own, rest = (
+        facts.gpu(place, "gpu_clock"),
+        mean_of(facts.gpu(other, "gpu_clock") for other in others),
+    )
+    if own and rest and own < LOWER_CLOCK * rest:
+        found.append(f"its GPU's clock is {own:.0f} MHz, that of the others {rest:.0f} MHz")
+    return found
+
+
+def _stranger_evidence(place: Place, others: Sequence[Place]) -> list[str]:
+    if not place.strangers or any(other.strangers for other in others):
+        return []
+    return [f"other processes use its GPU: {', '.join(place.strangers[:3])}"]
+
+
+def _kind_evidence(place: Place, others: Sequence[Place]) -> list[str]:
+    kinds = {other.kind for other in others}
+    if place.kind in kinds:
+        return []
+    return [f"it runs on {place.kind}, the others on {', '.join(sorted(kinds))}"]
+
+
+def _cpu_evidence(place: Place, others: Sequence[Place], facts: Facts) -> list[str]:
+    agents = {other.agent_id for other in others} - {place.agent_id}
+    own = facts.host(place.agent_id, "cpu_util_simple")
+    rest = mean_of(facts.host(agent_id, "cpu_util_simple") for agent_id in agents)
+    if own is None or rest is None or own < CPU_FULL or rest >= CPU_FULL:
+        return []
+    return [f"the CPU of {place.agent_id} is full ({own:.0f} %), that of the others {rest:.0f} %"]
+
+
+def _only_gets_less_cpu(
+    slow: RankFacts, others: Sequence[RankFacts], facts: Facts, setting: Setting
+) -> bool:
+    place = setting.places[slow.rank]
+    full = facts.host(place.agent_id, "cpu_util_simple")
+    if place.gpu or full is None or full < CPU_FULL:
+        return False
+    own = facts.process(setting, slow.rank, "rank", "cpu_util")
+    rest = mean_of(facts.process(setting, rank.rank, "rank", "cpu_util") for rank in others)
+    return own is None or rest is None or own - rest < MORE_CPU
