@@ -24,6 +24,7 @@ from det_jupyter.master.chores.agent_supervisor import AgentSupervisor
 from det_jupyter.master.chores.cleanup import clean_up
 from det_jupyter.master.chores.consult import consult
 from det_jupyter.master.chores.deleting import delete
+from det_jupyter.master.chores.series import keep_series
 from det_jupyter.master.chores.shutdown import shut_down
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.connections import MOST_WAITING, Waiting, bounded
@@ -142,6 +143,7 @@ class _Program:
             asyncio.create_task(consult(self._service, Samplers())),
             asyncio.create_task(delete(self._service)),
             asyncio.create_task(clean_up(self._service)),
+            asyncio.create_task(keep_series(self._service)),
         ]
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         for task in [stop, *others]:

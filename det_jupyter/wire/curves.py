@@ -57,7 +57,7 @@ class Curves(dict[CurveKey, Curve]):
         A step that a curve has passed is left out: a follower had it with the curve already, or
         the next run repeated a validation that was due at the checkpoint.
         """
-        steps_per_epoch = _steps_per_epoch(record)
+        steps_per_epoch = steps_per_epoch_of(record)
         for group, name, step, value in _points(record):
             key = (trial_id, group, name)
             if key not in self:
@@ -85,7 +85,8 @@ def steps_per_epoch(curves: Iterable[Curve]) -> dict[int, float]:
     return {c.trial_id: c.steps_per_epoch for c in curves if c.steps_per_epoch is not None}
 
 
-def _steps_per_epoch(record: dict[str, Any]) -> float | None:
+def steps_per_epoch_of(record: dict[str, Any]) -> float | None:
+    """Return the steps of an epoch, if the record says how many epochs its steps are."""
     epochs = (record.get("trained") or {}).get("epochs")
     return record["steps_completed"] / epochs if epochs else None
 

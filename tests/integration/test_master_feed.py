@@ -6,13 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from det_jupyter.errors import Conflict
 from det_jupyter.master.service.feed import follow
 from det_jupyter.master.service.rows import read_metrics
-from det_jupyter.master.views.curves import thinned, to_curves
+from det_jupyter.master.views.curves import to_curves
+from det_jupyter.records import to_line
 from det_jupyter.wire import Curve, FeedItem
 from tests.integration.master_support import (
     AGENT,
@@ -121,27 +123,21 @@ def test_curves_are_whole(bench: Bench) -> None:
     assert all(len(curve.times) == len(curve.steps) for curve in curves)
 
 
+def thinned(values: list[Any], max_points: int) -> Curve:
+    (curve,) = to_curves([(1, json.loads(to_line(batches(1, values))))], max_points=max_points)
+    return curve
+
+
 def test_a_thinned_curve_keeps_its_ends_and_extremes() -> None:
-    values: list[float | None] = [float(i % 10) for i in range(1000)]
+    values = [float(i % 10) for i in range(1000)]
     values[537], values[211] = 99.0, -99.0
-    curve = Curve(
-        trial_id=1, group="g", name="n", steps=list(range(1000)), values=values, times=[0.0] * 1000
-    )
-    few = thinned(curve, 50)
+    few = thinned(values, 50)
     assert len(few.steps) <= 50
-    assert (few.steps[0], few.steps[-1]) == (0, 999)
+    assert (few.steps[0], few.steps[-1]) == (1, 1000)
     assert few.steps == sorted(set(few.steps))
     assert {99.0, -99.0} <= set(few.values)
-    assert thinned(curve, 1000) == curve
+    assert thinned(values, 1000).values == values
 
 
 def test_a_thinned_curve_keeps_its_gaps() -> None:
-    curve = Curve(
-        trial_id=1,
-        group="g",
-        name="n",
-        steps=list(range(100)),
-        values=[1.0] + [None] * 99,
-        times=[0.0] * 100,
-    )
-    assert set(thinned(curve, 10).values) == {1.0, None}
+    assert set(thinned([1.0, *["NaN"] * 99], 10).values) == {1.0, None}

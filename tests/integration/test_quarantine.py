@@ -463,7 +463,7 @@ def test_rows_that_cannot_be_read_keep_nobody_from_the_others(
     assert bench.store.feed.after(0, A, 1000)
     damage(bench, "feed", text, "first_step = 2")
     bench.store.truncate_metrics(A, 2)
-    assert read_metrics(bench.store.path, A) == []
+    assert list(read_metrics(bench.store.path, A)) == []
 
 
 def test_a_page_of_rows_that_cannot_be_read_ends_no_feed(bench: Bench) -> None:

@@ -15,6 +15,7 @@ from det_jupyter.master.http.routes_experiments import experiment_routes
 from det_jupyter.master.http.routes_logs import log_routes
 from det_jupyter.master.http.routes_master import master_routes
 from det_jupyter.master.http.routes_search import search_routes
+from det_jupyter.master.http.routes_series import series_routes
 from det_jupyter.master.http.routes_templates import template_routes
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import MasterInfo, Refusal
@@ -48,5 +49,6 @@ def create_app(
     app.include_router(cluster_routes(service), prefix=API)
     app.include_router(experiment_routes(service), prefix=API)
     app.include_router(log_routes(service), prefix=API)
+    app.include_router(series_routes(service), prefix=API)
     app.include_router(agent_routes(service), prefix=API)
     return Guard(app, info.token)

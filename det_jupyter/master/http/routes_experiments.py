@@ -33,7 +33,6 @@ from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.feed import follow as follow_feed
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service, check_patterns
-from det_jupyter.master.views.curves import to_curves
 from det_jupyter.system.paths import find_missing_folder
 from det_jupyter.wire import (
     CheckpointView,
@@ -179,7 +178,9 @@ def experiment_routes(service: Service) -> APIRouter:
 
 
 def _read_curves(service: Service, experiment_id: int, max_points: int | None) -> Response:
-    """Read in another thread: of a long experiment it takes a second or so."""
+    """Read in another thread: of a long experiment it takes a second or so; numpy even more."""
+    from det_jupyter.master.views.curves import to_curves
+
     records = read_metrics(service.store.path, experiment_id)
     return JsonResponse(to_curves(records, max_points=max_points))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Any
 
 from fastapi import APIRouter, Response
 from pydantic import ValidationError
@@ -166,9 +167,13 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     for source in _sources(service, config.entrypoint):
         if finder.pace is not None:
             break
-        records = await asyncio.to_thread(read_metrics, service.store.path, source)
+        records = await asyncio.to_thread(_read_metrics, service, source)
         finder.look_at(source, records)
     return fill_times(view, planned, finder, slots=slots, places=places)
+
+
+def _read_metrics(service: Service, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
+    return list(read_metrics(service.store.path, experiment_id))
 
 
 def _sources(service: Service, entrypoint: str) -> list[int]:

@@ -96,6 +96,55 @@ CREATE TABLE IF NOT EXISTS quarantine (
     content TEXT NOT NULL,
     error TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS series_rows (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    at REAL NOT NULL,
+    stored_at REAL NOT NULL,
+    json TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS series_chunks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    step_s REAL NOT NULL,
+    begins REAL NOT NULL,
+    ends REAL NOT NULL,
+    num INTEGER NOT NULL,
+    rolled_into INTEGER,
+    blob BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS series_missing (
+    owner TEXT NOT NULL,
+    source TEXT NOT NULL,
+    name TEXT NOT NULL,
+    why TEXT NOT NULL,
+    PRIMARY KEY (owner, source, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS series_runs (
+    trial_id INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    began_at REAL NOT NULL,
+    ended_at REAL,
+    json TEXT NOT NULL,
+    PRIMARY KEY (trial_id, run)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS series_cuts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    trial_id INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    steps_completed INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS series_rows_of ON series_rows (owner, kind, run, source, id, stored_at);
+CREATE INDEX IF NOT EXISTS series_chunks_of
+    ON series_chunks (owner, kind, run, source, step_s, id);
+CREATE INDEX IF NOT EXISTS series_chunks_in ON series_chunks (rolled_into);
+CREATE INDEX IF NOT EXISTS series_cuts_of ON series_cuts (trial_id);
 DROP INDEX IF EXISTS logs_of_trial;
 CREATE INDEX IF NOT EXISTS logs_found ON logs (trial_id, id, rank, level, at);
 CREATE UNIQUE INDEX IF NOT EXISTS logs_open ON logs (trial_id, run, rank) WHERE is_open;
@@ -190,7 +239,7 @@ def savepoint(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def delete_in_parts(
-    db: sqlite3.Connection, table: str, key: str, which: str, values: Sequence[float]
+    db: sqlite3.Connection, table: str, key: str, which: str, values: Sequence[float | str]
 ) -> Iterator[None]:
     """Delete rows, some at each step, in a transaction of their own."""
     some = f"SELECT {key} FROM {table} WHERE {which} LIMIT {_ROWS_AT_ONCE}"

@@ -153,18 +153,36 @@ class _Intake:
                     DevicesReported(agent_id=self._agent_id, processes=report.processes)
                 )
             case SystemSampled():
-                pass
+                self._transaction.store.series.add_samples(
+                    self._transaction.now, self._agent_id, report, self._trial_of
+                )
             case Unreadable():
                 self._take_unreadable(report)
             case _:
                 assert_never(report)
 
+    def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
+        """Return trial and run of a rank; None of a run that is unknown, or over."""
+        found = self._transaction.machine.state.find_allocation(allocation_id)
+        if found is None or rank >= len(found[1].slots):
+            return None
+        return found[0].id, found[1].run
+
     def _take_start(self, report: GangStarted) -> None:
-        if self._transaction.machine.state.find_allocation(report.allocation_id):
+        found = self._transaction.machine.state.find_allocation(report.allocation_id)
+        if found is not None:
+            trial, allocation = found
+            devices: dict[str, list[str]] = {agent_id: [] for agent_id in allocation.agent_ids}
+            for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=False):
+                devices[agent_id] += [slot.uuid] if slot.uuid else []
+            series = self._transaction.store.series
+            series.begin_run(trial.id, allocation.run, report.at, devices)
             self._transaction.take(report)
 
     def _take_exit(self, report: GangExited) -> None:
-        if self._transaction.machine.state.find_allocation(report.allocation_id):
+        found = self._transaction.machine.state.find_allocation(report.allocation_id)
+        if found is not None:
+            self._transaction.store.series.end_run(found[0].id, found[1].run, report.at)
             self._transaction.take(report)  # the machine has the run closed
         else:
             close = CloseRun(allocation_id=report.allocation_id)
@@ -286,7 +304,9 @@ class _Intake:
             case BatchTimings():
                 self._add_timings(source, record)
             case StepTimes():
-                pass
+                self._transaction.store.series.add_times(
+                    self._transaction.now, source.trial_id, source.run, source.rank, record
+                )
             case MetricsReported():
                 self._add_metrics(source, record, record.steps_completed, 1)
                 if record.group == "validation":

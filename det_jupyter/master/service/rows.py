@@ -9,9 +9,12 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+from pydantic_core import from_json
 
 from det_jupyter.wire import FeedItem, TemplateView, TimingsView
 
@@ -71,28 +74,30 @@ def as_timings(row: tuple[int, str]) -> TimingsView:
     )
 
 
-def read_metrics(path: Path, experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
-    """Return trial and record of every metrics row, oldest first.
+def read_metrics(
+    path: Path, experiment_id: int, trial_id: int | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield trial and record of every metrics row of an experiment or one trial, oldest first.
 
     Reads through a connection of its own, so that another thread may do it: of a long experiment
     there is much.
     """
     db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
     db.text_factory = as_text
-    try:
+    which, values = "experiment_id = ?", [experiment_id]
+    if trial_id is not None:
+        which, values = "trial_id = ?", [trial_id]
+    with closing(db):
         rows = db.execute(
-            "SELECT trial_id, json FROM feed WHERE experiment_id = ? AND kind = 'metrics' "
-            "ORDER BY seq",
-            (experiment_id,),
+            f"SELECT trial_id, json FROM feed WHERE {which} AND kind = 'metrics' ORDER BY seq",
+            values,
         )
-        return list(readable(rows, _metrics))
-    finally:
-        db.close()
+        yield from readable(rows, _metrics)
 
 
 def _metrics(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
     trial_id, text = row
-    record: dict[str, Any] = json.loads(text)
+    record: dict[str, Any] = from_json(text)
     if missing := _KEYS[record["kind"]] - record.keys():
         raise ValueError(f"got a record without {', '.join(sorted(missing))}")
     return trial_id, record

@@ -8,6 +8,7 @@
     progress    how far each trial is
     templates   parts of configurations, by name
     timings     how long the parts of batches took, by trial
+    series      measured numbers over time (series.py, series_chunks.py)
 
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
 tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
@@ -33,6 +34,8 @@ from det_jupyter.master.service.history import History
 from det_jupyter.master.service.logs import Logs
 from det_jupyter.master.service.quarantine import Quarantine
 from det_jupyter.master.service.rows import as_template, as_timings, readable, truncate_rows
+from det_jupyter.master.service.series import SeriesRows
+from det_jupyter.master.service.series_chunks import SeriesChunks
 from det_jupyter.wire import TemplateView, TimingsView
 
 _TRIALS_AT_ONCE = 500
@@ -58,6 +61,8 @@ class Store:
         self.feed = Feed(self._db)
         self.logs = Logs(self._db)
         self.quarantine = Quarantine(self._db)
+        self.series = SeriesRows(self._db)
+        self.series_chunks = SeriesChunks(self._db)
 
     def close(self) -> None:
         """Close the file."""
@@ -155,6 +160,7 @@ class Store:
             yield from delete_in_parts(self._db, "log_sizes", "trial_id", which, some)
             yield from delete_in_parts(self._db, "timings", "id", which, some)
             yield from delete_in_parts(self._db, "progress", "trial_id", which, some)
+            yield from self.series.delete(some)
         runs = "allocation_id >= ? AND allocation_id < ?"  # "7." to "7/", which comes after "."
         with self.transaction():
             self._db.execute(

@@ -1,12 +1,99 @@
-"""Turns stored metrics records into curves, thinned on request. Pure."""
+"""Turns stored metrics records into curves, thinned on request, and into series. Pure.
+
+A trial may have a million points, so they are arrays until they are few.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from math import isfinite, isnan, nan
+from typing import Any, NamedTuple
 
-from det_jupyter.wire import Curve, Curves
+import numpy as np
+from numpy.typing import NDArray
+
+from det_jupyter.master.views.series_pages import MAX_POINTS, Columns, columns_of, in_short
+from det_jupyter.master.views.series_tables import Numbers, Table, merged
+from det_jupyter.records import to_finite
+from det_jupyter.wire import BATCHES, Curve, CurveKey, Series, SeriesQuery
+from det_jupyter.wire.curves import steps_per_epoch_of
+
+
+class Points:
+    """One metric of one trial, as it comes record by record."""
+
+    def __init__(self) -> None:
+        self._values = array("d")  # NaN where it was no finite number
+        self._records: list[tuple[int, int, float]] = []  # first step, number of points, when
+        self._last_step = -1
+
+    def add(self, first: int, values: list[Any], at: float) -> None:
+        """Append values; steps that there are already are left out (see Curves.add)."""
+        if self._records and first <= self._last_step:
+            values = values[self._last_step - first + 1 :]
+            first = self._last_step + 1
+        if values:
+            self._values.fromlist(_finite(values))
+            self._records.append((first, len(values), at))
+            self._last_step = first + len(values) - 1
+
+    def to_arrays(self) -> Arrays:
+        """Return all points."""
+        first, num, at = np.array(self._records, dtype=float).reshape(-1, 3).T
+        counts = num.astype(np.int64)
+        begins = np.cumsum(counts) - counts  # the place of each record's first point
+        steps = np.arange(len(self._values)) + np.repeat(first.astype(np.int64) - begins, counts)
+        return Arrays(steps, np.array(self._values), np.repeat(at, counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """Steps, values (NaN where it was no finite number) and times of points."""
+
+    steps: NDArray[np.int64]
+    values: Numbers
+    times: Numbers
+
+
+def _finite(values: list[Any]) -> list[float]:
+    if set(map(type, values)) == {float} and isfinite(sum(values)):  # as nearly always, and quick
+        return values
+    return [nan if (number := to_finite(value)) is None else number for value in values]
+
+
+def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
+    """Return the points of every metric of every trial.
+
+    Args:
+        records: Trial and metrics record (as JSON), in the order in which they were written.
+    """
+    gathered = Gathered({}, {})
+    for trial_id, record in records:
+        per_epoch = steps_per_epoch_of(record)
+        if record["kind"] == "batch_metrics":
+            group, first, columns = BATCHES, record["first"], record["values"]
+        else:
+            group, first = record["group"], record["steps_completed"]
+            columns = {name: [value] for name, value in record["metrics"].items()}
+        for name, values in columns.items():
+            if not values:
+                continue
+            key = (trial_id, group, name)
+            if key not in gathered.points:
+                gathered.points[key] = Points()
+            gathered.points[key].add(first, values, record["at"])
+            if per_epoch is not None:
+                gathered.steps_per_epoch.setdefault(key, per_epoch)
+    return gathered
+
+
+class Gathered(NamedTuple):
+    """Points by curve, and the steps of an epoch, where the reports say it."""
+
+    points: dict[CurveKey, Points]
+    steps_per_epoch: dict[CurveKey, float]
 
 
 def to_curves(
@@ -18,35 +105,101 @@ def to_curves(
         records: Trial and metrics record (as JSON), in the order in which they were written.
         max_points: Thin each curve to about this many points; its extremes stay.
     """
-    curves = Curves()
-    for trial_id, record in records:
-        curves.add(trial_id, record)
-    ordered = [curves[key] for key in sorted(curves)]
-    return ordered if max_points is None else [thinned(curve, max_points) for curve in ordered]
+    gathered = gather(records)
+    return [
+        _to_curve(
+            key, gathered.points[key].to_arrays(), gathered.steps_per_epoch.get(key), max_points
+        )
+        for key in sorted(gathered.points)
+    ]
 
 
-def thinned(curve: Curve, max_points: int) -> Curve:
-    """Return the curve with the first and last point, and of each stretch the lowest and highest.
+def _to_curve(
+    key: CurveKey, points: Arrays, per_epoch: float | None, max_points: int | None
+) -> Curve:
+    if max_points is not None and len(points.steps) > max_points:
+        kept = kept_places(points.values, max_points)
+        points = Arrays(points.steps[kept], points.values[kept], points.times[kept])
+    trial_id, group, name = key
+    return Curve.model_construct(
+        trial_id=trial_id,
+        group=group,
+        name=name,
+        steps=points.steps.tolist(),
+        values=[None if isnan(value) else value for value in points.values.tolist()],
+        times=points.times.tolist(),
+        steps_per_epoch=per_epoch,
+    )
+
+
+def kept_places(values: Numbers, max_points: int) -> NDArray[np.int64]:
+    """Return the first and last place, and of each stretch those of the lowest and highest value.
+
+    A stretch without a value keeps a point: a gap stays a gap.
 
     Args:
-        curve: Any curve.
+        values: More than `max_points`.
         max_points: At least 4.
     """
-    num_points = len(curve.steps)
-    if num_points <= max_points:
-        return curve
     num_stretches = (max_points - 2) // 2
-    inner = num_points - 2
-    bounds = [1 + inner * i // num_stretches for i in range(num_stretches + 1)]
-    kept = [0]
-    for begin, end in pairwise(bounds):
-        kept += _extremes(curve.values, begin, end)
-    kept.append(num_points - 1)
-    return curve.at_places(kept)
+    inner = np.arange(1, len(values) - 1)
+    stretches = (inner - 1) * num_stretches // len(inner)
+    # Sorted by value within each stretch; NaN is last, and infinity stands for it.
+    for_low = np.where(np.isnan(values), np.inf, values)[inner]
+    for_high = np.where(np.isnan(values), -np.inf, values)[inner]
+    starts = np.flatnonzero(np.diff(stretches, prepend=-1))
+    kept = [np.array([0, len(values) - 1])]
+    for extreme, found in (
+        (for_low, np.minimum.reduceat(for_low, starts)),
+        (for_high, np.maximum.reduceat(for_high, starts)),
+    ):
+        places = np.flatnonzero(extreme == np.repeat(found, np.diff([*starts, len(inner)])))
+        _, firsts = np.unique(stretches[places], return_index=True)
+        kept.append(inner[places[firsts]])
+    return np.unique(np.concatenate(kept))
 
 
-def _extremes(values: list[float | None], begin: int, end: int) -> list[int]:
-    known = [(value, i) for i in range(begin, end) if (value := values[i]) is not None]
-    if not known:
-        return [begin]  # a gap stays a gap
-    return sorted({min(known)[1], max(known)[1]})
+def to_metric_series(
+    records: Iterable[tuple[int, dict[str, Any]]], query: SeriesQuery
+) -> list[Series]:
+    """Return a trial's metrics as series; what was no finite number has no point."""
+    points = {
+        (group, name): found.to_arrays()
+        for (_, group, name), found in gather(records).points.items()
+        if (query.names is None or name in query.names)
+        and (query.sources is None or group in query.sources)
+    }
+    tables = {key: _to_table(arrays, query) for key, arrays in sorted(points.items())}
+    tables = {key: table for key, table in tables.items() if len(table.at)}
+    num = max(1, min(query.columns, MAX_POINTS // max(1, len(tables))))
+    columns = columns_of([table.at for table in tables.values()], query, num)
+    return [_to_series(key, table, columns) for key, table in tables.items()]
+
+
+def _to_table(points: Arrays, query: SeriesQuery) -> Table:
+    x = points.times if query.axis == "time" else points.steps.astype(float)
+    rows = np.isfinite(points.values)
+    if query.since is not None:
+        rows &= x >= query.since
+    if query.until is not None:
+        rows &= x <= query.until
+    values = points.values[rows]
+    statistics = {"num": np.ones(len(values)), "total": values, "low": values, "high": values}
+    return Table(x[rows], {("", name): column for name, column in statistics.items()})
+
+
+def _to_series(key: tuple[str, str], table: Table, columns: Columns) -> Series:
+    group, name = key
+    drawn = merged(table, columns.of(table.at))
+    with np.errstate(over="ignore"):
+        mid = drawn.get("", "total") / drawn.get("", "num")
+    low, high = drawn.get("", "low"), drawn.get("", "high")
+    return Series(
+        source=group,
+        name=name,
+        title=name,
+        x=drawn.at.tolist(),
+        low=in_short(low),
+        mid=in_short(np.clip(mid, low, high)),  # a sum of the largest numbers is not finite
+        high=in_short(high),
+    )

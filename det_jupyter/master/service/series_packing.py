@@ -1,0 +1,129 @@
+"""Packs rows of measured numbers into chunks, and rolls chunks up (series_chunks.py).
+
+Runs in another thread, through connections of its own. What has been silent for some minutes is
+packed, however little it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from det_jupyter.master.service.rows import as_text, readable
+from det_jupyter.master.service.series import Key
+from det_jupyter.master.service.series_chunks import (
+    LAST_STEP_S,
+    LEVELS,
+    MEASURED,
+    Chunk,
+    Packed,
+)
+from det_jupyter.master.views.series_tables import (
+    Table,
+    from_bytes,
+    joined,
+    of_samples,
+    of_times,
+    rolled_up,
+    to_bytes,
+)
+
+_NUM_PACKED = 300  # rows that are packed together
+_SILENT_S = 300.0
+_MAX_PACKED = 2000  # rows in one go
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """Return a connection for another thread, with one state of the database for all it reads."""
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    db.text_factory = as_text
+    db.execute("BEGIN")
+    return db
+
+
+def find_due(path: Path, now: float) -> list[Key]:
+    """Return what has rows that are to be packed."""
+    with closing(read_only(path)) as db:
+        rows = db.execute(
+            "SELECT owner, kind, run, source FROM series_rows GROUP BY owner, kind, run, source "
+            "HAVING count(*) >= ? OR max(stored_at) < ? OR min(stored_at) > ?",
+            (_NUM_PACKED, now - _SILENT_S, now + _SILENT_S),
+        )
+        return [Key(*row) for row in rows]
+
+
+def pack(path: Path, key: Key) -> Packed:
+    """Return what the oldest rows are packed into; those that cannot be read are left out."""
+    with closing(read_only(path)) as db:
+        rows = db.execute(
+            "SELECT id, at, json FROM series_rows WHERE owner = ? AND kind = ? AND run = ? "
+            "AND source = ? ORDER BY id LIMIT ?",
+            (*key, _MAX_PACKED),
+        ).fetchall()
+    tables = tables_of(key, [(at, text) for _, at, text in rows])
+    chunks = [
+        _chunk(key._replace(source=source), table, MEASURED) for source, table in tables.items()
+    ]
+    return Packed([number for number, _, _ in rows], chunks)
+
+
+def _chunk(key: Key, table: Table, step_s: float, children: tuple[int, ...] = ()) -> Chunk:
+    return Chunk(
+        key=key,
+        step_s=step_s,
+        begins=float(table.at.min()),
+        ends=float(table.at.max()),
+        num=len(table.at),
+        blob=to_bytes(table, is_measured=step_s == MEASURED),
+        children=children,
+    )
+
+
+def tables_of(key: Key, rows: list[tuple[float, str]]) -> dict[str, Table]:
+    """Return tables of rows that are not packed, by source."""
+    read = list(readable(rows, lambda row: (row[0], json.loads(row[1]))))
+    if key.kind == "timings":
+        return {key.source: of_times([record for _, record in read])} if read else {}
+    samples = defaultdict(list)
+    for at, values in read:
+        for source, own in values.items():
+            samples[source].append((at, own))
+    return {source: of_samples(own) for source, own in samples.items()}
+
+
+def roll_up(path: Path, keys: Sequence[Key]) -> list[Chunk]:
+    """Return chunks of the next step, of levels that have rows enough for one.
+
+    Args:
+        path: The database.
+        keys: Of one source each.
+    """
+    with closing(read_only(path)) as db:
+        return [chunk for key in keys for chunk in _rolled(db, key)]
+
+
+def _rolled(db: sqlite3.Connection, key: Key) -> Iterator[Chunk]:
+    next_steps_s = [*(level.step_s for level in LEVELS[1:]), LAST_STEP_S]
+    for level, step_s in zip(LEVELS, next_steps_s, strict=True):
+        which = (
+            "owner = ? AND kind = ? AND run = ? AND source = ? AND step_s = ? "
+            "AND rolled_into IS NULL"
+        )
+        values = (*key, level.step_s)
+        num = db.execute(f"SELECT sum(num) FROM series_chunks WHERE {which}", values).fetchone()[0]
+        if (num or 0) >= level.num_rolled:
+            query = f"SELECT id, step_s, blob FROM series_chunks WHERE {which} ORDER BY id"
+            rows = db.execute(query, values).fetchall()
+            table = joined(readable(rows, table_of))
+            if len(table.at):
+                yield _chunk(key, rolled_up(table, step_s), step_s, tuple(row[0] for row in rows))
+
+
+def table_of(row: tuple[int, float, bytes]) -> Table:
+    """Return the table of a chunk, given its id, step and bytes."""
+    _, step_s, blob = row
+    return from_bytes(blob, is_measured=step_s == MEASURED)

@@ -1,0 +1,279 @@
+"""Reads measured numbers for a picture, in a thread of its own, no finer than it can show."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from det_jupyter.master.service.rows import readable
+from det_jupyter.master.service.series import Key, owner_of_agent, owner_of_trial
+from det_jupyter.master.service.series_packing import read_only, table_of, tables_of
+from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
+from det_jupyter.master.views.series_tables import Table, joined
+from det_jupyter.wire import Series, SeriesPage, SeriesQuery
+
+Times = tuple[float, float]
+_EVER = (0.0, float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Tables of an owner by run and source, and the coarsest step of what they are read from."""
+
+    tables: dict[tuple[int, str], Table]
+    step_s: float
+
+    def by_source(self) -> dict[str, Table]:
+        """Return a table for each source, of all runs."""
+        parts: dict[str, list[Table]] = {}
+        for (_, source), table in self.tables.items():
+            parts.setdefault(source, []).append(table)
+        return {source: joined(tables) for source, tables in parts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """When a run of a trial was, and on which devices of which agents."""
+
+    began_at: float
+    ended_at: float
+    devices: Mapping[str, Sequence[str]]
+
+
+def read_agent(path: Path, agent_id: str, query: SeriesQuery) -> SeriesPage:
+    """Return what an agent's machine was measured to do."""
+    with closing(read_only(path)) as db:
+        owner = owner_of_agent(agent_id)
+        found = _read(db, owner, query, _times_of(query))
+        began: float | None = db.execute(
+            "SELECT min(begins) FROM (SELECT min(begins) AS begins FROM series_chunks "
+            "WHERE owner = ? UNION ALL SELECT min(at) FROM series_rows WHERE owner = ?)",
+            (owner, owner),
+        ).fetchone()[0]
+        series = to_series(_asked_for(found.by_source(), query), query)
+        series += _missing(db, {owner: None}, series, query)
+        return _page(series, found, began_at=began, ended_at=None)
+
+
+def read_trial(
+    path: Path, trial_id: int, query: SeriesQuery, *, ended_at: float | None
+) -> SeriesPage:
+    """Return what is measured of a trial: timings of its ranks, or the system.
+
+    The system is its ranks' processes, and the machines and GPUs they were on while they were.
+    """
+    with closing(read_only(path)) as db:
+        runs = _runs(db, trial_id, ended_at)
+        own = owner_of_trial(trial_id)
+        if query.of == "system":
+            found, owners = _read_system(db, own, runs, query)
+        else:
+            found, owners = _read_timings(db, own, trial_id, query), {}
+        series = to_series(_asked_for(found.by_source(), query), query)
+        series += _missing(db, owners, series, query)
+        began = min((run.began_at for run in runs), default=None)
+        return _page(series, found, began_at=began, ended_at=ended_at)
+
+
+def _page(
+    series: list[Series], found: Found, *, began_at: float | None, ended_at: float | None
+) -> SeriesPage:
+    return SeriesPage(
+        series=series,
+        began_at=began_at,
+        ended_at=ended_at,
+        interval_s=max(found.step_s, _usual_interval(found.tables.values())),
+    )
+
+
+def _usual_interval(tables: Iterable[Table]) -> float:
+    longest = max(tables, key=lambda table: len(table.at), default=None)
+    if longest is None or len(longest.at) < 2:
+        return 1.0
+    return round(float(np.median(np.diff(np.sort(longest.at)))), 3)
+
+
+def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[Run]:
+    """Return a trial's runs; one whose end is not known went on until the next one began."""
+    rows = db.execute(
+        "SELECT began_at, ended_at, json FROM series_runs WHERE trial_id = ? ORDER BY run",
+        (trial_id,),
+    ).fetchall()
+    next_began = [*(row[0] for row in rows[1:]), ended_at or _EVER[1]]
+    return [
+        Run(began, following if ended is None else ended, json.loads(text))
+        for (began, ended, text), following in zip(rows, next_began, strict=False)
+    ]
+
+
+def _read_timings(db: sqlite3.Connection, owner: str, trial_id: int, query: SeriesQuery) -> Found:
+    if query.axis == "time":
+        return _read(db, owner, query, _times_of(query))
+    found = _read(db, owner, query, _EVER)
+    cuts = db.execute(
+        "SELECT run, steps_completed FROM series_cuts WHERE trial_id = ?", (trial_id,)
+    ).fetchall()
+    tables = {
+        (run, source): superseded(table, [steps for last, steps in cuts if run <= last])
+        for (run, source), table in found.tables.items()
+    }
+    return Found(tables, found.step_s)
+
+
+def _read_system(
+    db: sqlite3.Connection, owner: str, runs: Sequence[Run], query: SeriesQuery
+) -> tuple[Found, dict[str, set[str] | None]]:
+    """Return the tables of a trial's processes and machines, and whose they are.
+
+    With several agents, `host` is `host:AGENT` of each.
+    """
+    found = _read(db, owner, query, _times_of(query))
+    tables, step_s = dict(found.tables), found.step_s
+    owners: dict[str, set[str] | None] = {owner: None}
+    agents = list(dict.fromkeys(agent_id for run in runs for agent_id in run.devices))
+    for run in runs:
+        for agent_id, uuids in run.devices.items():
+            machine = owner_of_agent(agent_id)
+            times = _overlap(_times_of(query), (run.began_at, run.ended_at))
+            sources = {"host", *(f"{kind}:{uuid}" for kind in ("gpu", "mig") for uuid in uuids)}
+            owners[machine] = sources | (owners.get(machine) or set())
+            of_machine = _read(db, machine, query, times, sources)
+            step_s = max(step_s, of_machine.step_s)
+            for (_, source), table in of_machine.tables.items():
+                name = f"host:{agent_id}" if source == "host" and len(agents) > 1 else source
+                inside = table.where((table.at >= times[0]) & (table.at <= times[1]))
+                key = (0, name)
+                tables[key] = joined([tables[key], inside]) if key in tables else inside
+    return Found(tables, step_s), owners
+
+
+def _times_of(query: SeriesQuery) -> Times:
+    if query.axis != "time":
+        return _EVER
+    return (query.since or 0.0, _EVER[1] if query.until is None else query.until)
+
+
+def _overlap(one: Times, other: Times) -> Times:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _asked_for(tables: dict[str, Table], query: SeriesQuery) -> dict[str, Table]:
+    if query.sources is None:
+        return tables
+    return {source: table for source, table in tables.items() if source in query.sources}
+
+
+def _read(
+    db: sqlite3.Connection,
+    owner: str,
+    query: SeriesQuery,
+    times: Times,
+    sources: set[str] | None = None,
+) -> Found:
+    """Return the tables of an owner, of which rows outside the times may be a part."""
+    parts: dict[tuple[int, str], list[Table]] = {}
+    finest_s = _finest(db, owner, query, times)
+    step_s = 0.0
+    for number, run, source, step in _chosen(db, owner, query.of, times, finest_s):
+        if sources is None or source in sources:
+            row = db.execute(
+                "SELECT id, step_s, blob FROM series_chunks WHERE id = ?", (number,)
+            ).fetchone()
+            parts.setdefault((run, source), []).extend(readable([row], table_of))
+            step_s = max(step_s, step)
+    rows: dict[Key, list[tuple[float, str]]] = {}
+    for run, source, at, text in db.execute(
+        "SELECT run, source, at, json FROM series_rows WHERE owner = ? AND kind = ? "
+        "AND at >= ? ORDER BY id",
+        (owner, query.of, times[0]),
+    ):
+        rows.setdefault(Key(owner, query.of, run, source), []).append((at, text))
+    for key, own in rows.items():
+        for source, table in tables_of(key, own).items():
+            if sources is None or source in sources:
+                parts.setdefault((key.run, source), []).append(table)
+    return Found({place: joined(tables) for place, tables in parts.items()}, step_s)
+
+
+def _finest(db: sqlite3.Connection, owner: str, query: SeriesQuery, times: Times) -> float:
+    """Return the step of time that a column of the picture is wide."""
+    low, high = db.execute(
+        "SELECT min(begins), max(ends) FROM series_chunks WHERE owner = ? AND kind = ? "
+        "AND begins <= ? AND ends >= ?",
+        (owner, query.of, times[1], times[0]),
+    ).fetchone()
+    if low is None:
+        return 0.0
+    begin, end = _overlap(times, (low, high))
+    return max(0.0, end - begin) / query.columns
+
+
+def _chosen(
+    db: sqlite3.Connection, owner: str, kind: str, times: Times, finest_s: float
+) -> list[tuple[int, int, str, float]]:
+    """Return id, run, source and step of the chunks to read: each row of time in just one.
+
+    A chunk that is coarser than a column is replaced by those it was made of, if they are kept.
+    """
+    rows = db.execute(
+        "SELECT id, run, source, step_s, begins, ends, rolled_into FROM series_chunks "
+        "WHERE owner = ? AND kind = ?",
+        (owner, kind),
+    ).fetchall()
+    children: dict[int | None, list[tuple[int, int, str, float, float, float, int | None]]] = {}
+    for row in rows:
+        children.setdefault(row[6], []).append(row)
+    chosen = []
+    todo = children.get(None, [])
+    while todo:
+        number, run, source, step, begins, ends, _ = todo.pop()
+        if begins > times[1] or ends + step < times[0]:
+            continue
+        if step > finest_s and number in children:
+            todo += children[number]
+        else:
+            chosen.append((number, run, source, step))
+    return sorted(chosen)
+
+
+def _missing(
+    db: sqlite3.Connection,
+    owners: Mapping[str, set[str] | None],
+    series: Sequence[Series],
+    query: SeriesQuery,
+) -> list[Series]:
+    """Return series without points that say why they have none.
+
+    Args:
+        owners: Which sources of each owner; None: all.
+    """
+    there = {(one.source, one.name) for one in series}
+    unknown = []
+    for owner, sources in owners.items():
+        rows = db.execute(
+            "SELECT source, name, why FROM series_missing WHERE owner = ?", (owner,)
+        ).fetchall()
+        for source, name, why in rows:
+            is_theirs = sources is None or source in sources or ":" not in source
+            is_asked = (query.sources is None or source in query.sources) and (
+                query.names is None or name in query.names
+            )
+            if is_theirs and is_asked and (source, name) not in there:
+                there.add((source, name))
+                measure = measure_of(name)
+                unknown.append(
+                    Series(
+                        source=source,
+                        name=name,
+                        title=measure.title,
+                        unit=measure.unit,
+                        missing=why,
+                    )
+                )
+    return unknown

@@ -1,0 +1,173 @@
+"""Turns tables of measured numbers into the series of a picture. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from det_jupyter.master.views.series_tables import (
+    COUNTER,
+    Numbers,
+    Table,
+    merged,
+    per_unit,
+)
+from det_jupyter.measures import PARTS, SECTION, SYSTEM, WHOLE, Measure
+from det_jupyter.wire import Series, SeriesQuery
+
+MAX_POINTS = 400_000  # of a page: of more series, each has fewer
+PERCENTILES = {"p50": "median", "p95": "95th percentile", "max": "longest"}
+RATE = "samples_per_second"
+_DIGITS = 6  # of a value in a picture
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a picture: equal stretches of its axis."""
+
+    begin: float
+    width: float
+    num: int
+
+    def of(self, x: Numbers) -> NDArray[np.int64]:
+        """Return the number of the column of each x; what is at the end is in the last one."""
+        return np.minimum((x - self.begin) // self.width, self.num - 1).astype(np.int64)
+
+
+def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num: int) -> Columns:
+    """Return `num` columns, between the ends that are asked for or those of what there is."""
+    low = min((float(x.min()) for x in xs if len(x)), default=0.0)
+    high = max((float(x.max()) for x in xs if len(x)), default=0.0)
+    low = low if query.since is None else query.since
+    high = high if query.until is None else query.until
+    width = (high - low) / num
+    return Columns(low, width if width > 0 else 1.0, num)
+
+
+def to_series(tables: Mapping[str, Table], query: SeriesQuery) -> list[Series]:
+    """Return the series of a page of system samples or timings.
+
+    Args:
+        tables: By source; rows outside the query's stretch of the axis are left out.
+        query: Which, and how fine.
+    """
+    kept = {source: _within(table, query) for source, table in tables.items()}
+    kept = {source: table for source, table in sorted(kept.items()) if len(table.at)}
+    num_series = sum(len(_wanted(table, query)) for table in kept.values())
+    num = max(1, min(query.columns, MAX_POINTS // max(1, num_series)))
+    columns = columns_of([axis_of(table, query.axis) for table in kept.values()], query, num)
+    return [
+        series
+        for source, table in kept.items()
+        for series in _of_source(source, table, query, columns)
+    ]
+
+
+def axis_of(table: Table, axis: str) -> Numbers:
+    """Return where the rows begin on an axis."""
+    return table.get("", "first") if axis == "batches" else table.at
+
+
+def _within(table: Table, query: SeriesQuery) -> Table:
+    x = axis_of(table, query.axis)
+    rows = np.ones(len(x), dtype=bool)
+    if query.since is not None:
+        rows &= x >= query.since
+    if query.until is not None:
+        rows &= x <= query.until
+    return table.where(rows)
+
+
+def _of_source(
+    source: str, table: Table, query: SeriesQuery, columns: Columns
+) -> Iterator[Series]:
+    drawn = merged(table, columns.of(axis_of(table, query.axis)))
+    x = np.floor(axis_of(drawn, query.axis) * 1000) / 1000
+    for name, measure in _wanted(table, query).items():
+        low, mid, high = _values(drawn, name)
+        there = np.isfinite(mid)
+        if there.any():
+            yield Series(
+                source=source,
+                name=name,
+                title=measure.title,
+                unit=measure.unit,
+                x=x[there].tolist(),
+                low=in_short(low[there]),
+                mid=in_short(mid[there]),
+                high=in_short(high[there]),
+            )
+
+
+def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
+    """Return what the table has that is asked for; percentiles only if they are named."""
+    names = {name: measure_of(name) for name in table.names}
+    if query.of == "timings":
+        if WHOLE not in names:
+            names[WHOLE] = measure_of(WHOLE)
+        names[RATE] = Measure("records per second, all ranks", "1/s")
+    if query.names is None:
+        return names
+    wanted = {name: names[name] for name in query.names if name in names}
+    for name in query.names:
+        part, _, statistic = name.rpartition(".")
+        if name not in wanted and statistic in PERCENTILES and part in names:
+            title = f"{names[part].title}, {PERCENTILES[statistic]}"
+            wanted[name] = Measure(title, names[part].unit)
+    return wanted
+
+
+def measure_of(name: str) -> Measure:
+    """Return title and unit of a name."""
+    if name == WHOLE:
+        return Measure("a batch, from end to end", "s")
+    if name.startswith(SECTION):
+        return Measure(name.removeprefix(SECTION), "s")
+    if name.startswith(COUNTER):
+        return Measure(name.removeprefix(COUNTER))
+    return (SYSTEM | PARTS).get(name, Measure(name))
+
+
+def _values(drawn: Table, name: str) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the smallest value, the mean and the largest value of each column."""
+    part, _, statistic = name.rpartition(".")
+    if (name, "total") in drawn.columns:
+        return drawn.get(name, "low"), per_unit(drawn, name), drawn.get(name, "high")
+    seconds = drawn.get("", "seconds")
+    if name == RATE:
+        mid = _divided(drawn.get("", "samples"), seconds)
+    elif name == WHOLE:
+        mid = _divided(seconds, drawn.get("", "batches"))
+    elif statistic == "max":
+        mid = drawn.get(part, "max")
+    else:
+        mid = _divided(drawn.get(part, statistic), drawn.get(part, "num"))
+    return mid, mid, mid
+
+
+def _divided(total: Numbers, num: Numbers) -> Numbers:
+    return total / np.where(num > 0, num, np.nan)
+
+
+def in_short(values: Numbers) -> list[float]:
+    """Return values with as many digits as a picture can show.
+
+    >>> in_short(np.array([0.12345678, 1e9 / 3, 2.0]))
+    [0.123457, 333333000.0, 2.0]
+    """
+    return [float(f"{value:.{_DIGITS}g}") for value in values.tolist()]
+
+
+def superseded(table: Table, cuts: Sequence[int]) -> Table:
+    """Return a run's rows without those from a step on that was trained again.
+
+    Args:
+        table: The rows of a run.
+        cuts: After which steps a later run began.
+    """
+    if not cuts:
+        return table
+    return table.where(table.get("", "first") <= min(cuts))
