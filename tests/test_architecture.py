@@ -45,11 +45,12 @@ ARROWS: dict[str, set[str]] = {
 # room of a part: which rooms of the same part it may import. "" is the modules in no room.
 ROOMS: dict[str, dict[str, set[str]]] = {
     "agent": {
-        "": {"devices", "launch", "link", "runs"},
+        "": {"devices", "launch", "link", "runs", "sampler"},
         "devices": set(),
         "launch": set(),
         "runs": {"launch"},
-        "link": {"devices", "runs"},
+        "sampler": {"devices", "launch", "runs"},
+        "link": {"devices", "runs", "sampler"},
     },
     "master": {
         "": {"chores", "http", "machine.core", "sampling", "service"},

@@ -77,6 +77,8 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
     from det_jupyter.agent.link.service import Service, serve
     from det_jupyter.agent.runs.run import adopt_runs
     from det_jupyter.agent.runs.runner import Runner
+    from det_jupyter.agent.sampler.box import SampleBox
+    from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
     from det_jupyter.agent.sockets import socket_folder
     from det_jupyter.system.clock import ClockWatch
 
@@ -100,11 +102,19 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
             loop.add_signal_handler(number, runner.leave_ordered.set)
         session = uuid.uuid4().hex
         services = []
+        sampled = {}
         watches = [loop.create_task(keep_trimmed(paths.agent_log().name, "zygote-*.out"))]
         for offer in offers:
             devices = watch_plan(offer, os.environ, is_first=offer is offers[0])
+            box = SampleBox()
+            gpus = [slot.uuid for slot in offer.slots if slot.kind == "cuda"]
+            sampled[offer.agent_id] = SampledAgent(box=box, gpus=gpus)
             service = Service(
-                offer=offer, session=session, runner=runner, is_watched=devices is not None
+                offer=offer,
+                session=session,
+                runner=runner,
+                is_watched=devices is not None,
+                samples=box,
             )
             services.append(service)
             if devices is not None:
@@ -116,6 +126,7 @@ async def _serve(first: ZygoteProcess, lifeline_fd: int, options: argparse.Names
                     report=service.note_devices,
                 )
                 watches.append(loop.create_task(look))
+        watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))
         try:
             await serve(services, runner=runner, leave_after_s=options.leave_after_s)
         finally:

@@ -111,6 +111,15 @@ def do_sleep(spec: RankSpec, seconds: float) -> None:
     time.sleep(seconds)
 
 
+def do_burn(spec: RankSpec, path: str) -> NoReturn:
+    """Use a core, and write to a file, until killed."""
+    with open(path, "wb", buffering=0) as file:
+        while True:
+            sum(range(100_000))
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+
+
 def do_fail(spec: RankSpec, message: str) -> NoReturn:
     raise ValueError(message)
 

@@ -44,6 +44,8 @@ from det_jupyter.wire import (
     SignalGang,
     SlotView,
     StartGang,
+    SystemSample,
+    SystemSampled,
 )
 from tests.processes import processes_of, wait_until
 
@@ -87,6 +89,8 @@ class FakeMaster:
         self.registrations: list[RegisterAgent] = []
         self.registered: dict[str, list[RegisterAgent]] = {}  # by agent
         self.devices: dict[str, list[DevicesSeen]] = {}  # by agent
+        self.samples: list[SystemSample] = []
+        self.missing: dict[str, dict[str, str]] = {}  # why values are missing, by source and name
         self.told_by: dict[str, str] = {}  # allocation -> the agent that told of its end
         self.texts: dict[tuple[str, str], list[str]] = {}
         self.sizes: dict[tuple[str, str], int] = {}
@@ -178,6 +182,14 @@ class FakeMaster:
         what = "the gang's end is told"
         return wait_until(lambda: self.exited.get(allocation_id), what, timeout_s)
 
+    def sampled(self, source: str, name: str) -> list[float]:
+        """Return the values that have come of this name of this source."""
+        return [
+            sample.values[source][name]
+            for sample in self.samples
+            if name in sample.values.get(source, {})
+        ]
+
     def text(self, allocation_id: str, stream: str) -> str:
         """Return what has come of a stream."""
         return "".join(self.texts.get((allocation_id, stream), []))
@@ -232,6 +244,10 @@ class FakeMaster:
                     self.started[report.allocation_id] = report
                 case DevicesSeen():
                     self.devices.setdefault(agent_id, []).append(report)
+                case SystemSampled():
+                    self.samples += report.samples
+                    for source, reasons in report.missing.items():
+                        self.missing.setdefault(source, {}).update(reasons)
                 case GangExited():
                     self.told_by[report.allocation_id] = agent_id
                     self.exited_at.setdefault(report.allocation_id, time.monotonic())

@@ -13,8 +13,8 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from det_jupyter.agent.devices.driver import DriverError, initialised_nvml, text_of
 from det_jupyter.wire import SlotView
-from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +41,6 @@ class DeviceUse:
     processes: list[ProcessUse]
     used_bytes: int = 0
     busy_pids: Set[int] | None = None
-
-
-class DriverError(Exception):
-    """NVML does not work, or cannot describe a device."""
 
 
 class DeviceProbe(Protocol):
@@ -125,23 +121,13 @@ def open_nvml() -> NvmlProbe:
     Raises:
         DriverError: NVML does not work.
     """
-    return NvmlProbe(_initialised_nvml())
-
-
-def _initialised_nvml() -> Any:
-    try:
-        import pynvml as nvml
-
-        nvml.nvmlInit()
-    except Exception as error:  # no library, no driver, a driver of another version
-        raise DriverError(f"NVML does not work: {error_text(error)}") from error
-    return nvml
+    return NvmlProbe(initialised_nvml())
 
 
 def cuda_devices() -> list[SlotView]:
     """Return all CUDA devices in NVML's order; none if NVML or the driver does not work."""
     try:
-        nvml = _initialised_nvml()
+        nvml = initialised_nvml()
     except DriverError as error:
         logger.info("no CUDA devices: %s", error)
         return []
@@ -160,8 +146,8 @@ def _device(nvml: Any, index: int) -> SlotView:
         id=index,
         kind="cuda",
         index=index,
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        name=text_of(nvml.nvmlDeviceGetName(handle)),
+        uuid=text_of(nvml.nvmlDeviceGetUUID(handle)),
         memory_bytes=_memory_bytes(nvml, handle),
     )
 
@@ -173,7 +159,3 @@ def _memory_bytes(nvml: Any, handle: Any) -> int:
     except nvml.NVMLError as error:  # a GPU that shares the computer's memory has none of its own
         logger.info("the memory of a CUDA device is not known: %s", error)
         return 0
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value  # bytes before NVML 11.5

@@ -1,8 +1,9 @@
 """Chooses the next batch of reports for the master, and keeps what it has. Only reads files.
 
-The master applies a batch in order: starts, processes on the devices, journals, output, and the
-exits of runs whose files were sent completely. Journals of all runs go before any output, and
-output files take turns, so a rank that prints without end delays no metrics.
+The master applies a batch in order: starts, processes on the devices, samples of the machine,
+journals, output, and the exits of runs whose files were sent completely. Samples are sent once,
+even if the request fails. Journals of all runs go before any output, and output files take turns,
+so a rank that prints without end delays no metrics.
 
 A file that cannot be read (no descriptor is free, the disk fails) is left out of the batch. It may
 say how the run ended, so the exit waits for it, but not longer than 30 s.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.streams import BAR_ENDS, Stream
+from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.wire import AgentReport, Chunk, DevicesSeen, GangExited, GangStarted
 
 logger = logging.getLogger(__name__)
@@ -37,8 +39,9 @@ class Batch:
 class Outbox:
     """The reports that an agent sends."""
 
-    def __init__(self, runs: Mapping[str, Run]) -> None:
+    def __init__(self, runs: Mapping[str, Run], samples: SampleBox | None = None) -> None:
         self._runs = runs
+        self._samples = samples or SampleBox()
         self._turn = 0  # index of the output that goes first
         self._devices: DevicesSeen | None = None  # the latest
         self._are_devices_sent = False
@@ -54,6 +57,8 @@ class Outbox:
         filling.reports += [run.started for run in runs if run.started]
         if self._devices is not None and not self._are_devices_sent:
             filling.reports.append(self._devices)
+        if self._samples.is_due(now):
+            filling.reports.append(self._samples.take(now))
         for run in runs:
             for stream in run.streams:
                 if stream.is_journal:
@@ -120,6 +125,7 @@ class Outbox:
     def reconnected(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
         """Start over with a new connection; a file without an offset was not sent at all."""
         self._are_devices_sent = False
+        self._samples.reconnected()
         for run in self._runs.values():
             run.exit_sent_at = None
             for stream in run.streams:

@@ -24,6 +24,7 @@ from det_jupyter.agent.devices.slots import Offer
 from det_jupyter.agent.link.connection import Link, open_link
 from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.errors import MasterUnreachable
 from det_jupyter.wire import PROTOCOL, AgentReports, DevicesSeen, RegisterAgent, RunReport
 
@@ -48,16 +49,23 @@ class Service:
         session: New for each agent process.
         runner: Runs its gangs.
         is_watched: Whether a watch will call `note_devices`.
+        samples: Samples of its machine, to be sent.
     """
 
     def __init__(
-        self, *, offer: Offer, session: str, runner: Runner, is_watched: bool = False
+        self,
+        *,
+        offer: Offer,
+        session: str,
+        runner: Runner,
+        is_watched: bool = False,
+        samples: SampleBox | None = None,
     ) -> None:
         self._offer = offer
         self._session = session
         self._runner = runner
         self._runs = runner.runs_of(offer.agent_id)
-        self._outbox = Outbox(self._runs)
+        self._outbox = Outbox(self._runs, samples)
         self._seen: DevicesSeen | None = None
         self._have_looked = asyncio.Event()
         if not is_watched:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from det_jupyter.agent.devices.driver import DriverError
 from det_jupyter.agent.devices.identify import kernel_of, shortened
-from det_jupyter.agent.devices.nvml import DeviceUse, DriverError, NvmlProbe, ProcessUse
+from det_jupyter.agent.devices.nvml import DeviceUse, NvmlProbe, ProcessUse
 from det_jupyter.agent.devices.occupancy import Occupancy, has_changed
 from det_jupyter.agent.link.outbox import Outbox
 from det_jupyter.wire import DeviceProcess, DevicesSeen, SlotView

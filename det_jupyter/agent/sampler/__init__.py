@@ -1,0 +1,1 @@
+"""Samples of the machine: the computer, its GPUs, and the processes of ranks."""

@@ -1,0 +1,221 @@
+"""Samples the computer, its GPUs and the processes of gangs for all agents of this process.
+
+    host, processes     read in another thread, because a read of /proc can wait for a process
+    GPUs                read by another process (gpu_watch.py), because a driver can hang
+
+Each has its own clock, so neither waits for the other; a sample has the values of one of them.
+An agent is sampled while it has a gang whose plan asks for it, or the master has asked for samples
+of it. Otherwise nothing is read and no process runs. The shortest interval of all counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
+
+from det_jupyter.agent.devices.watch import in_thread
+from det_jupyter.agent.runs.runner import LivingGang, Runner
+from det_jupyter.agent.sampler.box import SampleBox
+from det_jupyter.agent.sampler.gpu_watch import GpuSample, GpuWatch
+from det_jupyter.agent.sampler.host import HostReader
+from det_jupyter.agent.sampler.processes import ProcessReader
+from det_jupyter.agent.sampler.rates import Reading, Values
+from det_jupyter.measures import GPU, HOST
+from det_jupyter.words import error_text
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT_INTERVAL_S = 1.0  # where no gang says another
+_LOOK_S = 0.2  # how often it is checked whether anything is to be sampled
+_LINGER_S = 5.0  # how long after that: the next trial often starts soon
+
+NO_GPU = "this agent has no GPU: its slots are CPU places"
+NO_GPU_OF_RANK = "this rank has no GPU"
+NOT_LISTED = (
+    "the driver lists no process of this rank: it has not used its GPU yet, or the driver has "
+    "other process ids, as in a container"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledAgent:
+    """An agent whose machine can be sampled.
+
+    Args:
+        box: Gets its samples.
+        gpus: UUIDs of the GPUs that it offers.
+    """
+
+    box: SampleBox
+    gpus: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class _Demand:
+    """What is to be sampled now: agents, and their gangs."""
+
+    gangs: dict[str, list[LivingGang]]
+    interval_s: float
+
+
+@dataclass(slots=True)
+class _Readers:
+    """What one period of sampling needs: rates begin with it."""
+
+    host: HostReader = field(default_factory=HostReader)
+    processes: ProcessReader = field(default_factory=ProcessReader)
+
+
+class Sampler:
+    """The sampler of an agent process.
+
+    Args:
+        agents: Its agents by id.
+        runner: Runs their gangs.
+    """
+
+    def __init__(self, agents: Mapping[str, SampledAgent], *, runner: Runner) -> None:
+        self._agents = agents
+        self._runner = runner
+        self._readers: _Readers | None = None
+        self._demand: _Demand | None = None
+        self._until = 0.0
+        self._sources: dict[str, set[str]] = {agent_id: set() for agent_id in agents}
+        uuids = [uuid for agent in agents.values() for uuid in agent.gpus]
+        self._gpus = GpuWatch(uuids, take=self._take_gpus) if uuids else None
+        self._gpu_problem = ""
+        self._gpu_users: set[str] = set()  # sources that have GPU memory
+
+    async def run(self) -> None:
+        """Sample whenever there is a reason to, until canceled."""
+        due = 0.0
+        try:
+            while True:
+                demand = self._demand = self._find_demand()
+                now = time.monotonic()
+                if demand is None:
+                    self._stop()
+                    due = 0.0
+                    await asyncio.sleep(_LOOK_S)
+                    continue
+                due = min(due, now + demand.interval_s)
+                if self._gpus is not None:
+                    self._gpus.keep(demand.interval_s)
+                if now >= due:
+                    await self._sample(demand)
+                    due = max(due + demand.interval_s, now)
+                await asyncio.sleep(max(0.0, min(_LOOK_S, due - time.monotonic())))
+        finally:
+            self._stop()
+
+    def _find_demand(self) -> _Demand | None:
+        gangs: dict[str, list[LivingGang]] = {}
+        intervals: list[float] = []
+        for agent_id in self._agents:
+            wanted = [
+                gang
+                for gang in self._runner.living_gangs(agent_id)
+                if gang.plan.sampling_interval_s is not None
+            ]
+            if wanted or self._runner.is_watched(agent_id):
+                gangs[agent_id] = wanted
+                intervals += [gang.plan.sampling_interval_s or 0.0 for gang in wanted]
+        now = time.monotonic()
+        if gangs:
+            self._until = now + _LINGER_S
+            return _Demand(gangs, min(intervals, default=_DEFAULT_INTERVAL_S))
+        if self._demand is not None and now < self._until:
+            nothing: dict[str, list[LivingGang]] = {
+                agent_id: [] for agent_id in self._demand.gangs
+            }
+            return _Demand(nothing, self._demand.interval_s)
+        return None
+
+    def _stop(self) -> None:
+        if self._gpus is not None:
+            self._gpus.stop()
+        if self._readers is not None:
+            self._readers.processes.close()
+            self._readers = None
+
+    async def _sample(self, demand: _Demand) -> None:
+        at = time.time()
+        readers = self._readers = self._readers or _Readers()
+        gangs = [gang for of_agent in demand.gangs.values() for gang in of_agent]
+        try:
+            host, processes = await in_thread(partial(_read, readers, gangs))
+        except Exception as error:  # the gangs are not affected, and the next sample may succeed
+            logger.exception("the computer cannot be sampled now")
+            reason = f"the computer could not be sampled: {error_text(error)}"
+            host, processes = Reading(missing=dict.fromkeys(HOST, reason)), {}
+        for agent_id, of_agent in demand.gangs.items():
+            keys = {
+                f"{gang.plan.allocation_id}:{rank}": gang.plan.slots[rank].kind == "cuda"
+                for gang in of_agent
+                for rank in gang.pids
+            }
+            readings = {"host": host}
+            for key, has_gpu in keys.items():
+                rank, workers = f"rank:{key}", f"workers:{key}"
+                readings |= {
+                    name: processes[name] for name in (rank, workers) if name in processes
+                }
+                if rank in readings:
+                    readings[rank].missing |= self._gpu_memory_missing(rank, has_gpu=has_gpu)
+            self._put(agent_id, at, readings)
+
+    def _gpu_memory_missing(self, rank: str, *, has_gpu: bool) -> dict[str, str]:
+        if not has_gpu:
+            return {"gpu_memory": NO_GPU_OF_RANK}
+        if rank in self._gpu_users:
+            return {}
+        return {"gpu_memory": self._gpu_problem or NOT_LISTED}
+
+    def _put(self, agent_id: str, at: float, readings: Mapping[str, Reading]) -> None:
+        agent = self._agents[agent_id]
+        if not agent.gpus:
+            agent.box.note_missing("gpu", dict.fromkeys(GPU, NO_GPU))
+        agent.box.forget(self._sources[agent_id] - readings.keys())
+        self._sources[agent_id] = set(readings)
+        for source, reading in readings.items():
+            agent.box.note_missing(source, reading.missing)
+        agent.box.put(at, {source: reading.values for source, reading in readings.items()})
+        self._runner.news.set()
+
+    def _take_gpus(self, taken: GpuSample | str) -> None:
+        if self._demand is None:
+            return
+        self._gpu_problem = taken if isinstance(taken, str) else ""
+        for agent_id, gangs in self._demand.gangs.items():
+            agent = self._agents[agent_id]
+            if not agent.gpus:
+                continue
+            if isinstance(taken, str):
+                for uuid in agent.gpus:
+                    agent.box.note_missing(f"gpu:{uuid}", dict.fromkeys(GPU, taken))
+                continue
+            for source, reasons in (taken.missing or {}).items():
+                agent.box.note_missing(source, reasons)
+            allocations = {gang.plan.allocation_id for gang in gangs}
+            agent.box.put(taken.at, dict(taken.values) | self._gpu_memory(taken, allocations))
+        self._runner.news.set()
+
+    def _gpu_memory(self, sample: GpuSample, allocations: Set[str]) -> dict[str, Values]:
+        """Return the GPU memory of ranks and workers, and note which of them have any."""
+        source_of = self._readers.processes.source_of if self._readers is not None else {}
+        values: dict[str, Values] = {}
+        for pid, used in sample.memory.items():
+            source = source_of.get(pid)
+            if source is not None and source.split(":")[1] in allocations:
+                of_source = values.setdefault(source, {"gpu_memory": 0.0})
+                of_source["gpu_memory"] += used
+        self._gpu_users = set(values)
+        return values
+
+
+def _read(readers: _Readers, gangs: Sequence[LivingGang]) -> tuple[Reading, dict[str, Reading]]:
+    return readers.host.read(), readers.processes.read(gangs, time.monotonic())
