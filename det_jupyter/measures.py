@@ -64,6 +64,8 @@ PARTS = {
     "backward": Measure("backward", "s"),
     "exchange_wait": Measure("waiting for other ranks", "s"),
     "exchange_transfer": Measure("exchanging gradients", "s"),
+    # Both together, where they cannot be told apart (ranks on several machines).
+    "exchange": Measure("exchanging gradients, or waiting for other ranks", "s"),
     "optimizer": Measure("optimizer", "s"),
     "step_lr_schedulers": Measure("learning rate schedulers", "s"),
     "from_device": Measure("reading metrics from the device", "s"),

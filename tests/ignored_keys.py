@@ -18,7 +18,6 @@ IGNORED: dict[str, Any] = {
     "tensorboard_storage": {"type": "shared_fs", "host_path": None},
     "data_layer": {"type": "shared_fs", "container_storage_path": None},
     "retention_policy": {"log_retention_days": 30},
-    "profiling.enabled": True,
     "resources.native_parallel": True,
     "resources.shm_size": "1.5 gb",
     "resources.slots": 2,

@@ -85,6 +85,11 @@ OTHER_DEFAULTS = {
     ),
     "preemption_timeout": ("none, for which its master takes 3600", "`3600`", "it is shown"),
     "resources.is_single_node": ("none", "`false`", "it means the same"),
+    "profiling.enabled": (
+        "`false`",
+        "none: timings in short, and system metrics",
+        "they cost next to nothing, and what is slow is seen without another run",
+    ),
     "optimizations.tensor_fusion_threshold": (
         "64 MB, Horovod's",
         "25 MB, torch's",

@@ -40,8 +40,6 @@ NO_MEANING = {
     "optimizations.grad_updates_size_file": "ignored: it was for debugging Horovod",
 }
 NOT_YET = {
-    "profiling.enabled": "timings are recorded, for trial.timings(); system metrics are not in "
-    "this version",
     "retention_policy": "not in this version: logs are kept with their experiment",
 }
 NO_EFFECT = NO_MEANING | NOT_YET

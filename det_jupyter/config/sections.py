@@ -128,14 +128,14 @@ class Optimizations(Section):
 class Profiling(Section):
     """System metrics and timings of a trial."""
 
-    enabled: Bool = False
-    """Whether they are recorded."""
+    enabled: Bool | None = None
+    """true: raw timings of each batch too; false: neither timings nor system metrics."""
     begin_on_batch: Count = 0
-    """The first batch that is recorded."""
+    """The first batch with raw timings."""
     end_after_batch: Count | None = None
-    """The last batch that is recorded."""
+    """The last batch with raw timings."""
     sync_timings: Bool = True
-    """Wait for the GPU before each timing: true times, slower training."""
+    """Wait for the GPU after each part of those batches, as Determined did; slows the training."""
     sampling_interval: Annotated[
         Number, Field(ge=MIN_SAMPLING_INTERVAL_S, le=MAX_SAMPLING_INTERVAL_S)
     ] = 1.0

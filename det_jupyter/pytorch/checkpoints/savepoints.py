@@ -8,6 +8,8 @@ its end is treated as if it had had the later end from the beginning.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,19 @@ class Savepoints:
         parts: All that has a state.
         origin: What it takes to build the trial again.
         start: Where the run begins.
+        standing_still: Entered while training waits for a checkpoint.
     """
 
     def __init__(
-        self, storage: CheckpointContext, parts: Parts, origin: Origin, start: Start
+        self,
+        storage: CheckpointContext,
+        parts: Parts,
+        origin: Origin,
+        start: Start,
+        standing_still: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._storage = storage
+        self._standing_still = standing_still
         self._saver = Saver(storage, parts, origin)
         self._parts = parts
         self._start = start
@@ -107,11 +116,12 @@ class Savepoints:
         if self._saved_at == steps_completed and not is_outdated:
             return
         self._saved_at, self._precedes_validation = steps_completed, due is not None
-        self._uuid = self._saver.begin(
-            steps_completed=steps_completed,
-            in_window=not self._parts.context.position.is_step,
-            validation_due=due,
-        )
+        with self._standing_still():
+            self._uuid = self._saver.begin(
+                steps_completed=steps_completed,
+                in_window=not self._parts.context.position.is_step,
+                validation_due=due,
+            )
 
     @property
     def is_written(self) -> bool:
@@ -120,7 +130,9 @@ class Savepoints:
 
     def finish(self) -> None:
         """Complete the checkpoint that was begun, if there is one. Collective."""
-        self._saver.finish()
+        if self._saver.is_pending:
+            with self._standing_still():
+                self._saver.finish()
 
     def close(self) -> None:
         """Complete it without the other ranks, after something has failed."""

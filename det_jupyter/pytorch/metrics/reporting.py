@@ -8,9 +8,9 @@ from typing import Any
 from det_jupyter.core import Context
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import Window
-from det_jupyter.pytorch.metrics.timings import Timings
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
+from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import BatchMetrics, Progress
 

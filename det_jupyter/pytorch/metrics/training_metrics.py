@@ -20,8 +20,8 @@ import torch
 from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import MetricSeries, Window, check_same_names
-from det_jupyter.pytorch.metrics.timings import Timings
 from det_jupyter.pytorch.reducers.reducing import weighted_mean
+from det_jupyter.pytorch.timings.marks import Timings
 
 _EMPTY_NB = torch.empty(0, 0, dtype=torch.float64)
 

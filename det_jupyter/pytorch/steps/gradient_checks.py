@@ -42,6 +42,7 @@ class RawBackward:
     def __init__(self, parameters: list[torch.Tensor]) -> None:
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         self.is_ours = False  # the backward pass that is under way
+        self.on_ours: Callable[[], None] | None = None  # called within it
         self._was_raw = False
         self._watched = trained[-1] if trained else None
         if self._watched is not None:
@@ -60,6 +61,8 @@ class RawBackward:
     def _note(self, _: torch.Tensor) -> None:
         if not self.is_ours:
             self._was_raw = True
+        elif self.on_ours is not None:
+            self.on_ours()
 
 
 def averaging(

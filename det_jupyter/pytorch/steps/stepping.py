@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -54,6 +54,19 @@ class _Wrapped:
     batch_idx: int = -1  # where it stepped last
 
 
+class ExchangeWatch(Protocol):
+    """Is shown where the ranks wait for each other while they train a batch."""
+
+    def expect(self, is_exchanged: bool) -> None:
+        """Note whether the backward pass that begins now ends with an exchange."""
+
+    def reached(self) -> None:
+        """Note that a backward pass is under way, before its exchange is over."""
+
+    def exchanged(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Return the function, in which ranks wait for each other, watched."""
+
+
 class Stepping:
     """Computes gradients and steps the optimizers of one trial, on one rank.
 
@@ -72,6 +85,8 @@ class Stepping:
         self._replicas: list[DistributedModel] = []
         self._untrained: list[nn.Module] = []  # so not made for an exchange
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
+        self._watch: ExchangeWatch | None = None
+        self._share_buffers = self._take_buffers
         self._share: Share | None = None
         self._raw: list[RawBackward] = []  # of those that step replicas
         self._weight = 1.0  # of this rank's gradients
@@ -101,6 +116,15 @@ class Stepping:
         with suppress(AttributeError):  # some that wrap another one leave out Optimizer.__init__
             optimizer.register_step_pre_hook(self._before_step)
 
+    def watch(self, watch: ExchangeWatch | None) -> None:
+        """Show an object all exchanges from now on, or none."""
+        self._watch = watch if self._replicas else None
+        for raw in self._raw:
+            raw.on_ours = None if watch is None else watch.reached
+        self._share_buffers = self._take_buffers
+        if watch is not None and any(replica.modules_buffers for replica in self._replicas):
+            self._share_buffers = watch.exchanged(self._take_buffers)
+
     def begin_batch(self, batch_idx: int, share: Share) -> None:
         """Go on to a batch: gradients count by this rank's records of it. Collective.
 
@@ -115,8 +139,8 @@ class Stepping:
             self._weight = share.records * self._distributed.size / max(share.total, 1)
         for replica in self._replicas:
             replica.require_backward_grad_sync = position.is_step
-            if len(position.window) == 1:
-                replica.take_buffers()
+        if self._replicas and len(position.window) == 1:
+            self._share_buffers()
 
     def backward(
         self,
@@ -139,6 +163,8 @@ class Stepping:
             gradient = self._weight * (torch.ones_like(loss) if gradient is None else gradient)
         for replica in self._replicas:
             replica.expect_backward(loss)
+        if self._watch is not None:
+            self._watch.expect(self._position.is_step)
         self._backwards += 1
         for raw in self._raw:
             raw.forget_zeroed()
@@ -196,6 +222,10 @@ class Stepping:
         if self._has_scaled:
             self.precision.update()
             self._has_scaled = False
+
+    def _take_buffers(self) -> None:
+        for replica in self._replicas:
+            replica.take_buffers()
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -16,18 +16,18 @@ this batch requires, so the next run starts with the next batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal
 
 from det_jupyter.core import Context
 from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.metrics.evaluation import set_training
 from det_jupyter.pytorch.metrics.reporting import Reporter
-from det_jupyter.pytorch.metrics.timings import Timings
 from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.ranks.agreement import Agreement
 from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.run.schedule import Schedule
+from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.rank_watch import RankWatch
 from det_jupyter.pytorch.trial.callbacks import Callbacks
@@ -49,7 +49,7 @@ class Events:
         reporter: Takes the metrics of each batch.
         validations: Of this run.
         savepoints: Of this run.
-        timings: Of the parts of a batch; None if they are not recorded.
+        timings: Of this rank's work; None if it is not timed.
         interruption: Where the run is interrupted on purpose; None for never.
         wants_to_leave: Returns whether the user at this rank's keyboard wants to.
     """
@@ -83,7 +83,10 @@ class Events:
         self._timings = timings
         self._interruption = interruption
         self._wants_to_leave = wants_to_leave
+        self._num_flushes = 0
         self._rank_watch = RankWatch(rules.check_ranks, core, context.models)
+        if timings is not None and core.distributed.size > 1:
+            self._rank_watch.reduce = timings.exchanged(self._rank_watch.reduce)
 
     def begin(self) -> Reason | None:
         """Restore the checkpoint and run the validation that it precedes, if there are any.
@@ -109,6 +112,9 @@ class Events:
             self._agreement = Agreement(
                 self._distributed, self._core.preempt, steps_completed=steps
             )
+            self._exchange = self._agreement.exchange
+            if self._timings is not None and self._distributed.size > 1:
+                self._exchange = self._timings.exchanged(self._exchange)
         return reason
 
     def next_after(self, steps: int) -> int:
@@ -144,7 +150,7 @@ class Events:
             self._rank_watch.look(steps)
         if is_boundary:
             self._at_boundary(steps)
-        decision = self._agreement.exchange(
+        decision = self._exchange(
             steps,
             leave=is_interrupted or self._wants_to_leave(),
             stop=self._context.get_stop_requested(),
@@ -161,6 +167,7 @@ class Events:
             reason = "preempted"
         if not is_boundary and (reason or decision.flush):
             self._reporter.flush(steps)
+        if decision.flush:
             self._flush_timings()
         return self._leave(steps, reason) if reason else None
 
@@ -178,7 +185,6 @@ class Events:
 
     def _at_boundary(self, steps: int) -> None:
         averages = self._reporter.report(steps, self._schedule.end, self._callbacks)
-        self._flush_timings()
         if self._context.logs_to_tensorboard:
             self._context.tensorboard.log_training(steps, averages)
         validates = self._schedule.validates_at(steps)
@@ -191,7 +197,9 @@ class Events:
             self._validate(steps)
 
     def _validate(self, steps: int) -> None:
-        if self._validations.run(steps, self._schedule.units.trained(steps)):
+        with nullcontext() if self._timings is None else self._timings.whole("validation"):
+            has_to_save = self._validations.run(steps, self._schedule.units.trained(steps))
+        if has_to_save:
             self._savepoints.save(steps)
 
     def _kind_of_validation(self, steps: int) -> str:
@@ -230,6 +238,7 @@ class Events:
         return reason
 
     def _flush_timings(self) -> None:
-        record = self._timings.flush() if self._timings is not None else None
-        if record is not None:
-            self._core.sink.write(record)
+        """Journal the timings at every second flush of metrics: those are agreed on."""
+        self._num_flushes += 1
+        if self._timings is not None and self._num_flushes % 2 == 0:
+            self._timings.journal(self._core.sink)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import Any
 
 from det_jupyter.core import Context
@@ -24,12 +25,12 @@ from det_jupyter.pytorch.data import BatchStream, Share, open_training
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.reporting import Reporter
 from det_jupyter.pytorch.metrics.series import as_metrics
-from det_jupyter.pytorch.metrics.timings import Timings
 from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.parallel import explain_parts
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.run.schedule import Schedule, training_units
+from det_jupyter.pytorch.timings.marks import Timings, open_timings
 from det_jupyter.pytorch.training.building import (
     build_loader,
     check_agreement,
@@ -94,7 +95,7 @@ class Loop:
             trial, context, core, rules, self._callbacks, start.best_metric
         )
         self._has_stepped = False
-        self._timings = Timings.open(rules.profiling, context.device, is_chief=is_chief)
+        self._timings = open_timings(rules.profiling, context, start.steps_completed)
         self._reporter = Reporter(
             core,
             average=rules.average_training_metrics,
@@ -104,7 +105,13 @@ class Loop:
             timings=self._timings,
         )
         self._tuner = context.make_tuner()
-        self._savepoints = Savepoints(core.checkpoint, self._parts(), origin, start)
+        self._savepoints = Savepoints(
+            core.checkpoint,
+            self._parts(),
+            origin,
+            start,
+            nullcontext if self._timings is None else partial(self._timings.whole, "checkpoint"),
+        )
         self._own_length = own_lengths(trial, "training")
         self._trial_batch = trial.train_batch
         self._step_schedulers = self._step_lr_schedulers
@@ -123,7 +130,12 @@ class Loop:
             ConfigError: The trial or its configuration cannot work, however often it is tried.
         """
         start = self._start
-        with closing(self.context), self._callbacks.watching(), closing(self._savepoints):
+        with (
+            nullcontext() if self._timings is None else self._timings.journaling(self._core.sink),
+            closing(self.context),
+            self._callbacks.watching(),
+            closing(self._savepoints),
+        ):
             uuid = start.checkpoint.uuid if start.checkpoint else None
             self.position.first_batch_idx = start.steps_completed
             self.position.batch_idx = max(0, start.steps_completed - 1)
@@ -134,6 +146,8 @@ class Loop:
                 warn_of_lonely_records(self.context, batches)
                 seed_rank(start.seed, self._distributed.rank)
                 events = self._events()
+                if self._timings is not None:
+                    self._timings.start()
                 with events.reporting_last_batches():
                     reason = events.begin() or self._train(batches, events)
             self._savepoints.finish()
@@ -284,7 +298,8 @@ class Loop:
     def _time(self, timings: Timings) -> None:
         """Put timers around the parts of a batch. Without timings the loop has no timers."""
         timings.watch(self.context)
-        self._trial_batch = timings.timed("train_batch", self._trial_batch)
+        self._callbacks.time(partial(timings.timed, "callbacks"))
+        self._trial_batch = timings.timed("forward", self._trial_batch)
         self._step_schedulers = timings.timed("step_lr_schedulers", self._step_schedulers)
         self._after_batch.append(lambda share: timings.end_batch(share.total))
 

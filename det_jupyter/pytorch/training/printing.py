@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from det_jupyter.core import RecordList
-from det_jupyter.records import BatchTimings, CheckpointSaved, MetricsReported, Record
+from det_jupyter.records import BatchTimings, CheckpointSaved, MetricsReported, Record, StepTimes
 
 
 class PrintedRecords(RecordList):
@@ -17,7 +17,7 @@ class PrintedRecords(RecordList):
     def write(self, record: Record) -> None:
         """See RecordSink."""
         line = describe(record)
-        if line or isinstance(record, BatchTimings):  # the others are many and have no reader
+        if line or isinstance(record, BatchTimings | StepTimes):  # the others have no reader
             super().write(record)
         if line:
             sys.stdout.write(f"{line}\n")

@@ -55,6 +55,7 @@ class RankWatch:
         self.looked_at: int | None = None  # steps_completed
         self._policy = policy
         self._distributed = core.distributed
+        self.reduce = core.distributed.reduce_
         self._sink = core.sink
         self._models = models
         self._is_done = policy == "never" or core.distributed.size == 1
@@ -76,7 +77,7 @@ class RankWatch:
         """
         self.looked_at = steps
         own = self._checksum(parameter for _, parameter in _compared(self._models))
-        most, least = self._distributed.reduce_(torch.tensor([own, ~own]), "max").tolist()
+        most, least = self.reduce(torch.tensor([own, ~own]), "max").tolist()
         if most != ~least:
             self._report(steps)
 

@@ -75,7 +75,7 @@ class Trainer:
         latest_checkpoint: str | Path | None = None,
         step_zero_validation: bool = False,
         test_mode: bool = False,
-        profiling_enabled: bool = False,
+        profiling_enabled: bool | None = None,
     ) -> Reason:
         """Train, and return why the training ended. Collective: all ranks must call it alike.
 
@@ -92,7 +92,7 @@ class Trainer:
                 trial's checkpoint.
             step_zero_validation: Validate before the first batch too.
             test_mode: Run only one batch, one validation batch and one checkpoint.
-            profiling_enabled: Record the durations of the parts of a batch.
+            profiling_enabled: True: record the parts of each batch too; False: time nothing.
 
         Returns:
             "completed" at the end; "stopped" if the trial stopped itself; "preempted" otherwise.

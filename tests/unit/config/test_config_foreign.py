@@ -12,7 +12,7 @@ from det_jupyter.errors import ConfigError
 from tests.ignored_keys import IGNORED, with_keys
 
 TYPED = {
-    "retention_policy", "profiling.enabled", "optimizations.tensor_fusion_cycle_time",
+    "retention_policy", "optimizations.tensor_fusion_cycle_time",
     "optimizations.grad_updates_size_file",
 }  # fmt: skip
 UNWRITTEN = "which this version cannot write to; expected shared_fs or directory"
@@ -122,7 +122,7 @@ def test_all_that_has_no_effect_is_said() -> None:
         "integrations", "log_policies[2]",
         "optimizations.grad_updates_size_file",
         "optimizations.tensor_fusion_cycle_time",
-        "pbs", "profiling.enabled", "project",
+        "pbs", "project",
         "resources.agent_label", "resources.devices",
         "resources.native_parallel", "resources.shm_size",
         "retention_policy", "security", "slurm", "tensorboard_storage",
@@ -142,7 +142,7 @@ def test_nothing_is_said_of_what_is_as_it_would_be_anyway() -> None:
     assert notices(parse_config(minimal(), default_seed=1).to_document()) == []
     given = {
         "optimizations": {"mixed_precision": "O0", "gradient_compression": False},
-        "profiling": {"enabled": False}, "resources": {"weight": 1, "is_single_node": True},
+        "resources": {"weight": 1, "is_single_node": True},
         "bind_mounts": [], "debug": False, "checkpoint_storage": {"save_trial_best": 1},
     }  # fmt: skip
     assert notices(minimal(**given)) == []

@@ -1,25 +1,25 @@
-"""Timings of batches: each part gets its own time, and a run without them has nothing of it."""
+"""Timings: every nanosecond is in one part, and the parts of a batch make raw rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from det_jupyter.client.timings import to_columns
 from det_jupyter.config.sections import Profiling
-from det_jupyter.pytorch.metrics.timings import Timings
-from det_jupyter.records import BatchTimings, parse_line, to_line
+from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.timings.clocks import HostClock
+from det_jupyter.pytorch.timings.marks import Timings, open_timings
+from det_jupyter.records import BatchTimings, StepTimes, parse_line, to_line
 from det_jupyter.wire import TimingsView
 
-CPU = torch.device("cpu")
-GPU = torch.device("cuda:0")  # only its name is used
 
-
-class Clock:
-    """Goes on when it is told to."""
+class Now:
+    """A clock that goes on when it is told to."""
 
     def __init__(self) -> None:
         self.now = 1_000
@@ -40,7 +40,10 @@ class Clock:
 class Context:
     """The part of a trial's context that is timed."""
 
-    def __init__(self, clock: Clock) -> None:
+    distributed = DistributedContext()
+    stepping = SimpleNamespace(watch=bool)
+
+    def __init__(self, clock: Now) -> None:
         self.clock = clock
 
     def to_device(self, batch: Any) -> Any:
@@ -53,18 +56,19 @@ class Context:
         self.clock.now += 40
 
 
-def loaded(clock: Clock, num: int) -> Iterator[int]:
+def loaded(clock: Now, num: int) -> Iterator[int]:
     for batch in range(num):
         clock.now += 10
         yield batch
 
 
 def train(
-    num: int, *, first: int = 0, device: torch.device = CPU, report: bool = False, **profiling: Any
-) -> list[BatchTimings]:
+    num: int, *, first: int = 0, has_report: bool = False, has_rows: bool = True, **window: Any
+) -> list[StepTimes | BatchTimings]:
     """Train so many batches as the loop does, with a flush after every second one."""
-    clock = Clock()
-    timings = Timings(Profiling(enabled=True, **profiling), device, clock=clock)
+    clock = Now()
+    profiling = Profiling(enabled=True, **window)
+    timings = Timings(profiling, first, clock=HostClock(clock), has_rows=has_rows)
     context = Context(clock)
     timings.watch(context)
 
@@ -74,7 +78,7 @@ def train(
         clock.now += 5
         context.step_optimizer(None)
 
-    timed = timings.timed("train_batch", train_batch)
+    timed = timings.timed("forward", train_batch)
     step = timings.timed("step_lr_schedulers", clock.takes(3))
     reduce = timings.timed("reduce_metrics", clock.takes(7))
     found = []
@@ -83,17 +87,31 @@ def train(
         step()
         timings.end_batch(32)
         if done % 2 == 0:
-            if report:
+            if has_report:
                 reduce()
-            found.append(timings.flush())
-            context.to_device("of a validation, which counts for no batch")
-            reduce()
+            found += timings.flush()
+            with timings.whole("validation"):
+                context.to_device("of a validation, of which it is a part")
+                reduce()
             clock.now += 1_000_000
-    return [record for record in (*found, timings.flush()) if record]
+    return [*found, *timings.flush()]
+
+
+def rows(num: int, **options: Any) -> list[BatchTimings]:
+    return [record for record in train(num, **options) if isinstance(record, BatchTimings)]
+
+
+def times(num: int, **options: Any) -> list[StepTimes]:
+    found = train(num, has_rows=False, **options)
+    return [record for record in found if isinstance(record, StepTimes)]
+
+
+def totals(record: StepTimes) -> dict[str, int]:
+    return {part: round(times.total * 1e9) for part, times in record.parts.items()}
 
 
 def test_each_part_has_its_time_and_what_is_called_twice_is_summed() -> None:
-    first, second = train(3, first=10)
+    first, second = rows(3, first=10)
     assert first.durations_ns == {
         "dataloader_next": [10, 10],
         "train_batch": [645, 645],
@@ -108,14 +126,88 @@ def test_each_part_has_its_time_and_what_is_called_twice_is_summed() -> None:
     assert second.durations_ns["batch"] == [678]
 
 
+def test_each_nanosecond_of_an_interval_is_in_one_part() -> None:
+    first, second, third = times(5, has_report=True)
+    batch = {"to_device": 40, "forward": 10, "backward": 1200, "optimizer": 80}
+    assert totals(first) == batch | {
+        "dataloader_next": 20,
+        "step_lr_schedulers": 6,
+        "reduce_metrics": 7,
+        "rest": 0,
+    }
+    assert totals(second) == totals(first) | {"validation": 27, "rest": 1_000_000}
+    assert third.parts["backward"] == (1, 6e-7, 6e-7, 6e-7, 6e-7)
+    for record in (first, second, third):
+        assert sum(totals(record).values()) == round(record.seconds * 1e9)
+    assert [(it.first, it.batches, it.samples) for it in (first, second, third)] == [
+        (1, 2, 64),
+        (3, 2, 64),
+        (5, 1, 32),
+    ]
+    assert parse_line(to_line(first)) == first
+
+
+def test_an_interval_without_batches_is_all_what_was_done_instead() -> None:
+    clock = Now()
+    timings = Timings(Profiling(), 7, clock=HostClock(clock))
+    with timings.whole("checkpoint"):
+        clock.now += 2_000
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    assert (record.first, record.batches, totals(record)) == (
+        7,
+        0,
+        {"checkpoint": 2_000, "rest": 0},
+    )
+
+
+def test_a_part_that_raises_ends_there() -> None:
+    clock = Now()
+    timings = Timings(Profiling(), 0, clock=HostClock(clock))
+
+    def fail() -> None:
+        clock.now += 3
+        raise ValueError("out of memory")
+
+    with pytest.raises(ValueError, match="memory"):
+        timings.timed("backward", fail)()
+    clock.now += 5
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    assert totals(record) == {"backward": 3, "rest": 5}
+
+
+def test_what_a_trial_does_in_a_thread_of_its_own_has_no_part() -> None:
+    clock = Now()
+    timings = Timings(Profiling(), 0, clock=HostClock(clock))
+    context = Context(clock)
+    timings.watch(context)
+    thread = Thread(target=context.to_device, args=("a batch ahead",))
+    thread.start()
+    thread.join()
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    assert totals(record) == {"rest": 20}
+
+
+def test_a_context_has_no_timers_after_the_run() -> None:
+    timings = Timings(Profiling(), 0)
+    context = Context(Now())
+    written: list[Any] = []
+    with timings.journaling(SimpleNamespace(write=written.append)):
+        timings.watch(context)
+    assert vars(context).keys() == {"clock"}
+    assert len(written) == 1
+
+
 def test_what_a_report_does_belongs_to_the_batch_before_it() -> None:
-    record, *_ = train(2, report=True)
+    record, *_ = rows(2, has_report=True)
     assert record.durations_ns["reduce_metrics"] == [None, 7]
     assert parse_line(to_line(record)) == record
 
 
-def test_only_the_wanted_batches_are_recorded() -> None:
-    records = train(9, first=100, begin_on_batch=103, end_after_batch=106)
+def test_only_the_wanted_batches_have_raw_rows() -> None:
+    records = rows(9, first=100, begin_on_batch=103, end_after_batch=106)
     assert [(record.first, len(record.records)) for record in records] == [
         (104, 1),
         (105, 2),
@@ -124,35 +216,14 @@ def test_only_the_wanted_batches_are_recorded() -> None:
     assert {batch for record in records for batch in record.durations_ns["batch"]} == {678}
 
 
-def test_nothing_is_recorded_before_the_first_wanted_batch() -> None:
-    assert train(4, begin_on_batch=4) == []
+def test_there_are_no_raw_rows_before_the_first_wanted_batch() -> None:
+    assert rows(4, begin_on_batch=4) == []
 
 
-@pytest.mark.parametrize(("enabled", "is_chief"), [(False, True), (True, False)])
-def test_without_profiling_and_beside_the_chief_there_are_no_timings(
-    enabled: bool, is_chief: bool
-) -> None:
-    assert Timings.open(Profiling(enabled=enabled), CPU, is_chief=is_chief) is None
-
-
-def test_the_chief_has_timings_where_they_are_wanted() -> None:
-    assert Timings.open(Profiling(enabled=True), CPU, is_chief=True) is not None
-
-
-def test_each_timer_waits_for_the_gpu_within_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
-    train(6, device=GPU, begin_on_batch=2, end_after_batch=3)
-    per_batch = 6  # to_device, 2 backward, sync_optimizers, train_batch, step_lr_schedulers
-    assert waits == [GPU] * (2 * per_batch + 2)  # and, before the next batch, a validation
-
-
-def test_a_gpu_that_nobody_waits_for_has_only_the_times_of_its_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: pytest.fail("waited"))
-    record, *_ = train(2, device=GPU, sync_timings=False, report=True)
-    assert list(record.durations_ns) == ["dataloader_next", "train_batch", "batch"]
+def test_timings_are_on_unless_they_are_turned_off() -> None:
+    context = SimpleNamespace(distributed=DistributedContext())
+    assert open_timings(Profiling(enabled=False), context, 0) is None
+    assert open_timings(Profiling(), context, 0) is not None
 
 
 def test_columns_are_in_seconds_and_have_gaps_where_a_batch_has_no_such_part() -> None:

@@ -1,0 +1,1 @@
+"""Where the time of a rank goes: marks in the loop, read later."""

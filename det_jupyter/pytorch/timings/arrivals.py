@@ -1,0 +1,102 @@
+"""When each rank of a machine has arrived at an exchange: a page of memory that they share.
+
+    word 0, 1, ...                      times of rank 0: exchange k is in word k % RING
+    word RING, RING + 1, ...            times of rank 1
+    a word                              nanoseconds since the page was made << 8 | lap of the ring
+
+A rank writes its own words and reads those of all, after the exchange. No rank can be a lap ahead
+and write over a word that another has still to read: it would have to complete an exchange without
+the other. If a word is of another lap all the same (a rank has not written it, or the reader is
+late), the exchange is not told apart.
+
+The clock of a machine is the same for all its processes, of two machines it is not; so there is a
+page only if all ranks are on one machine. The page has no name once all have opened it: nothing is
+left behind, whatever ends the ranks.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import tempfile
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter_ns
+
+import numpy
+
+from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.timings.intervals import UNKNOWN, Numbers
+
+RING = 1 << 15
+_LAP_BITS = 8
+_LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
+
+
+class Arrivals:
+    """The shared page, as one rank uses it.
+
+    Args:
+        file: Mapped; of `size` times RING words.
+        rank, size: This rank, and how many there are.
+        base: The page's beginning of time.
+    """
+
+    def __init__(self, file: int, rank: int, size: int, base: int) -> None:
+        self._map = mmap.mmap(file, 8 * RING * size)
+        self._words = memoryview(self._map).cast("Q")
+        self._all = numpy.frombuffer(self._map, numpy.uint64).reshape(size, RING)
+        self._offset = rank * RING
+        self._base = base
+
+    @classmethod
+    def open(cls, distributed: DistributedContext) -> Arrivals | None:
+        """Return the page of these ranks; None if there can be none. Collective."""
+        if distributed.size == 1 or len(set(distributed.allgather(_machine()))) > 1:
+            return None
+        path = _create(distributed.size) if distributed.is_chief else ""
+        path, base = distributed.broadcast((path, perf_counter_ns()))
+        file = -1
+        with suppress(OSError):
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC) if path else -1
+        is_open = distributed.allgather(file >= 0)
+        if distributed.is_chief and path:
+            os.unlink(path)
+        try:
+            return cls(file, distributed.rank, distributed.size, base) if all(is_open) else None
+        finally:
+            if file >= 0:
+                os.close(file)
+
+    def write(self, exchange: int, at: int) -> None:
+        """Note when this rank has arrived at an exchange."""
+        lap = exchange // RING % _LAPS + 1
+        self._words[self._offset + exchange % RING] = at - self._base << _LAP_BITS | lap
+
+    def last(self, exchanges: Numbers) -> Numbers:
+        """Return when the last rank arrived at each exchange; UNKNOWN if that is not known."""
+        words = self._all[:, exchanges % RING].astype(numpy.int64)
+        laps = exchanges // RING % _LAPS + 1
+        is_known = (words & _LAPS == laps).all(axis=0)
+        return numpy.where(is_known, (words >> _LAP_BITS).max(axis=0) + self._base, UNKNOWN)
+
+
+def _machine() -> str:
+    """Return what processes of one machine have in common, and of its present run."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return f"{socket.gethostname()} {uuid.getnode()}"
+
+
+def _create(size: int) -> str:
+    """Return the path of a new page; empty if it cannot be made."""
+    path = ""
+    with suppress(OSError):
+        file, path = tempfile.mkstemp(prefix="det-jupyter-arrivals-")
+        try:
+            os.truncate(file, 8 * RING * size)
+        finally:
+            os.close(file)
+    return path

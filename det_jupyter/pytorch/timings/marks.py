@@ -1,0 +1,258 @@
+"""Times the parts of a rank's work: marks as it goes from one to the next, records later.
+
+At each moment one part is under way: what has no part of its own is the rest. A mark is one
+number, so a part costs two of them, and all reckoning waits for a flush:
+
+    part       a timer around the function that does it; nested ones take their time from the outer
+    whole      a part whose inner ones belong to it: validation, checkpoint
+    exchange   ranks wait for each other in it: it is noted when this one arrived (arrivals.py)
+
+The exchange of gradients overlaps with the backward pass. What counts is its end, which does not:
+from when this rank's own backward pass is done until `backward` returns. Autograd calls back at
+that moment, before DDP's callback waits for the exchange, if it is asked within the pass; a
+parameter's hook asks. Code in other threads than the loop's has no parts.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from threading import get_ident
+from typing import Any, ParamSpec, TypeVar
+
+import numpy
+import torch
+
+from det_jupyter.config.sections import Profiling
+from det_jupyter.core import RecordSink
+from det_jupyter.pytorch.timings.arrivals import Arrivals
+from det_jupyter.pytorch.timings.clocks import Clock, HostClock
+from det_jupyter.pytorch.timings.intervals import CODES, END, Interval
+from det_jupyter.pytorch.timings.rows import to_rows
+from det_jupyter.records import BatchTimings, StepTimes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BITS = 5  # of a mark, for the code
+_MASK = (1 << _BITS) - 1
+_REST, _NEXT, _EXCHANGE = CODES["rest"], CODES["dataloader_next"], CODES["exchange"]
+_PER_BATCH = 8  # exchanges of a batch that are told apart from those of others
+_METHODS = {"to_device": "to_device", "backward": "backward", "optimizer": "step_optimizer"}
+_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+
+class Timings:
+    """Times the work of one rank in one run.
+
+    Args:
+        profiling: Which batches have raw rows, if any.
+        steps: Batches that were trained before.
+        clock: Makes the marks.
+        arrivals: Those of all ranks; None if ranks do not wait for each other, or are apart.
+        has_rows: This rank records raw rows.
+    """
+
+    def __init__(
+        self,
+        profiling: Profiling,
+        steps: int,
+        *,
+        clock: Clock | None = None,
+        arrivals: Arrivals | None = None,
+        has_rows: bool = False,
+    ) -> None:
+        self._clock = clock or HostClock()
+        self._arrivals = arrivals
+        self._steps = steps
+        end = profiling.end_after_batch
+        self._window = (profiling.begin_on_batch, (1 << 62) if end is None else end)
+        self._has_rows = has_rows
+        self._thread = get_ident()
+        self._marks = array("q")
+        self._add, self._now = self._marks.append, self._clock.mark
+        self._part = _REST  # under way
+        self._records: list[int] = []  # of each batch, on all ranks
+        self._exchange = steps * _PER_BATCH  # the next one's number
+        self._exchanges = array("q")  # at which this rank arrived
+        self._expects = False  # that a backward pass ends with an exchange
+        self._watched: Any = None
+        self._mark(_REST)
+
+    def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
+        """Return the function with a timer around it.
+
+        Args:
+            part: What it is a part of.
+            function: A function that is called in the loop's thread.
+        """
+        code, add, now = CODES[part], self._add, self._now
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            outer, self._part = self._part, code
+            add(now() << _BITS | code)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._part = outer
+                add(now() << _BITS | outer)
+
+        return run
+
+    def exchanged(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return the function with a timer; ranks wait for each other in it."""
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            outer = self._part
+            self._arrive()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._mark(outer)
+
+        return run
+
+    @contextmanager
+    def whole(self, part: str) -> Iterator[None]:
+        """Time the block as one part, whatever is done in it."""
+        outer, self._part = self._part, CODES[part]
+        self._mark(self._part)
+        begin = len(self._marks)
+        num_exchanges = len(self._exchanges)
+        try:
+            yield
+        finally:
+            del self._marks[begin:], self._exchanges[num_exchanges:]
+            self._part = outer
+            self._mark(outer)
+
+    def watch(self, context: Any) -> None:
+        """Time what a trial calls of its context, until the run ends."""
+        self._watched = context
+        for part, method in _METHODS.items():
+            timed = self._in_own_thread(part, getattr(context, method))
+            vars(context)[method] = timed
+        if context.distributed.size > 1:
+            context.stepping.watch(self)
+
+    def start(self) -> None:
+        """Begin now: what was done before is not of interest."""
+        del self._marks[:]
+        self._mark(self._part)
+
+    @contextmanager
+    def journaling(self, sink: RecordSink) -> Iterator[None]:
+        """Write what is left when the block ends, and take the timers off the context."""
+        try:
+            yield
+        except BaseException:
+            self._unwatch()
+            with suppress(Exception):  # the block's own counts
+                self.journal(sink)
+            raise
+        self._unwatch()
+        self.journal(sink)
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            for method in _METHODS.values():
+                vars(self._watched).pop(method, None)
+            self._watched.stepping.watch(None)
+
+    def over(self, batches: Iterable[T], first: int) -> Iterator[T]:
+        """Yield the batches, of which the next one has index `first`; `end_batch` ends each."""
+        add, now = self._add, self._now
+        iterator = iter(batches)
+        index = first
+        while True:
+            self._exchange = index * _PER_BATCH
+            add(now() << _BITS | _NEXT)
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                add(now() << _BITS | _REST)
+            yield batch
+            index += 1
+
+    def end_batch(self, records: int) -> None:
+        """Note that the batch is done, of which all ranks together trained so many records."""
+        self._add(self._now() << _BITS | END)
+        self._records.append(records)
+
+    def flush(self) -> list[StepTimes | BatchTimings]:
+        """Return the records of what was done since the last flush. Between batches."""
+        self._mark(self._part)
+        marks = numpy.array(self._marks, numpy.int64)
+        records, self._records = self._records, []
+        exchanges = numpy.array(self._exchanges, numpy.int64)
+        del self._marks[:-1], self._exchanges[:]
+        times = self._clock.read(marks >> _BITS)
+        interval = Interval(times, (marks & _MASK)[:-1], self._steps)
+        batches = interval.batches
+        first = self._steps + (1 if batches else 0)
+        self._steps += batches
+        rows = to_rows(interval, records, *self._window) if self._has_rows else None
+        if self._arrivals is not None and len(exchanges):
+            interval = interval.split(self._arrivals.last(exchanges))
+        found = StepTimes(
+            at=time.time(),
+            first=first,
+            batches=batches,
+            samples=sum(records),
+            seconds=interval.seconds,
+            parts=interval.parts(),
+        )
+        return [found] if rows is None else [found, rows]
+
+    def journal(self, sink: RecordSink) -> None:
+        """Write the records of what was done since the last time. Between batches."""
+        for record in self.flush():
+            sink.write(record)
+
+    def _mark(self, code: int) -> None:
+        self._add(self._now() << _BITS | code)
+
+    def _arrive(self) -> None:
+        """Mark that this rank has come to an exchange."""
+        at = self._now()
+        self._add(at << _BITS | _EXCHANGE)
+        self._exchanges.append(self._exchange)
+        if self._arrivals is not None:
+            self._arrivals.write(self._exchange, at)
+        self._exchange += 1
+
+    def expect(self, is_exchanged: bool) -> None:
+        """Note whether gradients are exchanged at the end of the next backward pass."""
+        self._expects = is_exchanged
+
+    def reached(self) -> None:
+        """Ask autograd, within a backward pass, to call back when this rank's own part is done."""
+        if self._expects:
+            self._expects = False
+            _queue_callback(self._arrive)
+
+    def _in_own_thread(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
+        """Return what is timed in the loop's thread; a trial may call it in others too."""
+        timed, thread = self.timed(part, function), self._thread
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            return timed(*args, **kwargs) if get_ident() == thread else function(*args, **kwargs)
+
+        return run
+
+
+def open_timings(profiling: Profiling, context: Any, steps: int) -> Timings | None:
+    """Return what times this rank; None if that is not wanted. Collective."""
+    if profiling.enabled is False:
+        return None
+    distributed = context.distributed
+    return Timings(
+        profiling,
+        steps,
+        arrivals=Arrivals.open(distributed),
+        has_rows=bool(profiling.enabled) and distributed.is_chief,
+    )

@@ -1,0 +1,124 @@
+"""Timings of two ranks of which one is slow: the other waits; the exchange takes no longer."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import defaultdict
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from det_jupyter import core, pytorch
+from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
+from det_jupyter.records import StepTimes
+from tests.integration.parallel_ranks import RankRunner
+
+BATCHES = 20
+DELAY_S = 0.02
+WIDTH = 64
+
+
+class SlowData(TensorDataset):
+    """Loads slowly, on one rank."""
+
+    delay_s = 0.0
+
+    def __getitem__(self, index: Any) -> Any:
+        time.sleep(self.delay_s / 4)  # a rank has 4 records of a batch
+        return tuple(tensor[index] for tensor in self.tensors)
+
+
+class SlowTrial(PyTorchTrial):
+    """Is slow on rank 1, in one of its parts."""
+
+    slow = "nothing"
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        norm = [nn.BatchNorm1d(WIDTH)] if self.slow == "buffers" else []
+        model = nn.Sequential(nn.Linear(4, WIDTH), *norm, nn.ReLU(), nn.Linear(WIDTH, 1))
+        self.model = context.wrap_model(model)
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.01))
+        self.delay_s = DELAY_S if context.distributed.rank == 1 else 0.0
+
+    def build_training_data_loader(self) -> DataLoader:
+        data = SlowData(torch.randn(64, 4), torch.randn(64, 1))
+        data.delay_s = self.delay_s if self.slow == "data" else 0.0
+        return DataLoader(data, 4)
+
+    def build_validation_data_loader(self) -> DataLoader:
+        return DataLoader(TensorDataset(torch.randn(64, 4), torch.randn(64, 1)), 64)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        x, y = batch
+        if self.slow in ("forward", "buffers"):
+            time.sleep(self.delay_s)
+        loss = nn.functional.mse_loss(self.model(x), y)
+        if self.slow == "backward":
+            loss.register_hook(lambda gradient: time.sleep(self.delay_s))
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        x, y = batch
+        return {"loss": nn.functional.mse_loss(self.model(x), y)}
+
+
+def train(
+    distributed: DistributedContext, slow: str, window: int, folder: Path
+) -> dict[str, float]:
+    """Train on this rank, and return the seconds of each part."""
+    SlowTrial.slow = slow
+    torch.set_num_threads(1)
+    with (
+        redirect_stdout(io.StringIO()),  # the real one is the runner's
+        pytorch.init(
+            distributed=distributed,
+            seed=1,
+            checkpoint_storage=folder,
+            aggregation_frequency=window,
+            hparams={"global_batch_size": 8},
+        ) as context,
+    ):
+        trainer = pytorch.Trainer(SlowTrial(context), context)
+        trainer.fit(max_length=pytorch.Batch(BATCHES), checkpoint_policy="none")
+        assert context.core is not None
+        assert isinstance(context.core.sink, core.RecordList)
+        records = [it for it in context.core.sink.records if isinstance(it, StepTimes)]
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for record in records:
+        assert sum(part.total for part in record.parts.values()) == pytest.approx(record.seconds)
+        for name, part in record.parts.items():
+            seconds[name] += part.total
+    assert sum(record.batches for record in records) == BATCHES
+    assert sum(record.samples for record in records) == 8 * BATCHES
+    return dict(seconds)
+
+
+@pytest.mark.parametrize(
+    ("slow", "part", "window"),
+    [
+        ("data", "dataloader_next", 1),
+        ("forward", "forward", 1),
+        ("backward", "backward", 1),
+        ("buffers", "forward", 1),
+        ("forward", "forward", 10),
+    ],
+)
+def test_a_rank_that_waits_for_a_slow_one_is_not_exchanging(
+    run: RankRunner, tmp_path: Path, slow: str, part: str, window: int
+) -> None:
+    fast, slowed = run(train, 2, slow, window, tmp_path)
+    assert slowed[part] >= 0.99 * DELAY_S * BATCHES
+    assert fast["exchange_wait"] == pytest.approx(slowed[part] - fast.get(part, 0.0), rel=0.25)
+    assert slowed["exchange_wait"] < 0.2 * fast["exchange_wait"]
+    assert fast["exchange_transfer"] < 0.3 * fast["exchange_wait"]
+    assert "exchange" not in fast
