@@ -8,14 +8,12 @@ from typing import Any, Self
 
 from det_jupyter.client.checkpoint import POLICY, Checkpoint
 from det_jupyter.client.client import Client
-from det_jupyter.client.compare import ComparedExperiment
+from det_jupyter.client.examined import ExaminedExperiment
 from det_jupyter.client.follow import Follower, call_at_end
 from det_jupyter.client.ranking import describe_choice, ranked
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.shown import experiment_line
 from det_jupyter.client.trial import Trial
-from det_jupyter.client.verification import Verification
-from det_jupyter.client.verify import plan_trying, verify
 from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
@@ -37,7 +35,7 @@ class ShownConfig(EffectiveConfig):
         return self.yaml
 
 
-class Experiment(ComparedExperiment):
+class Experiment(ExaminedExperiment):
     """An experiment that the master runs. Holds nothing that cannot be fetched again."""
 
     @property
@@ -211,43 +209,6 @@ class Experiment(ComparedExperiment):
     def _following_client(self) -> Client:
         """Return the client with which something in the background follows it."""
         return self._client
-
-    def verify_resume(
-        self,
-        trial: Trial | None = None,
-        batches: int | None = None,
-        pause_at: int | None = None,
-        kill_at: int | None = None,
-        timeout: float | None = None,
-        *,
-        keep: bool = False,
-    ) -> Verification:
-        """Prove that interruptions change nothing: train straight and interrupted, and compare.
-
-        Its code and configuration are submitted twice, as two experiments with the same seed. One
-        trains straight through; the other is paused after one batch, killed after another, and
-        goes on each time. Every bit of their last checkpoints is compared. Both are deleted,
-        unless something differs.
-
-        Args:
-            trial: Whose hyperparameters are used; by default the best one's, or the first's.
-            batches: How many to train; by default the length in the configuration.
-            pause_at: Pause after this batch. If neither is given, a third of the batches.
-            kill_at: Kill all ranks with SIGKILL after this one. If neither is given, two thirds.
-            timeout: Give up waiting for one of them after so many seconds.
-            keep: Do not delete them.
-
-        Raises:
-            ConfigError: It cannot be tried so; that of a function cannot at all.
-            RankFailed: One of the two ended with an error.
-            WaitTimeout: They took too long.
-        """
-        view = self.view
-        chosen = trial.view if trial is not None else next(iter(ranked(view)), None)
-        if chosen is None:
-            raise NotFound(f"experiment {self.id} has no trial yet")
-        trying = plan_trying(view, chosen, batches=batches, pause_at=pause_at, kill_at=kill_at)
-        return verify(self._client, view, trying, self._plain, timeout_s=timeout, keep=keep)
 
     def _plain(self, experiment_id: int) -> Experiment:
         """Return a handle that shows nothing, and that an interrupt reaches, in notebooks too."""

@@ -11,23 +11,19 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from det_jupyter.client.client import Client
+from det_jupyter.client.derived import Line, Watched, check_class, derive, remove
 from det_jupyter.client.verification import Verification
-from det_jupyter.config import merge_variables
 from det_jupyter.errors import (
     CheckpointError,
     ConfigError,
     Conflict,
-    DetError,
-    NotFound,
     RankFailed,
-    WaitTimeout,
 )
 from det_jupyter.wire import (
     MAX_LINES,
@@ -35,33 +31,16 @@ from det_jupyter.wire import (
     CreateExperiment,
     ExperimentView,
     LogQuery,
-    State,
     TrialView,
 )
 
 _VARIABLE = "DET_JUPYTER_INTERRUPT"  # pytorch/training/interruptions.py
 _COMPARE = "det_jupyter.pytorch.checkpoints.compare"
-_END_S = 30.0  # for a killed experiment to end, and for a deletion
-_POLL_S = 0.1
-
-
-class Watched(Protocol):
-    """What is needed of a handle on an experiment."""
-
-    id: int
-
-    @property
-    def view(self) -> ExperimentView:
-        """Everything the master knows of it."""
-
-    def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> Any:
-        """Block until it has ended; raise if it ended with an error."""
-
-    def kill(self) -> None:
-        """End it now."""
-
-    def delete(self) -> None:
-        """Delete it."""
+_VERB = "verify_resume"
+_ONLY_CLASSES = (
+    "only its training can be interrupted at a batch. Put what the function trains into a class, "
+    "or pause() and activate() the experiment yourself"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +65,7 @@ def plan_trying(
     Raises:
         ConfigError: It cannot be tried so.
     """
-    _check_class(view)
+    check_class(view, _VERB, _ONLY_CLASSES)
     max_length = {"batches": batches} if batches else view.config["searcher"].get("max_length")
     end = batches or (max_length or {}).get("batches") or trial.steps_completed
     if not max_length or not end:
@@ -110,50 +89,21 @@ def plan_trying(
     return Trying(hparams=trial.hparams, max_length=max_length, interruptions=by_batch)
 
 
-def _check_class(view: ExperimentView) -> None:
-    """Refuse a function: it has its own loop, which cannot be interrupted at a batch."""
-    name = view.capsule.entrypoint
-    kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
-    if kind != "class":
-        raise ConfigError(
-            [
-                f"verify_resume: the entrypoint {name} is a {kind}, expected a PyTorchTrial "
-                "class: only its training can be interrupted at a batch. Put what the function "
-                "trains into a class, or pause() and activate() the experiment yourself"
-            ]
-        )
-
-
 def request_for(view: ExperimentView, trying: Trying, *, interrupted: bool) -> CreateExperiment:
     """Return the request for one of the two experiments."""
-    config = view.config
-    searcher = config["searcher"]
-    kept = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
-    environment = config.get("environment") or {}
-    variables = environment.get("environment_variables") or []
-    if interrupted:
-        plan = " ".join(f"{kind}@{steps}" for kind, steps in trying.interruptions)
-        variables = merge_variables(variables, [f"{_VARIABLE}={plan}"])
+    plan = " ".join(f"{kind}@{steps}" for kind, steps in trying.interruptions)
     policy = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 1}
-    changed = {
+    changes = {
         "name": f"{view.name}: {'interrupted' if interrupted else 'straight'}",
-        "hyperparameters": trying.hparams,
-        "searcher": {
-            "name": "single",
-            "max_length": trying.max_length,
-            **{key: searcher[key] for key in kept if searcher.get(key) is not None},
-        },
-        "environment": {**environment, "environment_variables": variables},
-        "checkpoint_storage": {**(config.get("checkpoint_storage") or {}), **policy},
-        "max_restarts": max(1, config["max_restarts"]),
+        "checkpoint_storage": {**(view.config.get("checkpoint_storage") or {}), **policy},
+        "max_restarts": max(1, view.config["max_restarts"]),
     }
-    return CreateExperiment(
-        config=config | changed,
-        capsule=view.capsule,
-        python=view.python,
-        cwd=view.cwd,
-        notebook=view.notebook,
-        parent_id=view.id,
+    return derive(
+        view,
+        changes,
+        hparams=trying.hparams,
+        max_length=trying.max_length,
+        variables=[f"{_VARIABLE}={plan}"] if interrupted else [],
     )
 
 
@@ -176,13 +126,13 @@ def verify(
         for experiment in both:
             experiment.kill()
         if not keep:
-            _remove(client, both)
+            remove(client, both, _VERB)
             if isinstance(error, RankFailed):
                 told = f"{error.args[0]} (and is deleted; keep=True keeps it)"
                 error.args = (told,)
         raise
     if verification.is_identical and not keep:
-        _remove(client, both)
+        remove(client, both, _VERB)
     return verification
 
 
@@ -193,12 +143,17 @@ def _run(
     both: Sequence[Watched],
     timeout_s: float | None,
 ) -> Verification:
-    progress = _Progress(both)
+    line = Line()
+
+    def show(_: object) -> None:
+        straight, interrupted = (experiment.view.progress for experiment in both)
+        line.show(f"straight {straight:4.0%}, interrupted {interrupted:4.0%}")
+
     try:
         for experiment in both:
-            experiment.wait(timeout_s, on_tick=lambda _: progress.show())
+            experiment.wait(timeout_s, on_tick=show)
     finally:
-        progress.close()
+        line.close()
     straight, interrupted = both
     _check_interrupted(client, interrupted.view, trying)
     ends = [_last_checkpoint(client, experiment.id) for experiment in both]
@@ -211,55 +166,6 @@ def _run(
         straight_id=straight.id,
         interrupted_id=interrupted.id,
     )
-
-
-def _remove(client: Client, experiments: Sequence[Watched]) -> None:
-    """Delete the experiments, and wait until they are gone.
-
-    What cannot be deleted is reported and stays: the result of the check must not be hidden.
-    """
-    try:
-        for experiment in experiments:
-            _wait_for_state(client, experiment.id, lambda state: state.is_terminal)
-            experiment.delete()
-        for experiment in experiments:
-            _wait_for_state(client, experiment.id, lambda state: state is State.DELETE_FAILED)
-    except DetError as error:
-        sys.stderr.write(f"verify_resume: its runs are not all deleted: {error}\n")
-
-
-def _wait_for_state(client: Client, experiment_id: int, is_it: Callable[[State], bool]) -> None:
-    """Wait until the experiment is in such a state, or is no more."""
-    deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline:
-        try:
-            if is_it(client.experiment(experiment_id).state):
-                return
-        except NotFound:
-            return
-        time.sleep(_POLL_S)
-    raise WaitTimeout(f"experiment {experiment_id} is still there after {_END_S:g} s")
-
-
-class _Progress:
-    """One line that is written over, about both experiments."""
-
-    def __init__(self, both: Sequence[Watched]) -> None:
-        self._both = both
-        self._shown = ""
-
-    def show(self) -> None:
-        straight, interrupted = (experiment.view.progress for experiment in self._both)
-        line = f"straight {straight:4.0%}, interrupted {interrupted:4.0%}"
-        if line != self._shown:
-            self._shown = line
-            sys.stdout.write(f"\r{line}")
-            sys.stdout.flush()
-
-    def close(self) -> None:
-        if self._shown:
-            sys.stdout.write("\r" + " " * len(self._shown) + "\r")
-            sys.stdout.flush()
 
 
 def _check_interrupted(client: Client, view: ExperimentView, trying: Trying) -> None:

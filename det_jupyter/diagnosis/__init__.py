@@ -2,7 +2,8 @@
 
     StepTimes, SystemSamples ──► Window ──► Facts ──► rules ──► sentences ──► Verdict
 
-Pure: the master feeds it. rules.py has its theory.
+Pure: the master feeds it. rules.py has its theory. What the runs of a bottleneck experiment say
+(client/diagnose.py) is in recipes.py, gains.py, outcome.py and lines.py.
 """
 
 from __future__ import annotations

@@ -193,6 +193,12 @@ LIMITS_OF_A_SEARCH = (
         "--hyperparameters", type=yaml_value, metavar="YAML", help="ranges for the trials to come"
     ),
 )
+DIAGNOSIS = (
+    argument("--seconds", type=positive, metavar="S", help="how long each run measures"),
+    argument("--rounds", type=whole, metavar="N", help="how often each recipe runs"),
+    argument("--recipes", nargs="+", metavar="RECIPE", help="only these, such as replay workers"),
+    flag("--keep", help="do not delete its runs"),
+)
 RETENTION = tuple(
     argument(f"--save-{name}", type=whole, metavar="N", required=True, help=f"number of {kept}")
     for name, kept in (

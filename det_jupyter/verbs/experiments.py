@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.client import Comparison, Experiment
+from det_jupyter.client import Comparison, Diagnosis, Experiment
 from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
 from det_jupyter.client.reasons import is_queued, reason_text
 from det_jupyter.errors import UsageError
@@ -26,6 +26,14 @@ def compare(call: Call) -> Comparison:
             raise UsageError("compare: --trials takes one experiment, whose trials are compared")
         return call.experiment(first).compare_trials(*call.options.trials)
     return call.experiment(first).compare(*others)
+
+
+def diagnose(call: Call) -> Diagnosis:
+    """Run an experiment briefly with one thing changed at a time; return what limits it."""
+    options = call.options
+    given = {"seconds": options.seconds, "rounds": options.rounds, "recipes": options.recipes}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return call.experiment(options.id).diagnose(keep=options.keep, **chosen)
 
 
 def list_trials(call: Call) -> str:

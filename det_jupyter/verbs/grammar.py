@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from det_jupyter.client import Client, Comparison, Experiment
+from det_jupyter.client import Client, Comparison, Diagnosis, Experiment
 from det_jupyter.errors import UsageError
 
 
@@ -66,7 +66,7 @@ class Verb:
 
     name: str
     help: str
-    run: Callable[[Call], str | Experiment | Comparison]
+    run: Callable[[Call], str | Experiment | Comparison | Diagnosis]
     arguments: tuple[Argument | OneOf, ...] = ()
     aliases: tuple[str, ...] = ()
     takes_text: bool = False

@@ -27,6 +27,7 @@ from det_jupyter.verbs.arguments import (
     CONFIG,
     DESCRIPTION,
     DETAIL,
+    DIAGNOSIS,
     DRAIN,
     EXPORT,
     FILE,
@@ -94,6 +95,8 @@ EXPERIMENT = Group(
         Verb("code", "print the code that it was made with", taking_out.show_code, (ID, FOLDER)),
         Verb("why", "print why it does not run, and what would start it",
              experiments.why, (ID,)),
+        Verb("diagnose", "find out what limits it, by running it briefly in several ways",
+             experiments.diagnose, (ID, *DIAGNOSIS)),
         Verb("change", "give its search other limits while it runs",
              steering.change_search, (ID, *LIMITS_OF_A_SEARCH)),
         Verb("set", "change its name, description, priority, weight, limit or pool",
@@ -132,6 +135,7 @@ EXPERIMENT = Group(
   %det_experiment change 7 --max-trials 50 --max-length "{epochs: 12}"
   %det_experiment archive 3 5-7       hide these from lists
   %det_experiment why 7               why it does not run, and what would start it
+  %det_experiment diagnose 7          what limits it, and what helps
   %det_experiment set 7 --name "wide nets"   another name
   %det_experiment label add 7 good    find it by this word
   %det_experiment set 7 --priority 10  before others, while it waits or runs

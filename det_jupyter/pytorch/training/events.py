@@ -30,6 +30,7 @@ from det_jupyter.pytorch.run.schedule import Schedule
 from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.rank_watch import RankWatch
+from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -51,6 +52,7 @@ class Events:
         savepoints: Of this run.
         timings: Of this rank's work; None if it is not timed.
         interruption: Where the run is interrupted on purpose; None for never.
+        rehearsal: Measures the run, and ends it; None if it is none.
         wants_to_leave: Returns whether the user at this rank's keyboard wants to.
     """
 
@@ -68,6 +70,7 @@ class Events:
         savepoints: Savepoints,
         timings: Timings | None,
         interruption: Interruption | None,
+        rehearsal: Rehearsal | None,
         wants_to_leave: Callable[[], bool],
     ) -> None:
         self._context = context
@@ -82,6 +85,7 @@ class Events:
         self._savepoints = savepoints
         self._timings = timings
         self._interruption = interruption
+        self._rehearsal = rehearsal
         self._wants_to_leave = wants_to_leave
         self._num_flushes = 0
         self._rank_watch = RankWatch(rules.check_ranks, core, context.models)
@@ -229,7 +233,10 @@ class Events:
         return None
 
     def _leave(self, steps: int, reason: Reason) -> Reason:
-        """Save the state for the next run, and return the reason."""
+        """Save the state for the next run, if there may be one, and return the reason."""
+        if self._rehearsal is not None:
+            self._rehearsal.end(steps)
+            return "stopped"
         if reason == "preempted":
             self._callbacks.on_interrupt()
         if reason == "stopped":  # if the training is extended later, it has not stopped

@@ -38,6 +38,7 @@ from det_jupyter.pytorch.training.building import (
 )
 from det_jupyter.pytorch.training.events import Events, Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, own_lengths
@@ -56,6 +57,7 @@ class Loop:
         start: Where training begins.
         origin: Goes into checkpoints, so that the trial can be built from them.
         interruption: Where the run is interrupted, to verify that it resumes; None for never.
+        rehearsal: Measures the run, if that is all it is for.
         wants_to_leave: Returns whether the user at this rank's keyboard wants to leave. Called at
             exchanges, on every rank.
         on_first_step: Called after the first optimizer step of this run.
@@ -71,6 +73,7 @@ class Loop:
         origin: Origin,
         *,
         interruption: Interruption | None = None,
+        rehearsal: Rehearsal | None = None,
         wants_to_leave: Callable[[], bool] = lambda: False,
         on_first_step: Callable[[], None] = lambda: None,
     ) -> None:
@@ -86,6 +89,7 @@ class Loop:
         self._rules = rules
         self._start = start
         self._interruption = interruption
+        self._rehearsal = rehearsal
         self._wants_to_leave = wants_to_leave
         self._on_first_step = on_first_step
         context.set_stop_requested(False)  # an earlier fit may have set it
@@ -118,6 +122,8 @@ class Loop:
         self._after_batch: list[Callable[[Share], None]] = []  # called after each batch
         if self._timings is not None:
             self._time(self._timings)
+        if rehearsal is not None:
+            self._after_batch.append(rehearsal.after_batch)
         if context.profiler is not None:
             self._after_batch.append(lambda share: context.profiler.step())
 
@@ -170,6 +176,8 @@ class Loop:
         """Open the training data where this run begins, and compute the schedule."""
         trial, context, rules = self.trial, self.context, self._rules
         loader = build_loader(trial, context, "build_training_data_loader")
+        if self._rehearsal is not None:
+            self._rehearsal.prepare(loader)
         self._validations.open(build_loader(trial, context, "build_validation_data_loader"))
         stream = open_training(
             loader,
@@ -186,7 +194,7 @@ class Loop:
         self._schedule = Schedule(rules, units, self._core.searcher.target)
         self.position.units = units
         self.position.end = self._schedule.end
-        return stream
+        return stream if self._rehearsal is None else self._rehearsal.over(stream)
 
     def _events(self) -> Events:
         return Events(
@@ -201,6 +209,7 @@ class Loop:
             savepoints=self._savepoints,
             timings=self._timings,
             interruption=self._interruption,
+            rehearsal=self._rehearsal,
             wants_to_leave=self._wants_to_leave,
         )
 

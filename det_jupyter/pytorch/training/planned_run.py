@@ -23,6 +23,7 @@ from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.loop import Loop
+from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
 from det_jupyter.pytorch.trial.tensorboard import tensorboard_folder
@@ -103,6 +104,7 @@ class PlannedRun:
         self.trial = build_trial(
             self._trial_class, self.context, config.searcher.metric, plan.seed
         )
+        rehearsal = Rehearsal.of(os.environ, self._core)
         self._loop = Loop(
             self.trial,
             self.context,
@@ -111,6 +113,8 @@ class PlannedRun:
             start,
             Origin.of_plan(plan, self._blobs),
             interruption=Interruption.of(os.environ, plan.run),
+            rehearsal=rehearsal,
+            wants_to_leave=rehearsal.is_over if rehearsal else lambda: False,
             on_first_step=self._on_first_step,
         )
         return self._loop.run()

@@ -1,0 +1,152 @@
+"""Experiments made from another one, to find something out, and deleted when it is found out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from det_jupyter.client.client import Client
+from det_jupyter.config import merge_variables
+from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
+from det_jupyter.wire import CreateExperiment, ExperimentView, State
+
+_END_S = 30.0  # for a killed experiment to end, and for a deletion
+_POLL_S = 0.1
+
+
+class Watched(Protocol):
+    """What is needed of a handle on an experiment."""
+
+    id: int
+
+    @property
+    def view(self) -> ExperimentView:
+        """Everything the master knows of it."""
+
+    def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> Any:
+        """Block until it has ended; raise if it ended with an error."""
+
+    def kill(self) -> None:
+        """End it now."""
+
+    def delete(self) -> None:
+        """Delete it."""
+
+
+def check_class(view: ExperimentView, verb: str, why: str) -> None:
+    """Refuse a function, which has a loop of its own.
+
+    Args:
+        view: The experiment.
+        verb: What was asked for.
+        why: What only the training of a class can.
+
+    Raises:
+        ConfigError: The entrypoint is no class.
+    """
+    name = view.capsule.entrypoint
+    kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
+    if kind != "class":
+        raise ConfigError(
+            [f"{verb}: the entrypoint {name} is a {kind}, expected a PyTorchTrial class: {why}"]
+        )
+
+
+def derive(
+    view: ExperimentView,
+    changes: dict[str, Any],
+    *,
+    hparams: dict[str, Any],
+    max_length: dict[str, int],
+    variables: Sequence[str] = (),
+    sources: bool = True,
+) -> CreateExperiment:
+    """Return the request for one trial of an experiment's code, with these changes.
+
+    Args:
+        view: The experiment.
+        changes: Keys of the configuration, instead of the experiment's.
+        hparams: Of the trial.
+        max_length: Of the trial.
+        variables: `NAME=value`, added to the ranks' environment.
+        sources: It begins with the same weights as the experiment.
+    """
+    config = view.config
+    searcher = config["searcher"]
+    kept = ["metric", "smaller_is_better"]
+    kept += ["source_trial_id", "source_checkpoint_uuid"] if sources else []
+    environment = config.get("environment") or {}
+    given = environment.get("environment_variables") or []
+    single = {
+        "hyperparameters": hparams,
+        "searcher": {
+            "name": "single",
+            "max_length": max_length,
+            **{key: searcher[key] for key in kept if searcher.get(key) is not None},
+        },
+        "environment": {
+            **environment,
+            "environment_variables": merge_variables(given, list(variables))
+            if variables
+            else given,
+        },
+    }
+    return CreateExperiment(
+        config=config | single | changes,
+        capsule=view.capsule,
+        python=view.python,
+        cwd=view.cwd,
+        notebook=view.notebook,
+        parent_id=view.id,
+    )
+
+
+def remove(client: Client, experiments: Sequence[Watched], verb: str) -> None:
+    """Delete the experiments, and wait until they are gone.
+
+    What cannot be deleted is reported and stays: the result of the check must not be hidden.
+    """
+    try:
+        for experiment in experiments:
+            _wait_for_state(client, experiment.id, lambda state: state.is_terminal)
+            experiment.delete()
+        for experiment in experiments:
+            _wait_for_state(client, experiment.id, lambda state: state is State.DELETE_FAILED)
+    except DetError as error:
+        sys.stderr.write(f"{verb}: its runs are not all deleted: {error}\n")
+
+
+def _wait_for_state(client: Client, experiment_id: int, is_it: Callable[[State], bool]) -> None:
+    """Wait until the experiment is in such a state, or is no more."""
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        try:
+            if is_it(client.experiment(experiment_id).state):
+                return
+        except NotFound:
+            return
+        time.sleep(_POLL_S)
+    raise WaitTimeout(f"experiment {experiment_id} is still there after {_END_S:g} s")
+
+
+class Line:
+    """One line of output that is written over."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        """Write it over what was there."""
+        if text != self._shown:
+            sys.stdout.write(f"\r{text.ljust(len(self._shown))}")
+            sys.stdout.flush()
+            self._shown = text
+
+    def close(self) -> None:
+        """Leave an empty line."""
+        if self._shown:
+            sys.stdout.write("\r" + " " * len(self._shown) + "\r")
+            sys.stdout.flush()
+            self._shown = ""

@@ -1,0 +1,190 @@
+"""Runs the recipes of a bottleneck experiment, one after the other, in rounds.
+
+Each run is an ordinary experiment of the original's code and configuration, labelled `diagnose`:
+it queues, shows, and can be killed. It has the lowest priority, validates nothing, saves nothing,
+and ends by itself when it has measured for some seconds (pytorch/training/rehearsal.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from det_jupyter.client.client import Client
+from det_jupyter.client.derived import Line, Watched, remove
+from det_jupyter.client.diagnosed import Diagnosis
+from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_for
+from det_jupyter.diagnosis.outcome import Found, build_rows, conclude, not_worth_it
+from det_jupyter.diagnosis.recipes import AS_IS, Recipe
+from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
+from det_jupyter.view.live import LiveExperiment
+from det_jupyter.wire import CreateExperiment, State
+from det_jupyter.words import count, length, one_line, shortened
+
+_GROUP = "rehearsal"  # of the metrics that a run reports
+_TRIES = 3  # of a run that more urgent work sends away
+_WIDTH = 110
+
+
+class Diagnosing:
+    """The runs of one diagnosis.
+
+    Args:
+        client: Of the master.
+        plan: What to run.
+        handle_of: Makes a handle that shows nothing, and that an interrupt reaches.
+        deadline: Until when all must be over, on the monotonic clock.
+        keep: Do not delete the runs.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        plan: Plan,
+        handle_of: Callable[[int], Watched],
+        *,
+        deadline: float,
+        keep: bool,
+    ) -> None:
+        self._client = client
+        self._plan = plan
+        self._handle_of = handle_of
+        self._deadline = deadline
+        self._keep = keep
+        self._found = Found()
+        self._line = Line()
+        self._runs = self._planned = 0
+
+    def run(self) -> Diagnosis:
+        """Run all recipes; an interrupt, or an error, ends the present one and deletes it."""
+        plan, found = self._plan, self._found
+        left_out = list(plan.left_out)
+        first = [r for r in plan.recipes if plan.is_chosen or not r.after]
+        try:
+            self._run_rounds(first, range(plan.rounds))
+            remedies = []
+            for recipe in (r for r in plan.recipes if r not in first):
+                if why := not_worth_it(recipe, found):
+                    left_out.append(why)
+                else:
+                    remedies.append(recipe)
+            if remedies:
+                turns = range(plan.rounds, 2 * plan.rounds)
+                self._run_rounds([plan.recipes[0], *remedies], turns)
+        finally:
+            self._line.close()
+        rows = build_rows(plan.recipes, found, plan.slots)
+        now = time.time()
+        return Diagnosis(
+            experiment_id=plan.view.id,
+            name=plan.view.name,
+            slots=plan.slots,
+            at=now,
+            rounds=plan.rounds,
+            seconds=plan.seconds,
+            rows=rows,
+            left_out=left_out,
+            verdict=conclude(rows, plan.slots, at=now),
+        )
+
+    def _run_rounds(self, recipes: Sequence[Recipe], turns: range) -> None:
+        self._planned += len(recipes) * len(turns)
+        for turn in turns:
+            for recipe in recipes:
+                self._runs += 1
+                if recipe.name not in self._found.failures:
+                    self._try(recipe, turn)
+
+    def _try(self, recipe: Recipe, turn: int) -> None:
+        """Run a recipe, again if more urgent work sends it away."""
+        request = request_for(self._plan, recipe)
+        failures, rates = self._found.failures, self._found.rates
+        for _ in range(_TRIES):
+            try:
+                measured = self._run(request, recipe)
+            except (ConfigError, RankFailed) as error:
+                if recipe.name == AS_IS:
+                    raise self._explained(error) from None
+                failures[recipe.name] = shortened(str(error).split(": ", 1)[-1], 200)
+                return
+            if measured is None:
+                failures[recipe.name] = "its run was killed"
+                return
+            if rate := measured.get("records_per_s"):
+                rates.setdefault(recipe.name, {})[turn] = rate
+                self._note(recipe, measured)
+                return
+        failures[recipe.name] = f"more urgent work sent it away {_TRIES} times"
+
+    def _run(self, request: CreateExperiment, recipe: Recipe) -> dict[str, float] | None:
+        """Return what a run has measured: nothing if it had to leave; None if it was killed."""
+        experiment = self._handle_of(self._client.create(request).id)
+        is_over = False
+        try:
+            left_s = max(0.1, self._deadline - time.monotonic())
+            state = experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
+            is_over = True
+            curves = self._client.curves(experiment.id)
+        except RankFailed:
+            is_over = True
+            raise
+        except WaitTimeout:
+            raise WaitTimeout(
+                f"{VERB}: {recipe.title} was not over in time ({self._runs - 1} of "
+                f"{count(self._planned, 'run')} were); give a longer timeout"
+            ) from None
+        finally:
+            if not is_over:
+                experiment.kill()
+            if not self._keep or not is_over:
+                remove(self._client, [experiment], VERB)
+        if state is State.CANCELED:
+            return None
+        return {c.name: c.values[-1] or 0.0 for c in curves if c.group == _GROUP}
+
+    def _note(self, recipe: Recipe, measured: dict[str, float]) -> None:
+        details = self._found.details
+        if "workers" in measured:
+            now, before = measured["workers"], measured["workers_before"]
+            details[recipe.name] = (
+                f"DataLoader(..., num_workers={now:.0f}) instead of {before:.0f}"
+            )
+        if recipe.is_alone and (size := hparams_of(self._plan, recipe).get("global_batch_size")):
+            details[recipe.name] = f"global_batch_size: {size}, so that a slot has the same batch"
+
+    def _explained(self, error: Exception) -> RankFailed:
+        reason = error.args[0] if error.args else error
+        return RankFailed(
+            f"{VERB}: the trial of experiment {self._plan.view.id} fails as it is: {reason}",
+            remote_traceback=getattr(error, "remote_traceback", ""),
+        )
+
+    def _show(self, recipe: Recipe, live: LiveExperiment) -> None:
+        run = f"{VERB}: run {self._runs} of {self._planned}, {recipe.title}"
+        self._line.show(shortened(f"{run}: {_phase(live)}", _WIDTH))
+
+
+def _phase(live: LiveExperiment) -> str:
+    """Return what a run does now, or what it waits for."""
+    trials = live.experiment.trials
+    if reason := next(iter(live.reasons.values()), None):
+        return f"waits: {one_line(reason.sentence)}"
+    if trials and trials[0].steps_completed:
+        return length({"batches": trials[0].steps_completed})
+    return "starts"
+
+
+def check_slots(client: Client, plan: Plan) -> None:
+    """Refuse what no slots can ever run.
+
+    Raises:
+        Conflict: The trial needs more slots than there are.
+    """
+    resources = plan.view.config["resources"]
+    problem = client.find_impossibility(
+        resources.get("slots_per_trial", 1),
+        pool=resources.get("resource_pool") or "",
+        is_single_agent=bool(resources.get("is_single_node")),
+    )
+    if problem:
+        raise Conflict(f"{VERB}: experiment {plan.view.id} cannot run now: {problem}")

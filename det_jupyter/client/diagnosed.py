@@ -1,0 +1,137 @@
+"""What `diagnose` came to, and how it shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from det_jupyter.client.tables import Row as TableRow
+from det_jupyter.client.tables import Rows
+from det_jupyter.diagnosis.lines import yaml_lines
+from det_jupyter.diagnosis.outcome import Row
+from det_jupyter.diagnosis.recipes import LeftOut
+from det_jupyter.view.forms.page import CARD, PRE, QUIET, block, escaped, html_table
+from det_jupyter.view.forms.svg import COLORS, as_image
+from det_jupyter.wire.verdict import Verdict
+from det_jupyter.words import count, date, named, number
+
+_BAR_WIDTH, _BAR_HEIGHT = 160, 12
+_SIGNS = {"gain": "▲", "loss": "▼", "none": "=", None: ""}
+_HEAD = ("recipe", "records/s", "beside as it is", "efficiency", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What limits a trial, and what helped; prints as a table and shows itself as one.
+
+    Attributes:
+        experiment_id, name: Of the experiment.
+        slots: Of its trial.
+        at: When it was over, in UTC seconds.
+        rounds: How often each recipe ran.
+        seconds: How long each run measured.
+        rows: One for each recipe that ran.
+        left_out: The others, and why.
+        verdict: What all of this says.
+    """
+
+    experiment_id: int
+    name: str
+    slots: int
+    at: float
+    rounds: int
+    seconds: float
+    rows: Sequence[Row]
+    left_out: Sequence[LeftOut]
+    verdict: Verdict
+
+    @property
+    def yaml(self) -> str:
+        """Lines to paste into the configuration, with what each gained here."""
+        head = (
+            f"# {named(self.experiment_id, self.name)}, {count(self.slots, 'slot')}: "
+            f"measured on {date(self.at)}, {self.rounds} rounds of {self.seconds:g} s"
+        )
+        return f"{head}\n{yaml_lines(self.rows)}"
+
+    def table(self) -> Rows:
+        """Return a row for each recipe that ran; ratios have their lowest and highest beside."""
+        return Rows(_columns(row) for row in self.rows)
+
+    def __repr__(self) -> str:
+        cells = [_HEAD, *map(_cells, self.rows)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(_HEAD))]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+            for line in cells
+        ]
+        parts = [self.verdict.sentence, "", *lines, *self._left_out(), "", self.yaml.rstrip("\n")]
+        return "\n".join(parts)
+
+    def _left_out(self) -> list[str]:
+        """Return a line for each reason to leave recipes out."""
+        by_reason: dict[str, list[str]] = {}
+        for item in self.left_out:
+            by_reason.setdefault(item.why, []).append(item.recipe.title)
+        return [f"Left out, as {why}: {'; '.join(names)}" for why, names in by_reason.items()]
+
+    def _repr_html_(self) -> str:
+        best = max((row.records_per_s or 0 for row in self.rows), default=0)
+        head, *_ = _HEAD
+        table = html_table(
+            [head, "", *map(escaped, _HEAD[1:])],
+            [[escaped(cells[0]), _bar(row, best), *map(escaped, cells[1:])]
+             for row in self.rows for cells in [_cells(row)]],
+        )  # fmt: skip
+        left = "".join(block("div", line, QUIET) for line in self._left_out())
+        title = f"Bottlenecks of {named(self.experiment_id, self.name)}"
+        return (
+            f'<div style="{CARD}">'
+            f"{block('div', title, 'font-size:15px;font-weight:600')}"
+            f"{block('p', self.verdict.sentence, 'margin:6px 0')}"
+            f'<div style="overflow-x:auto">{table}</div>{left}'
+            f'<pre style="{PRE}">{escaped_lines(self.yaml)}</pre></div>'
+        )
+
+
+def escaped_lines(text: str) -> str:
+    """Return lines as HTML for a `<pre>`."""
+    return "\n".join(map(escaped, text.splitlines()))
+
+
+def _columns(row: Row) -> TableRow:
+    ratio, efficiency = row.ratio, row.efficiency
+    return TableRow(
+        recipe=row.recipe.name,
+        records_per_s=row.records_per_s,
+        ratio=ratio and ratio.middle,
+        ratio_low=ratio and ratio.low,
+        ratio_high=ratio and ratio.high,
+        sign=row.sign,
+        efficiency=efficiency and efficiency.middle,
+        effect=row.recipe.effect,
+        verdict=row.verdict,
+        detail=row.detail,
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    title = f"{row.recipe.title} ({row.detail})" if row.detail else row.recipe.title
+    rate = number(row.records_per_s) if row.records_per_s is not None else "–"
+    ratio = f"{_SIGNS[row.sign]} {row.ratio or ''}".strip()
+    efficiency = f"{row.efficiency.middle:.0%}" if row.efficiency else ""
+    return title, rate, ratio, efficiency, row.verdict
+
+
+def _bar(row: Row, best: float) -> str:
+    """Return a bar of the throughput, coloured by gain or loss; the table has it in words too."""
+    if not row.records_per_s:
+        return ""
+    color = {"gain": COLORS[2], "loss": COLORS[1]}.get(row.sign or "", COLORS[0])
+    width = max(1.0, _BAR_WIDTH * row.records_per_s / best)
+    svg = (
+        f'<svg viewBox="0 0 {_BAR_WIDTH} {_BAR_HEIGHT}">'
+        f'<rect width="{width:.1f}" height="{_BAR_HEIGHT}" fill="{color}"/></svg>'
+    )
+    style = f"width:{_BAR_WIDTH}px;height:{_BAR_HEIGHT}px;display:block"
+    return as_image(svg, f"{number(row.records_per_s)} records/s", style)

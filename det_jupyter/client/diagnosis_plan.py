@@ -1,0 +1,145 @@
+"""The runs of a bottleneck experiment as requests: what is tried, and how each run differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from det_jupyter.client.derived import check_class, derive
+from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, LeftOut, Recipe, find_recipes
+from det_jupyter.errors import ConfigError
+from det_jupyter.wire import CreateExperiment, ExperimentView
+
+VERB = "diagnose"
+_VARIABLE = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py
+_ENDLESS = {"batches": 10**9}
+_TUNED_AFTER = 64  # batches: the bucket tuner is done then
+_ONLY_CLASSES = (
+    "only its training can be measured and changed from outside. Put what the function trains "
+    "into a class, or time the loop itself"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to run.
+
+    Args:
+        view: The experiment.
+        hparams: Of the trial.
+        slots: Of the trial.
+        recipes: In the order in which they run.
+        left_out: What makes no sense for the trial.
+        is_chosen: The user has named the recipes, so all of them run.
+        seconds: How long each run measures.
+        rounds: How often each recipe runs.
+    """
+
+    view: ExperimentView
+    hparams: dict[str, Any]
+    slots: int
+    recipes: list[Recipe]
+    left_out: list[LeftOut]
+    is_chosen: bool
+    seconds: float
+    rounds: int
+
+
+def plan_diagnosis(
+    view: ExperimentView,
+    hparams: dict[str, Any],
+    *,
+    recipes: Sequence[str] | None,
+    seconds: float,
+    rounds: int,
+) -> Plan:
+    """Return what to run.
+
+    Raises:
+        ConfigError: It cannot be run so.
+    """
+    check_class(view, VERB, _ONLY_CLASSES)
+    problems = []
+    if not 0 < seconds <= 3600:
+        problems.append(f"{VERB}: seconds: got {seconds!r}, expected more than 0, at most 3600")
+    if rounds < 2:
+        problems.append(
+            f"{VERB}: rounds: got {rounds!r}, expected at least 2: without repetition the noise "
+            "is not known"
+        )
+    slots = max(1, view.config["resources"].get("slots_per_trial", 1))
+    every = find_recipes(slots, view.config.get("optimizations") or {})
+    names = [_recipe_of(item).name for item in every]
+    wrong = [name for name in recipes or () if name not in names]
+    problems += [
+        f"{VERB}: recipes: got {name!r}, expected some of {', '.join(names)}" for name in wrong
+    ]
+    if problems:
+        raise ConfigError(problems)
+    chosen = [AS_IS, *(recipes or names)]
+    asked = [item for item in every if _recipe_of(item).name in chosen]
+    return Plan(
+        view=view,
+        hparams=hparams,
+        slots=slots,
+        recipes=[item for item in asked if isinstance(item, Recipe)],
+        left_out=[item for item in asked if isinstance(item, LeftOut)],
+        is_chosen=recipes is not None,
+        seconds=seconds,
+        rounds=rounds,
+    )
+
+
+def _recipe_of(item: Recipe | LeftOut) -> Recipe:
+    return item.recipe if isinstance(item, LeftOut) else item
+
+
+def request_for(plan: Plan, recipe: Recipe) -> CreateExperiment:
+    """Return the request for one run."""
+    view, config = plan.view, plan.view.config
+    optimizations = (config.get("optimizations") or {}) | recipe.optimizations
+    resources = {**config["resources"], "priority": 99, "weight": 0.001, "max_slots": None}
+    if recipe.is_alone:
+        resources["slots_per_trial"] = 1
+    changes = {
+        "name": f"{view.name}: {VERB}, {recipe.title}",
+        "description": f"{VERB}() of experiment {view.id} runs it; it measures and saves nothing.",
+        "labels": [VERB],
+        "resources": resources,
+        "optimizations": optimizations,
+        "min_validation_period": {"batches": 0},
+        "min_checkpoint_period": {"batches": 0},
+        "perform_initial_validation": False,
+        "checkpoint_policy": "none",
+        "on_nan_loss": "warn",
+        "max_restarts": 0,
+    }
+    return derive(
+        view,
+        changes,
+        hparams=hparams_of(plan, recipe),
+        max_length=_ENDLESS,
+        variables=[f"{_VARIABLE}={_rehearsal(plan, recipe)}"],
+        sources=False,
+    )
+
+
+def _rehearsal(plan: Plan, recipe: Recipe) -> str:
+    """Return what the training library does in the run, as its variable says it."""
+    optimizations = (plan.view.config.get("optimizations") or {}) | recipe.optimizations
+    parts = [f"seconds={plan.seconds:g}", recipe.rehearsal]
+    if optimizations.get("auto_tune_tensor_fusion") and "warmup" not in recipe.rehearsal:
+        parts.append(f"warmup={_TUNED_AFTER}")
+    frequency = optimizations.get("aggregation_frequency", 1)
+    if 1 < frequency and recipe.name != NO_EXCHANGE:
+        parts.append(f"every={frequency}")  # else most slices would have no exchange
+    return " ".join(filter(None, parts))
+
+
+def hparams_of(plan: Plan, recipe: Recipe) -> dict[str, Any]:
+    """Return the hyperparameters; on one slot it keeps the batch that each of several has."""
+    size = plan.hparams.get("global_batch_size")
+    if not recipe.is_alone or not isinstance(size, int):
+        return plan.hparams
+    return plan.hparams | {"global_batch_size": max(1, size // plan.slots)}

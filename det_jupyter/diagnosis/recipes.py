@@ -1,0 +1,154 @@
+"""The recipes of a bottleneck experiment: a trial with one thing changed, to see what it costs.
+
+    as it is             what all others are compared with
+    diagnostics          take a cost away, in a way that is no training: how large is it?
+    remedies             what a configuration or a loader can say: what does it gain here?
+
+A remedy for a cost that a diagnostic has not found cannot gain, and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Effect = Literal["diagnostic only", "safe", "changes the optimization"]
+
+AS_IS = "as_it_is"
+REPLAY = "replay"
+NO_EXCHANGE = "aggregation_1000"
+ONE_SLOT = "one_slot"
+_FEW, _MANY = 4, 1000  # batches from one exchange to the next
+_DEFAULT_MB = 25
+_BUCKETS_MB = (5, 100)
+_LOW_RANK_AFTER = 16  # batches: PowerSGD's first ten are exchanged as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A trial with one thing changed.
+
+    Args:
+        name: To choose it by.
+        title: For tables.
+        effect: What it means for the results of a training.
+        because: Why the effect is no "safe"; empty if it is.
+        after: The diagnostic that has to find a cost first.
+        is_alone: It runs on one slot.
+        optimizations: Keys of that section.
+        rehearsal: What the training library changes (pytorch/training/rehearsal.py).
+    """
+
+    name: str
+    title: str
+    effect: Effect = "diagnostic only"
+    because: str = ""
+    after: str = ""
+    is_alone: bool = False
+    optimizations: dict[str, Any] = field(default_factory=dict)
+    rehearsal: str = ""
+
+    @property
+    def is_remedy(self) -> bool:
+        """Whether it is a way to train."""
+        return self.effect != "diagnostic only"
+
+
+def find_recipes(slots: int, optimizations: Mapping[str, Any]) -> list[Recipe | LeftOut]:
+    """Return all recipes, in the order in which they run, or why one makes no sense.
+
+    Args:
+        slots: Of the trial.
+        optimizations: The section of its configuration.
+    """
+    frequency = optimizations.get("aggregation_frequency") or 1
+    present = _compression(optimizations.get("gradient_compression"))
+    found = [
+        Recipe(name=AS_IS, title="as it is"),
+        Recipe(name=REPLAY, title="recorded batches", rehearsal="replay=16"),
+        Recipe(
+            name=NO_EXCHANGE,
+            title=f"aggregation_frequency: {_MANY}",
+            optimizations={"aggregation_frequency": _MANY},
+        ),
+        Recipe(name=ONE_SLOT, title="1 slot, its share of the batch", is_alone=True),
+        Recipe(
+            name="workers",
+            title="more loader workers",
+            effect="safe",
+            after=REPLAY,
+            rehearsal="workers=1",
+        ),
+        *(_bucket(size) for size in _BUCKETS_MB),
+        *(_compressed(kind) for kind in ("bf16", "fp16", "powersgd")),
+        Recipe(
+            name=f"aggregation_{_FEW * frequency}",
+            title=f"aggregation_frequency: {_FEW * frequency}",
+            effect="changes the optimization",
+            because=f"an optimizer step for {_FEW} times as many records",
+            after=NO_EXCHANGE,
+            optimizations={"aggregation_frequency": _FEW * frequency},
+        ),
+    ]
+    bucket_mb = optimizations.get("tensor_fusion_threshold") or _DEFAULT_MB
+    is_set = {
+        f"bucket_{bucket_mb}": f"tensor_fusion_threshold is {bucket_mb} already",
+        present: f"gradient_compression is {present} already",
+    }
+    if frequency >= _MANY:
+        is_set[NO_EXCHANGE] = f"aggregation_frequency is {frequency} already"
+    if optimizations.get("mixed_precision", "O0") not in ("O0", "bf16"):
+        is_set["powersgd"] = "gradient_compression: powersgd needs mixed_precision O0 or bf16"
+    return [_or_left_out(recipe, slots, optimizations, is_set) for recipe in found]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A recipe that does not run, and why."""
+
+    recipe: Recipe
+    why: str
+
+
+def _or_left_out(
+    recipe: Recipe, slots: int, optimizations: Mapping[str, Any], is_set: Mapping[str, str]
+) -> Recipe | LeftOut:
+    needs_others = recipe.is_alone or NO_EXCHANGE in (recipe.name, recipe.after)
+    if needs_others and slots < 2:
+        return LeftOut(recipe, "the trial has 1 slot, so it exchanges nothing")
+    if recipe.name in is_set:
+        return LeftOut(recipe, is_set[recipe.name])
+    is_of_replicas = {"gradient_compression", "tensor_fusion_threshold"} & set(
+        recipe.optimizations
+    )
+    if is_of_replicas and optimizations.get("sharding"):
+        return LeftOut(recipe, f"with sharding: {optimizations['sharding']} it has no effect")
+    return recipe
+
+
+def _bucket(size_mb: int) -> Recipe:
+    return Recipe(
+        name=f"bucket_{size_mb}",
+        title=f"tensor_fusion_threshold: {size_mb}",
+        effect="safe",
+        after=NO_EXCHANGE,
+        optimizations={"tensor_fusion_threshold": size_mb, "auto_tune_tensor_fusion": False},
+    )
+
+
+def _compressed(kind: str) -> Recipe:
+    low_rank = kind == "powersgd"
+    return Recipe(
+        name=kind,
+        title=f"gradient_compression: {kind}",
+        effect="changes the optimization",
+        because="low-rank approximations" if low_rank else "gradients rounded to 16 bits",
+        after=NO_EXCHANGE,
+        optimizations={"gradient_compression": kind},
+        rehearsal=f"warmup={_LOW_RANK_AFTER}" if low_rank else "",
+    )
+
+
+def _compression(given: Any) -> str:
+    return "fp16" if given is True else str(given or "none")

@@ -1,0 +1,173 @@
+"""A rehearsal: a short run that only measures how fast a trial trains, with one thing changed.
+
+    DET_JUPYTER_REHEARSAL="seconds=5 warmup=4 replay=16"
+
+    warm-up     until `warmup` batches, a second and the recording are over
+    measured    `seconds`, in ten slices of a multiple of `every` batches (one exchange of
+                gradients); of each the records that all ranks trained per second
+    the end     the chief reports the median of the slices and the run leaves, without a checkpoint
+
+So `experiment.diagnose()` runs its recipes; nothing else sets the variable. What a configuration
+can say is changed there; what it cannot is changed here: `replay=16` trains the first 16 batches
+over and over, `workers=1` gives the training data more loader workers.
+
+All ranks end at the same batch, because the chief's wish to leave is exchanged (events.py). If the
+run is asked to leave before, it ends without a report.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
+
+from det_jupyter.core import Context
+from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.data import BatchStream, DataLoader, Share
+from det_jupyter.pytorch.data.replay import Replay
+
+VARIABLE = "DET_JUPYTER_REHEARSAL"
+GROUP = "rehearsal"  # of the metrics that it reports
+_SLICES = 10
+_LEAST_SLICES = 3
+_WARMUP_S = 1.0
+_MORE_WORKERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the variable says."""
+
+    seconds: float = 5.0
+    warmup: float = 4
+    every: float = 1
+    replay: float = 0
+    workers: float = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """Return the plan.
+
+        Raises:
+            ConfigError: It is not understood.
+        """
+        try:
+            given = dict(entry.split("=") for entry in text.split())
+            return cls(**{name: float(value) for name, value in given.items()})
+        except (TypeError, ValueError):
+            raise ConfigError(
+                [f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N "
+                    "workers=1"]
+            ) from None
+
+
+class Rehearsal:
+    """Measures a run, on one rank.
+
+    Args:
+        plan: How.
+        core: This rank's journal and collectives.
+        clock: Seconds from any moment on.
+    """
+
+    def __init__(
+        self, plan: Plan, core: Context, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._plan = plan
+        self._core = core
+        self._is_chief = core.distributed.is_chief
+        self._clock = clock
+        self._replay: Replay | None = None
+        self._workers: dict[str, int] = {}
+        self._batches = 0
+        self._first_at = 0.0
+        self._slice_at: float | None = None  # when it began
+        self._first = 0  # batches before what is measured
+        self._records = 0
+        self._measured_s = 0.0
+        self._rates: list[float] = []
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], core: Context) -> Rehearsal | None:
+        """Return the rehearsal that this rank runs; None if it trains as usual.
+
+        Raises:
+            ConfigError: The variable is not understood.
+        """
+        text = environment.get(VARIABLE)
+        if text is None:
+            return None
+        if core.distributed.is_chief:
+            sys.stderr.write(f"{VARIABLE}={text}: this run only measures; nothing is saved\n")
+        return cls(Plan.parse(text), core)
+
+    def prepare(self, loader: Any) -> None:
+        """Give the training data more workers, if that is to be tried.
+
+        Raises:
+            ConfigError: The loader is of another kind.
+        """
+        if not self._plan.workers:
+            return
+        if not isinstance(loader, DataLoader):
+            kind = type(loader).__name__
+            raise ConfigError(
+                [f"the loader is a {kind}; only a det_jupyter.pytorch.DataLoader gets workers"]
+            )
+        before = loader.num_workers
+        loader.num_workers = _more(before, self._core.distributed.local_size)
+        self._workers = {"workers_before": before, "workers": loader.num_workers}
+
+    def over(self, stream: BatchStream) -> BatchStream:
+        """Return what is trained: the stream, or its first batches over and over."""
+        if not self._plan.replay:
+            return stream
+        self._replay = Replay(stream, int(self._plan.replay))
+        return self._replay
+
+    def after_batch(self, share: Share) -> None:
+        """Count a batch of which this rank has had this share."""
+        now = self._clock()
+        self._batches += 1
+        if self._slice_at is None:
+            self._warm_up(now)
+            return
+        self._records += share.total
+        elapsed_s = now - self._slice_at
+        is_whole = (self._batches - self._first) % self._plan.every == 0
+        if elapsed_s >= self._plan.seconds / _SLICES and is_whole:
+            self._rates.append(self._records / elapsed_s)
+            self._measured_s += elapsed_s
+            self._slice_at, self._records = now, 0
+
+    def _warm_up(self, now: float) -> None:
+        if self._batches == 1:
+            self._first_at = now
+        is_recorded = self._replay is None or self._replay.is_recorded
+        is_long = self._batches >= self._plan.warmup and now - self._first_at >= _WARMUP_S
+        if is_long and is_recorded:
+            self._slice_at, self._first = now, self._batches
+
+    def is_over(self) -> bool:
+        """Return whether the chief has measured enough."""
+        if not self._is_chief:
+            return False
+        is_enough = self._measured_s >= self._plan.seconds
+        return is_enough and len(self._rates) >= _LEAST_SLICES
+
+    def end(self, steps: int) -> None:
+        """Report what was measured; nothing if the run leaves before the end."""
+        if self.is_over():
+            low, middle, high = quantiles(self._rates, n=4, method="inclusive")
+            rates = {"records_per_s": middle, "low": low, "high": high}
+            self._core.train.report_metrics(GROUP, steps, rates | self._workers)
+
+
+def _more(workers: int, local_size: int) -> int:
+    """Return more workers of a rank: twice as many, as far as there are processors for them."""
+    share = (os.cpu_count() or 1) // local_size
+    return max(workers + 1, min(share, max(_MORE_WORKERS, 2 * workers)))
