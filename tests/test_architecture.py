@@ -31,7 +31,6 @@ ARROWS: dict[str, set[str]] = {
     "client": {"config", "diagnosis", "session", "view"},
     "diagnosis": set(),
     "view": set(),
-    "diagnosis": set(),
     "verbs": {"client", "config"},
     "storage": {"config"},
     "notebook": {"client", "session", "autostart", "config", "verbs", "view"},

@@ -7,6 +7,7 @@ and ends by itself when it has measured for some seconds (pytorch/training/rehea
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,14 +17,14 @@ from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_for
 from det_jupyter.diagnosis.outcome import Found, build_rows, conclude, not_worth_it
 from det_jupyter.diagnosis.recipes import AS_IS, Recipe
-from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
+from det_jupyter.errors import ConfigError, RankFailed, WaitTimeout
+from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import CreateExperiment, State
-from det_jupyter.words import count, length, one_line, shortened
+from det_jupyter.words import count, length, shortened
 
 _GROUP = "rehearsal"  # of the metrics that a run reports
 _TRIES = 3  # of a run that more urgent work sends away
-_WIDTH = 110
 
 
 class Diagnosing:
@@ -53,6 +54,7 @@ class Diagnosing:
         self._keep = keep
         self._found = Found()
         self._line = Line()
+        self._news = WaitingNews()
         self._runs = self._planned = 0
 
     def run(self) -> Diagnosis:
@@ -104,7 +106,9 @@ class Diagnosing:
                 measured = self._run(request, recipe)
             except (ConfigError, RankFailed) as error:
                 if recipe.name == AS_IS:
-                    raise self._explained(error) from None
+                    where = f"{VERB}: the trial of experiment {self._plan.view.id} fails as it is"
+                    error.args = (f"{where}: {error.args[0]}", *error.args[1:])
+                    raise
                 failures[recipe.name] = shortened(str(error).split(": ", 1)[-1], 200)
                 return
             if measured is None:
@@ -152,39 +156,12 @@ class Diagnosing:
         if recipe.is_alone and (size := hparams_of(self._plan, recipe).get("global_batch_size")):
             details[recipe.name] = f"global_batch_size: {size}, so that a slot has the same batch"
 
-    def _explained(self, error: Exception) -> RankFailed:
-        reason = error.args[0] if error.args else error
-        return RankFailed(
-            f"{VERB}: the trial of experiment {self._plan.view.id} fails as it is: {reason}",
-            remote_traceback=getattr(error, "remote_traceback", ""),
-        )
-
     def _show(self, recipe: Recipe, live: LiveExperiment) -> None:
+        """Write where it is; a reason to wait stays above that."""
+        if reason := self._news.line(live.experiment, live.reasons):
+            self._line.close()
+            sys.stdout.write(f"{reason}\n")
+        trained = sum(trial.steps_completed for trial in live.experiment.trials)
+        phase = "waits" if live.reasons else length({"batches": trained}) if trained else "starts"
         run = f"{VERB}: run {self._runs} of {self._planned}, {recipe.title}"
-        self._line.show(shortened(f"{run}: {_phase(live)}", _WIDTH))
-
-
-def _phase(live: LiveExperiment) -> str:
-    """Return what a run does now, or what it waits for."""
-    trials = live.experiment.trials
-    if reason := next(iter(live.reasons.values()), None):
-        return f"waits: {one_line(reason.sentence)}"
-    if trials and trials[0].steps_completed:
-        return length({"batches": trials[0].steps_completed})
-    return "starts"
-
-
-def check_slots(client: Client, plan: Plan) -> None:
-    """Refuse what no slots can ever run.
-
-    Raises:
-        Conflict: The trial needs more slots than there are.
-    """
-    resources = plan.view.config["resources"]
-    problem = client.find_impossibility(
-        resources.get("slots_per_trial", 1),
-        pool=resources.get("resource_pool") or "",
-        is_single_agent=bool(resources.get("is_single_node")),
-    )
-    if problem:
-        raise Conflict(f"{VERB}: experiment {plan.view.id} cannot run now: {problem}")
+        self._line.show(f"{run}: {phase}")

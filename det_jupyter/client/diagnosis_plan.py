@@ -132,7 +132,7 @@ def _rehearsal(plan: Plan, recipe: Recipe) -> str:
     if optimizations.get("auto_tune_tensor_fusion") and "warmup" not in recipe.rehearsal:
         parts.append(f"warmup={_TUNED_AFTER}")
     frequency = optimizations.get("aggregation_frequency", 1)
-    if 1 < frequency and recipe.name != NO_EXCHANGE:
+    if frequency > 1 and recipe.name != NO_EXCHANGE:
         parts.append(f"every={frequency}")  # else most slices would have no exchange
     return " ".join(filter(None, parts))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from det_jupyter.client.compare import ComparedExperiment
 from det_jupyter.client.derived import Watched
-from det_jupyter.client.diagnose import Diagnosing, check_slots
+from det_jupyter.client.diagnose import Diagnosing
 from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import plan_diagnosis
 from det_jupyter.client.ranking import ranked
@@ -84,14 +84,12 @@ class ExaminedExperiment(ComparedExperiment):
 
         Raises:
             ConfigError: It cannot be diagnosed so; a function cannot at all.
-            Conflict: It needs more slots than there are.
             RankFailed: As it is, it fails.
             WaitTimeout: It took too long.
         """
         view = self._client.experiment(self.id)
         hparams = _chosen(view, trial).hparams
         plan = plan_diagnosis(view, hparams, recipes=recipes, seconds=seconds, rounds=rounds)
-        check_slots(self._client, plan)
         deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
         runs = Diagnosing(self._client, plan, self._plain, deadline=deadline, keep=keep)
         return runs.run()

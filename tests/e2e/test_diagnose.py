@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from det_jupyter.client import Client
-from det_jupyter.errors import ConfigError, Conflict, NotFound, RankFailed
+from det_jupyter.client import Client, Experiment
+from det_jupyter.errors import ConfigError, NotFound, RankFailed, WaitTimeout
+from det_jupyter.wire import State
 from tests.processes import wait_until
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
 pytestmark = pytest.mark.e2e
 
@@ -26,52 +29,60 @@ class Slow(torch.utils.data.Dataset):
 
 dataset = Slow()
 """,
-).replace("class SmallTrial", "class SlowData")
+)
 
 # 32 MB of gradients for a batch of 4 records.
-LARGE = (
-    TRIAL_SOURCE.replace("class SmallTrial", "class Large")
-    .replace("nn.Linear(8, 16)", "nn.Linear(8, 2000), nn.ReLU(), nn.Linear(2000, 4000)")
-    .replace("nn.Linear(16, 1)", "nn.Linear(4000, 1)")
-)
+LARGE = TRIAL_SOURCE.replace(
+    "nn.Linear(8, 16)", "nn.Linear(8, 2000), nn.ReLU(), nn.Linear(2000, 4000)"
+).replace("nn.Linear(16, 1)", "nn.Linear(4000, 1)")
+
+
+def ended(client: Client, source: str = TRIAL_SOURCE, *, slots: int, batch: int = 8) -> Experiment:
+    """Return an experiment that was killed as soon as it was there: only its code is needed."""
+    hparams = {"global_batch_size": batch, "pause_s": 0.0}
+    resources = {"slots_per_trial": slots}
+    config = small_config(hyperparameters=hparams, resources=resources)
+    experiment = submit(client, config, source)
+    experiment.kill()
+    wait_until(lambda: experiment.state.is_terminal, "it has ended")
+    return experiment
 
 
 def test_slow_data_are_found_by_recorded_batches_and_workers_help(
     client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hparams = {"global_batch_size": 8, "pause_s": 0.003}
-    config = small_config(
-        entrypoint="SlowData", hyperparameters=hparams, resources={"slots_per_trial": 1}
-    )
-    experiment = submit(client, config, SLOW_DATA)
-    experiment.kill()
+    experiment = ended(client, SLOW_DATA, slots=1)
     before = {view.id for view in client.experiments()}
-    found = experiment.diagnose(seconds=1, rounds=2, timeout=200)
-    print(found, found._repr_html_())
+    found = experiment.diagnose(seconds=0.8, rounds=2, timeout=200)
     by_name = {row["recipe"]: row for row in found.table()}
     assert by_name["replay"]["sign"] == "gain", found
     assert by_name["workers"]["sign"] == "gain", found
+    assert by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
     assert found.verdict.kind == "input"
+    assert "num_workers=" in found.yaml
+    assert "Left out, as the trial has 1 slot" in repr(found)
     assert {view.id for view in client.experiments()} == before
+    assert "diagnose: run 1 of 4, as it is: " in capsys.readouterr().out
 
 
-def test_a_large_model_of_two_ranks_is_found_by_exchanging_less(client: Client) -> None:
-    config = small_config(entrypoint="Large", hyperparameters={"global_batch_size": 4})
-    config["hyperparameters"]["pause_s"] = 0.0
-    experiment = submit(client, config, LARGE)
-    experiment.kill()
-    found = experiment.diagnose(seconds=1, rounds=2, timeout=300)
-    print(found)
+def test_the_exchange_of_a_large_model_is_found_by_exchanging_less(client: Client) -> None:
+    experiment = ended(client, LARGE, slots=2, batch=4)
+    names = ["aggregation_1000", "one_slot"]
+    found = experiment.diagnose(recipes=names, seconds=1, rounds=2, timeout=200, keep=True)
     by_name = {row["recipe"]: row for row in found.table()}
-    assert by_name["aggregation_1000"]["sign"] == "gain", found
-    assert 0 < by_name["as_it_is"]["efficiency"] < 1
-    assert found.verdict.kind == "communication", found
-    assert "workers" not in by_name
+    assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
+    assert by_name["aggregation_1000"]["ratio"] > 1.2, found
+    assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
+    runs = [view for view in client.experiments() if view.parent_id == experiment.id]
+    assert [view.config["resources"]["slots_per_trial"] for view in runs] == [2, 2, 1] * 2
+    assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}
+    assert {view.state for view in runs} == {State.COMPLETED}
+    assert not client.checkpoints(runs[0].id)
+    assert runs[2].trials[0].hparams["global_batch_size"] == 2
 
 
 def test_what_cannot_be_diagnosed_is_refused(client: Client) -> None:
-    experiment = submit(client, small_config())
-    experiment.wait(60)
+    experiment = ended(client, slots=1)
     with pytest.raises(ConfigError) as refused:
         experiment.diagnose(recipes=["replai"], seconds=0, rounds=1)
     assert [problem.split(", expected")[0] for problem in refused.value.problems] == [
@@ -81,7 +92,45 @@ def test_what_cannot_be_diagnosed_is_refused(client: Client) -> None:
     ]
     experiment.delete()
     wait_until(lambda: experiment.id not in {v.id for v in client.experiments()}, "it is gone")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=f"experiment {experiment.id}"):
         experiment.diagnose()
-    wide = submit(client, small_config(resources={"slots_per_trial": 2}))
-    wide.kill()
+
+
+def test_a_trial_that_fails_as_it_is_and_a_wait_without_end_leave_nothing(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = ended(client, TRIAL_SOURCE.replace("x, y = batch\n", "x, y, z = batch\n"), slots=1)
+    before = {view.id for view in client.experiments()}
+    with pytest.raises(RankFailed, match=r"fails as it is: .*ValueError"):
+        failing.diagnose(seconds=0.5)
+    assert {view.id for view in client.experiments()} == before
+    busy = submit(client, slow(0.05, resources={"slots_per_trial": 4}))
+    with pytest.raises(WaitTimeout, match="as it is was not over in time"):
+        failing.diagnose(timeout=2)
+    printed = capsys.readouterr().out
+    assert f"experiment {busy.id}" in printed.partition(" waits: ")[2], printed
+    busy.kill()
+    assert {view.id for view in client.experiments()} == before | {busy.id}
+
+
+def test_more_urgent_work_goes_first_and_the_run_is_repeated(client: Client) -> None:
+    """The only pool preempts: a run leaves at once, without saving, and starts anew."""
+    experiment = ended(client, slots=4, batch=16)
+    urgent: list[Experiment] = []
+
+    def has_begun() -> bool:
+        runs = [view for view in client.experiments() if view.parent_id == experiment.id]
+        return any(trial.steps_completed for view in runs for trial in view.trials)
+
+    def disturb() -> None:
+        wait_until(has_begun, "it runs")
+        config = small_config(resources={"slots_per_trial": 4, "priority": 1})
+        urgent.append(submit(client, config))
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    found = experiment.diagnose(recipes=["replay"], seconds=2, rounds=2, timeout=200)
+    thread.join()
+    assert urgent[0].wait(60) is State.COMPLETED
+    assert [row["recipe"] for row in found.table()] == ["as_it_is", "replay"]
+    assert found.verdict.kind != "unknown"

@@ -60,8 +60,10 @@ class Plan:
             return cls(**{name: float(value) for name, value in given.items()})
         except (TypeError, ValueError):
             raise ConfigError(
-                [f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N "
-                    "workers=1"]
+                [
+                    f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N "
+                    "workers=1"
+                ]
             ) from None
 
 
