@@ -40,6 +40,8 @@ from det_jupyter.wire import (
     PreviewRequest,
     PreviewView,
     Reason,
+    SeriesPage,
+    SeriesQuery,
     SetPools,
     SetRetention,
     SetTemplate,
@@ -214,6 +216,18 @@ class Client:
         """Return how long the parts of a trial's batches took."""
         answer = self.session.get(f"/trials/{trial_id}/timings", after=after)
         return [TimingsView.model_validate(item) for item in answer]
+
+    def series(self, trial_id: int, query: SeriesQuery) -> SeriesPage:
+        """Return metrics, timings or system samples of a trial, as fine as is asked for."""
+        return self._series_page(f"/trials/{trial_id}/series", query)
+
+    def agent_series(self, agent_id: str, query: SeriesQuery) -> SeriesPage:
+        """Return what an agent's machine did; it is sampled for a while from now on."""
+        return self._series_page(f"/agents/{_quoted(agent_id)}/series", query)
+
+    def _series_page(self, path: str, query: SeriesQuery) -> SeriesPage:
+        given = query.model_dump(exclude_defaults=True)
+        return SeriesPage.model_validate(self.session.get(path, **given))
 
     def agents(self) -> list[AgentView]:
         """Return the agents and their slots."""

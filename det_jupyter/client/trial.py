@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,20 +18,24 @@ from det_jupyter.client.logs import (
     query_of,
     read,
 )
-from det_jupyter.client.moments import When
+from det_jupyter.client.measured import STATISTICS, step_columns, system_columns
+from det_jupyter.client.moments import When, to_moment
 from det_jupyter.client.rank import Rank
 from det_jupyter.client.reasons import ShownReason
 from det_jupyter.client.shown import trial_line
+from det_jupyter.client.tables import Columns
 from det_jupyter.client.timings import to_columns
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import (
     AllocationView,
     ContinueTrial,
     LogLine,
+    SeriesQuery,
     State,
     TimingsView,
     TrialView,
 )
+from det_jupyter.wire.series import MAX_COLUMNS
 
 
 class Trial:
@@ -118,6 +123,37 @@ class Trial:
             records += page
         return to_columns(records)
 
+    def system_metrics(self, since: When = None, until: When = None) -> Columns:
+        """Return what its processes, and the machines and GPUs they were on, did meanwhile.
+
+        Columns of one length, which a DataFrame takes as they are: `time` (UTC seconds), `source`
+        (`host`, `gpu:UUID`, `rank:0`, `workers:0`), `name`, `unit`, `min`, `mean`, `max`. Of a
+        long time, each row stands for many samples: at most 4,000 of each series come.
+        """
+        query = _series_query("system", since, until)
+        return system_columns(self._client.series(self.id, query).series)
+
+    def step_times(self, since: When = None, until: When = None) -> Columns:
+        """Return where the time of each rank went, in seconds.
+
+        Columns of one length: `time` (when the interval began), `rank`, `part` (`forward`,
+        `dataloader_next`, `section.NAME`, ...), `per_batch` (the mean), and of single durations
+        `p50`, `p95` and `max`. Of a long time, a row stands for many intervals; percentiles are
+        then means of percentiles.
+        """
+        query = _series_query("timings", since, until)
+        parts = self._client.series(self.id, query).series
+        named = dict.fromkeys(
+            f"{one.name}.{statistic}"
+            for one in parts
+            if one.unit == "s"
+            for statistic in STATISTICS
+        )
+        if not named:
+            return step_columns(parts)
+        more = query.model_copy(update={"names": [*named]})
+        return step_columns([*parts, *self._client.series(self.id, more).series])
+
     def why(self) -> ShownReason:
         """Return why it does not run: one sentence, and what would start it."""
         return ShownReason(**dict(self._client.reason(self.id)))
@@ -168,6 +204,17 @@ class Stacks(dict[int, str]):
         return "\n".join(
             f"── rank {rank} " + "─" * 60 + f"\n{text}" for rank, text in self.items()
         )
+
+
+def _series_query(of: str, since: When, until: When) -> SeriesQuery:
+    now = time.time()
+    return ask_for(
+        SeriesQuery,
+        of=of,
+        since=to_moment("since", since, now),
+        until=to_moment("until", until, now, is_end=True),
+        columns=MAX_COLUMNS,
+    )
 
 
 def _stack_or_reason(rank: Rank) -> str:

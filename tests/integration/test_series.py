@@ -276,6 +276,17 @@ def ask(bench: Bench, path: str) -> httpx.Response:
     return asyncio.run(request())
 
 
+def test_what_has_been_silent_is_packed(bench: Bench) -> None:
+    """It was stored at 1000 by the master's clock."""
+    send(bench, sampled(10))
+    assert len(series_packing.find_due(bench.store.path, 1000 + 3600)) == 0
+    assert len(series_packing.find_due(bench.store.path, 1000 + 5 * 3600)) == 2
+    send(bench, sampled(11))
+    assert len(series_packing.find_due(bench.store.path, 1000 + 299)) == 0
+    assert len(series_packing.find_due(bench.store.path, 1000 + 301)) == 2
+    assert len(series_packing.find_due(bench.store.path, 1000 - 301)) == 2, "a clock set back"
+
+
 def test_metrics_are_answered_by_column(bench: Bench) -> None:
     bench.report(make_chunk([batches(1, [0.5, "NaN", 0.1, 0.2]), batches(5, [9.0])]))
     answer = ask(bench, "/trials/1/series?of=metrics&axis=batches&columns=2")
@@ -311,4 +322,12 @@ def test_series_of_a_machine_are_answered(bench: Bench) -> None:
     send(bench, sampled(10))
     assert ask(bench, f"/agents/{AGENT}/series?of=system&names=cpu_util_simple").json()["series"]
     assert not ask(bench, f"/agents/{AGENT}/series?of=system&names=disk_iops").json()["series"]
-    assert ask(bench, "/trials/1/series?of=system&sources=rank:0").json()["series"]
+    assert ask(bench, "/trials/1/series?of=system&sources=rank:0&sources=host").json()["series"]
+
+
+def test_a_machine_that_is_looked_at_is_sampled(bench: Bench) -> None:
+    before = bench.commands()
+    ask(bench, f"/agents/{AGENT}/series?of=system")
+    assert bench.commands() == [*before, "take_samples"]
+    ask(bench, "/trials/1/series?of=system")
+    assert bench.commands() == [*before, "take_samples"], "trials are sampled while they run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -13,12 +14,22 @@ from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.state import Trial
 from det_jupyter.master.service.rows import read_metrics
 from det_jupyter.master.service.service import Service
-from det_jupyter.wire import SeriesPage, SeriesQuery
+from det_jupyter.wire import SeriesPage, SeriesQuery, TakeSamples
+
+WATCH_S = 30.0  # how long a machine is sampled once its series were asked for
 
 
 def series_routes(service: Service) -> APIRouter:
     """Return the routes."""
     routes = new_routes()
+    watched: dict[str, float] = {}  # when agents were last asked for samples, monotonic
+
+    def watch(agent_id: str) -> None:
+        """Have a machine sampled for a while, though nothing may train there."""
+        now = time.monotonic()
+        if now > watched.get(agent_id, 0.0) + WATCH_S / 3:
+            watched[agent_id] = now
+            service.links.send(agent_id, TakeSamples(for_s=WATCH_S))
 
     @routes.get("/trials/{trial_id}/series", response_model=SeriesPage)
     async def of_trial(trial_id: Whole, query: Annotated[SeriesQuery, Query()]) -> Response:
@@ -40,6 +51,7 @@ def series_routes(service: Service) -> APIRouter:
             raise NotFound(f"there is no agent {agent_id}; those are: {known}")
         if query.of != "system" or query.axis != "time":
             raise ConfigError([f"of: got {query.of} by {query.axis}; an agent has system by time"])
+        watch(agent_id)
         return await asyncio.to_thread(_read_agent, service, agent_id, query)
 
     return routes

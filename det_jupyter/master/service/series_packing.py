@@ -33,7 +33,10 @@ from det_jupyter.master.views.series_tables import (
 )
 
 _NUM_PACKED = 300  # rows that are packed together
+# How long nothing has come of what has ended: some minutes, more if rows came farther apart.
 _SILENT_S = 300.0
+_INTERVALS = 5
+_ALONE_S = 4 * 3600.0  # of a single row
 _MAX_PACKED = 2000  # rows in one go
 
 
@@ -50,8 +53,10 @@ def find_due(path: Path, now: float) -> list[Key]:
     with closing(read_only(path)) as db:
         rows = db.execute(
             "SELECT owner, kind, run, source FROM series_rows GROUP BY owner, kind, run, source "
-            "HAVING count(*) >= ? OR max(stored_at) < ? OR min(stored_at) > ?",
-            (_NUM_PACKED, now - _SILENT_S, now + _SILENT_S),
+            "HAVING count(*) >= ? OR min(stored_at) > ? OR max(stored_at) < ? - "
+            "CASE count(*) WHEN 1 THEN ? "
+            "ELSE max(?, ? * (max(stored_at) - min(stored_at)) / (count(*) - 1)) END",
+            (_NUM_PACKED, now + _SILENT_S, now, _ALONE_S, _SILENT_S, _INTERVALS),
         )
         return [Key(*row) for row in rows]
 

@@ -13,6 +13,7 @@ from typing import Any
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles.log_answers import log_answer
+from det_jupyter.notebook.handles.series_answers import series_answer
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ ANSWERERS: dict[str, Answerer] = {
     "logs": log_answer,
     "config": config_answer,
     "checkpoints": checkpoints_answer,
+    "series": series_answer,
 }
 
 

@@ -20,6 +20,9 @@ from det_jupyter.wire import (
     LogLine,
     LogPage,
     LogQuery,
+    Series,
+    SeriesPage,
+    SeriesQuery,
 )
 from tests.unit.view.view_samples import experiment, trial
 
@@ -125,3 +128,51 @@ def test_of_very_many_checkpoints_the_newest_come() -> None:
     assert (len(said["checkpoints"]), said["total"], said["best"]) == (500, 700, "")
     assert [said["checkpoints"][i]["uuid"] for i in (0, -1)] == ["c699", "c200"]
     assert len(json.dumps(said)) < 400_000
+
+
+class Measured:
+    """Has a point for each column of each of some series; notes what it is asked."""
+
+    def __init__(self, num_series: int) -> None:
+        self.num_series = num_series
+        self.asked: list[tuple[int | str, SeriesQuery]] = []
+
+    def series(self, of: int | str, query: SeriesQuery) -> SeriesPage:
+        self.asked.append((of, query))
+        points = [float(i) for i in range(query.columns)]
+        return SeriesPage(
+            series=[
+                Series(
+                    source="batches", name=f"m{i}", title="", x=points, low=points, mid=points,
+                    high=points,
+                )
+                for i in range(self.num_series)
+            ],
+            began_at=1.0,
+        )  # fmt: skip
+
+    agent_series = series
+
+
+def asked_series(master: Measured, **question: Any) -> dict[str, Any]:
+    query = {"of": "metrics", "axis": "time", "names": None, "since": None, "columns": 600}
+    said = {"type": "series", "request": 4, "query": query, **question}
+    return answer(cast("Client", master), 9, said)
+
+
+def test_series_of_a_trial_of_several_or_of_an_agent_are_answered() -> None:
+    master = Measured(2)
+    assert len(asked_series(master, trial_id=3)["page"]["series"][1]["x"]) == 600
+    assert asked_series(master, trial_ids=[3, 4])["pages"].keys() == {"3", "4"}
+    assert asked_series(master, agent_id="here")["error"] == ""
+    assert [of for of, _ in master.asked] == [3, 3, 4, "here"]
+    assert "columns" in asked_series(master, query={"of": "metrics", "columns": 0})["error"]
+    assert "trial_id" in asked_series(master, trial_id="x")["error"]
+
+
+def test_many_series_have_fewer_columns_and_very_many_are_left_out() -> None:
+    few = asked_series(Measured(100), trial_id=3)["page"]
+    assert (len(few["series"]), len(few["series"][0]["x"]), few["left_out"]) == (100, 160, 0)
+    many = asked_series(Measured(5000), trial_id=3)
+    assert many["page"]["left_out"] == 4200
+    assert len(json.dumps(many)) < 1_000_000

@@ -1,0 +1,49 @@
+"""Turns series of measured numbers into columns: a row for each point of each series. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from det_jupyter.client.tables import Columns
+from det_jupyter.wire import Series
+
+STATISTICS = ("p50", "p95", "max")
+
+
+def system_columns(series: Iterable[Series]) -> Columns:
+    """Return what machines and processes did, by time, source and name."""
+    columns: Columns = {
+        name: [] for name in ("time", "source", "name", "unit", "min", "mean", "max")
+    }
+    for one in series:
+        num = len(one.x)
+        columns["time"] += one.x
+        columns["source"] += [one.source] * num
+        columns["name"] += [one.name] * num
+        columns["unit"] += [one.unit] * num
+        columns["min"] += one.low
+        columns["mean"] += one.mid
+        columns["max"] += one.high
+    return columns
+
+
+def step_columns(series: Iterable[Series]) -> Columns:
+    """Return where the time of ranks went: `time`, `rank`, `part`, `per_batch`, p50, p95, max.
+
+    Args:
+        series: Those of parts, and of their statistics, named `forward.p50`.
+    """
+    found = {(one.source, one.name): one for one in series}
+    columns: Columns = {name: [] for name in ("time", "rank", "part", "per_batch", *STATISTICS)}
+    for (source, part), one in found.items():
+        if part.rpartition(".")[2] in STATISTICS or one.unit == "1/s":
+            continue
+        columns["time"] += one.x
+        columns["rank"] += [int(source.removeprefix("rank:"))] * len(one.x)
+        columns["part"] += [part] * len(one.x)
+        columns["per_batch"] += one.mid
+        for statistic in STATISTICS:
+            other = found.get((source, f"{part}.{statistic}"))
+            known = dict(zip(other.x, other.mid, strict=True)) if other is not None else {}
+            columns[statistic] += [known.get(x) for x in one.x]
+    return columns
