@@ -24,7 +24,7 @@ class Diagnosis:
     """Follows one run.
 
     Args:
-        setting: What is known of it.
+        setting: What is known of it; may be replaced, as processes come and go on its GPUs.
         verdict: The last one, of an earlier run or an earlier process.
     """
 
@@ -41,10 +41,6 @@ class Diagnosis:
     def add_sample(self, agent_id: str, sample: SystemSample) -> None:
         """Add a sample of one of its machines."""
         self._window.add_sample(agent_id, sample)
-
-    def change_setting(self, setting: Setting) -> None:
-        """Take note of what has changed around it, such as processes on its GPUs."""
-        self.setting = setting
 
     def judge(self, at: float, *, is_last: bool = False) -> Verdict | None:
         """Return the verdict if it has changed; None: what is shown still holds.

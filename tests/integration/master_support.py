@@ -163,7 +163,8 @@ class Bench:
 
     def __init__(self, path: Path) -> None:
         self.store = Store(path)
-        self.service = Service(self.store, clock=lambda: 1000.0)
+        self.now = 1000.0
+        self.service = Service(self.store, clock=lambda: self.now)
 
     def register(self, session: str = "first", runs: list[RunReport] | None = None) -> Offsets:
         """Have the agent say who it is."""

@@ -145,6 +145,7 @@ CREATE INDEX IF NOT EXISTS series_chunks_of
     ON series_chunks (owner, kind, run, source, step_s, id);
 CREATE INDEX IF NOT EXISTS series_chunks_in ON series_chunks (rolled_into);
 CREATE INDEX IF NOT EXISTS series_cuts_of ON series_cuts (trial_id);
+CREATE TABLE IF NOT EXISTS verdicts (trial_id INTEGER PRIMARY KEY, json TEXT NOT NULL);
 DROP INDEX IF EXISTS logs_of_trial;
 CREATE INDEX IF NOT EXISTS logs_found ON logs (trial_id, id, rank, level, at);
 CREATE UNIQUE INDEX IF NOT EXISTS logs_open ON logs (trial_id, run, rank) WHERE is_open;

@@ -15,7 +15,7 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.service.feed import ItemKind
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.experiments import Reasons, experiment_view, trial_view
-from det_jupyter.wire import Wire
+from det_jupyter.wire import Verdict, Wire
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,16 @@ class KnownProgress:
 
     def set(self, trial_id: int, progress: tuple[int, float]) -> None:
         self._known[trial_id] = progress
+
+
+class KnownVerdicts:
+    """Verdicts by trial, read when they are needed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, trial_id: int, /) -> Verdict | None:
+        return self._store.verdict(trial_id)
 
 
 class Told:
@@ -93,8 +103,13 @@ class Publisher:
         self._moved.add(trial_id)
         self._store.set_progress(trial_id, steps_completed, fraction)
 
+    def set_verdict(self, trial_id: int, verdict: Verdict) -> None:
+        """Keep what limits a trial."""
+        self._store.set_verdict(trial_id, verdict)
+        self._moved.add(trial_id)
+
     def publish_progress(self) -> None:
-        """Publish progress that no event has published; to be called last."""
+        """Publish progress and verdicts that no event has published; to be called last."""
         trials = self._machine.state.trials
         self._moved &= trials.keys()
         for trial_id in sorted(self._moved):
@@ -140,7 +155,8 @@ class Publisher:
 
     def _publish_trial(self, trial_id: int, *, is_passing: bool = False) -> None:
         trial = self._machine.state.trials[trial_id]
-        view = partial(trial_view, trial, self.progress, self._reasons)
+        verdicts = KnownVerdicts(self._store)
+        view = partial(trial_view, trial, self.progress, self._reasons, verdicts)
         is_whole = self._told.is_news("trial", trial_id, trial.hparams)
         self._publish_view("trial", view, trial.experiment_id, trial_id, is_passing, is_whole)
 

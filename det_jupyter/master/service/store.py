@@ -9,6 +9,7 @@
     templates   parts of configurations, by name
     timings     how long the parts of batches took, by trial
     series      measured numbers over time (series.py, series_chunks.py)
+    verdicts    the last verdict on each trial: what limits it
 
 There is one connection and one writer, called synchronously from the event loop. A commit takes a
 tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
@@ -36,7 +37,7 @@ from det_jupyter.master.service.quarantine import Quarantine
 from det_jupyter.master.service.rows import as_template, as_timings, readable, truncate_rows
 from det_jupyter.master.service.series import SeriesRows
 from det_jupyter.master.service.series_chunks import SeriesChunks
-from det_jupyter.wire import TemplateView, TimingsView
+from det_jupyter.wire import TemplateView, TimingsView, Verdict
 
 _TRIALS_AT_ONCE = 500
 # SQLite can hold text in a column of numbers: in a damaged file that counts as 0.
@@ -120,6 +121,19 @@ class Store:
             (trial_id, steps_completed, fraction),
         )
 
+    # verdicts
+
+    def verdict(self, trial_id: int) -> Verdict | None:
+        """Return the last verdict on a trial."""
+        rows = self._db.execute("SELECT json FROM verdicts WHERE trial_id = ?", (trial_id,))
+        return next(readable(rows, lambda row: Verdict.model_validate_json(row[0])), None)
+
+    def set_verdict(self, trial_id: int, verdict: Verdict) -> None:
+        """Keep a verdict on a trial; the one before goes."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (trial_id, verdict.model_dump_json())
+        )
+
     # offsets
 
     def offset(self, allocation_id: str, stream: str) -> int:
@@ -161,6 +175,7 @@ class Store:
             yield from delete_in_parts(self._db, "timings", "id", which, some)
             yield from delete_in_parts(self._db, "progress", "trial_id", which, some)
             yield from self.series.delete(some)
+            yield from delete_in_parts(self._db, "verdicts", "trial_id", which, some)
         runs = "allocation_id >= ? AND allocation_id < ?"  # "7." to "7/", which comes after "."
         with self.transaction():
             self._db.execute(

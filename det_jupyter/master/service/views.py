@@ -9,7 +9,7 @@ import psutil
 from det_jupyter.master.machine.core.state import Experiment
 from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.service.links import Links
-from det_jupyter.master.service.publishing import KnownProgress
+from det_jupyter.master.service.publishing import KnownProgress, KnownVerdicts
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.views.cluster import cluster_view, pool_statuses, task_entries
 from det_jupyter.master.views.experiments import Progress, agent_view, experiment_view, trial_view
@@ -78,13 +78,15 @@ class Views:
             experiment,
             living=self._machine.indexes.living(experiment.id),
             reasons=reasons,
+            verdicts=KnownVerdicts(self._store),
             last_seq=self._store.feed.last_seq,
         )
 
     def trial(self, trial_id: int) -> TrialView:
         """Return a trial."""
         reasons = self.reasons(_EXPLAINED)
-        return trial_view(self._machine.state.trial(trial_id), reasons.progress, reasons)
+        trial = self._machine.state.trial(trial_id)
+        return trial_view(trial, reasons.progress, reasons, KnownVerdicts(self._store))
 
     def reason(self, trial_id: int) -> Reason:
         """Return why a trial does not run, and what would start it."""

@@ -21,6 +21,7 @@ from det_jupyter.wire import (
     ExperimentView,
     State,
     TrialView,
+    Verdict,
 )
 
 
@@ -38,6 +39,17 @@ class Progress(Protocol):
         """Return a trial's progress."""
 
 
+class Verdicts(Protocol):
+    """Gives the verdict on each trial; a mapping fits."""
+
+    def get(self, trial_id: int, /) -> Verdict | None:
+        """Return the last verdict on a trial, None if there is none."""
+
+
+_NO_VERDICTS: Verdicts = dict[int, Verdict]()
+_MOST_VERDICTS = 100  # of trials, the newest, in the view of an experiment: each is about 1 kB
+
+
 def experiment_view(
     state: MachineState,
     progress: Progress,
@@ -45,11 +57,13 @@ def experiment_view(
     *,
     living: Iterable[Trial],
     reasons: Reasons,
+    verdicts: Verdicts = _NO_VERDICTS,
     last_seq: int = 0,
     with_trials: bool = True,
 ) -> ExperimentView:
     """Return the view of an experiment."""
     trials = state.trials_of(experiment) if with_trials else []
+    num_silent = len(trials) - _MOST_VERDICTS
     return ExperimentView.built_from(
         experiment,
         name=experiment.name,
@@ -58,7 +72,10 @@ def experiment_view(
         progress=progress_of(state, experiment, progress, living),
         message=_message(experiment),
         search=experiment.search_view,
-        trials=[trial_view(trial, progress, reasons) for trial in trials],
+        trials=[
+            trial_view(trial, progress, reasons, _NO_VERDICTS if i < num_silent else verdicts)
+            for i, trial in enumerate(trials)
+        ],
         last_seq=last_seq,
     )
 
@@ -90,7 +107,9 @@ def progress_of(
     return min(1.0, (0.0 if is_ended else done) + started / max(1, search.max_trials))
 
 
-def trial_view(trial: Trial, progress: Progress, reasons: Reasons) -> TrialView:
+def trial_view(
+    trial: Trial, progress: Progress, reasons: Reasons, verdicts: Verdicts = _NO_VERDICTS
+) -> TrialView:
     """Return the view of a trial."""
     steps_completed, fraction = progress.get(trial.id, (0, 0.0))
     return TrialView.built_from(
@@ -100,6 +119,7 @@ def trial_view(trial: Trial, progress: Progress, reasons: Reasons) -> TrialView:
         allocation=_allocation_view(trial.allocation),
         waiting_for=reasons.sentence(trial),
         is_resting=trial.is_resting and not trial.state.is_terminal,
+        verdict=verdicts.get(trial.id),
     )
 
 

@@ -1,0 +1,157 @@
+"""Follows the runs that train, and publishes a verdict on each when it changes.
+
+The recent past is in memory: after a restart of the master a run is diagnosed from what comes in
+next, and until then its last verdict stays, which the store has. A diagnosis that raises is
+logged and left out for good: what was reported is stored, whether it can be judged or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.diagnosis import Diagnosis, Place, Setting
+from det_jupyter.lengths import Length
+from det_jupyter.master.machine.core.state import Agent, Allocation, MachineState
+from det_jupyter.master.service.transaction import Transaction
+from det_jupyter.records import StepTimes
+from det_jupyter.wire import AllocationState, SystemSample, Verdict
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 2.0  # at most that often, and only if there are new intervals
+
+
+@dataclass(slots=True)
+class _Run:
+    trial_id: int
+    diagnosis: Diagnosis
+    judged_at: float = 0.0
+    has_news: bool = False
+    is_given_up: bool = False
+
+
+class Diagnoses:
+    """The diagnoses of all runs that report where their time goes."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._unsaved: dict[int, Verdict] = {}  # trial to verdict
+
+    def add_times(
+        self, transaction: Transaction, allocation_id: str, rank: int, times: StepTimes
+    ) -> None:
+        """Take an interval of a rank into account."""
+        run = self._runs.get(allocation_id)
+        if run is None:
+            found = transaction.machine.state.find_allocation(allocation_id)
+            if found is None:
+                return
+            trial, allocation = found
+            setting = setting_of(transaction.machine.state, trial.experiment_id, allocation)
+            last = transaction.store.verdict(trial.id)
+            run = self._runs[allocation_id] = _Run(trial.id, Diagnosis(setting, last))
+        with _watched(run):
+            run.has_news |= run.diagnosis.add_times(rank, times)
+
+    def add_samples(self, agent_id: str, samples: Iterable[SystemSample]) -> None:
+        """Take samples of a machine into account."""
+        runs = [
+            run
+            for run in self._runs.values()
+            if not run.is_given_up and agent_id in run.diagnosis.setting.agents()
+        ]
+        for run in runs:
+            with _watched(run):
+                for sample in samples:
+                    run.diagnosis.add_sample(agent_id, sample)
+
+    def publish(self, transaction: Transaction) -> None:
+        """Judge the runs of which there is news, and publish what has changed."""
+        for allocation_id, run in list(self._runs.items()):
+            has_ended = not _is_there(transaction, allocation_id)
+            is_due = abs(transaction.now - run.judged_at) >= EVERY_S
+            if run.has_news and not run.is_given_up and (has_ended or is_due):
+                with _watched(run):
+                    self._judge(transaction, allocation_id, run, is_last=has_ended)
+            if has_ended:
+                del self._runs[allocation_id]
+        for trial_id, verdict in self._unsaved.items():
+            if trial_id in transaction.machine.state.trials:
+                transaction.publisher.set_verdict(trial_id, verdict)
+
+    def committed(self) -> None:
+        """Note that what was published is stored."""
+        self._unsaved.clear()
+
+    def _judge(
+        self, transaction: Transaction, allocation_id: str, run: _Run, *, is_last: bool
+    ) -> None:
+        run.has_news, run.judged_at = False, transaction.now
+        state = transaction.machine.state
+        if found := state.find_allocation(allocation_id):
+            trial, allocation = found
+            run.diagnosis.setting = setting_of(state, trial.experiment_id, allocation)
+        verdict = run.diagnosis.judge(transaction.now, is_last=is_last)
+        if verdict is not None:
+            self._unsaved[run.trial_id] = verdict
+
+
+@contextmanager
+def _watched(run: _Run) -> Iterator[None]:
+    """Give the run up at the first error."""
+    try:
+        yield
+    except Exception:
+        logger.exception("trial=%d cannot be diagnosed", run.trial_id)
+        run.is_given_up = True
+
+
+def _is_there(transaction: Transaction, allocation_id: str) -> bool:
+    found = transaction.machine.state.find_allocation(allocation_id)
+    return found is not None and found[1].state is not AllocationState.ENDED
+
+
+def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) -> Setting:
+    """Return what is known of a run: where its ranks are, and what its configuration says."""
+    config = state.experiments[experiment_id].settings
+    optimizations = config.optimizations
+    return Setting(
+        allocation_id=allocation.id,
+        places=tuple(
+            _place(state.agents.get(agent_id), agent_id, allocation, rank)
+            for rank, agent_id in enumerate(allocation.agent_ids)
+        ),
+        aggregation_frequency=optimizations.aggregation_frequency,
+        gradient_compression=bool(optimizations.gradient_compression),
+        mixed_precision=optimizations.mixed_precision != "O0",
+        average_training_metrics=optimizations.average_training_metrics,
+        is_compiled=bool(optimizations.compile),
+        has_tuned_fusion=_has_tuned_fusion(config),
+        min_checkpoint_period=_period(config.min_checkpoint_period),
+        min_validation_period=_period(config.min_validation_period),
+        checkpoint_policy=config.checkpoint_policy,
+    )
+
+
+def _place(agent: Agent | None, agent_id: str, allocation: Allocation, rank: int) -> Place:
+    slot = allocation.slots[rank]
+    occupied = () if agent is None else agent.occupied.get(slot.id, ())
+    return Place(
+        agent_id=agent_id,
+        gpu=slot.uuid if slot.kind == "cuda" else "",
+        kind=slot.name,
+        strangers=tuple(process.command for process in occupied),
+    )
+
+
+def _has_tuned_fusion(config: ExperimentConfig) -> bool:
+    found = config.optimizations
+    return found.auto_tune_tensor_fusion or found.tensor_fusion_threshold is not None
+
+
+def _period(length: Length) -> str:
+    return str(length) if length.amount else ""
