@@ -6,6 +6,7 @@ python -m tests.browser.gallery FOLDER [STATIC [NAME...]]
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from itertools import product
@@ -26,6 +27,8 @@ from det_jupyter.wire import (
     LogLine,
     LogPage,
     QueueEntry,
+    Series,
+    SeriesPage,
     State,
 )
 from tests.browser.lab import chromium_page
@@ -59,6 +62,9 @@ THEMES = {
     },
 }  # fmt: skip
 
+TABS = ["metrics", "logs"]
+WIDTHS = [420, 1180, 2600]
+
 IMPORTANCE = ImportanceView(
     metric="accuracy",
     num_trials=214,
@@ -70,20 +76,23 @@ PAGE = """<!doctype html><meta charset=utf-8><style>%(css)s</style>
 <div id=cell style="padding:8px"></div>
 <script type=module>
 %(js)s
-const traits = JSON.parse(document.getElementById('traits').textContent);
+const { traits, answers } = JSON.parse(document.getElementById('data').textContent);
 const listeners = {};
 window.model = {
   get: name => traits[name],
   set: (name, value) => { traits[name] = value; },
   save_changes: () => {}, off: () => {},
-  send: ({ type, request }) => listeners['msg:custom'].forEach(listener => listener(
-    { type, request, error: '', ...%(logs)s })),
+  send: ({ type, request, query }) => {
+    const answer = answers[query ? `${type} of ${query.of}` : type];
+    if (answer) listeners['msg:custom'].forEach(listener => listener(
+      { type, request, error: '', ...answer }));
+  },
   on: (event, listener) => { (listeners[event] ??= []).push(listener); },
   tell: event => (listeners[event] ?? []).forEach(listener => listener()),
 };
 WIDGET.render({ model: window.model, el: document.getElementById('cell') });
 </script>
-<script type=application/json id=traits>%(traits)s</script>"""
+<script type=application/json id=data>%(data)s</script>"""
 
 
 LOGS = [
@@ -109,6 +118,32 @@ def log_page() -> dict[str, Any]:
         for i, (rank, text, level) in enumerate(LOGS)
     ]  # fmt: skip
     return LogPage(lines=lines, total=4312, last_id=8, is_over=True).model_dump()
+
+
+def answers() -> dict[str, Any]:
+    """Return what the kernel answers, by the type of the question."""
+    return {"logs": log_page(), "series of metrics": {"page": metrics_page().model_dump()}}
+
+
+def metrics_page() -> SeriesPage:
+    """Return what the kernel answers when it is asked for metrics: a long run."""
+    steps = [float(i * 40) for i in range(600)]
+    series = []
+    for name, level, source in (
+        ("loss", 2.3, "batches"), ("loss", 2.4, "validation"), ("accuracy", 0.9, "validation"),
+        ("grad_norm", 30.0, "batches"), ("lr", 0.1, "batches"), ("f1", 0.8, "validation"),
+    ):  # fmt: skip
+        x = steps if source == "batches" else steps[9::30]
+        mid = [level * (0.1 + math.exp(-at / 5000)) * (1 + math.sin(at * at) / 9) for at in x]
+        spread = 0.08 * level if source == "batches" else 0.0
+        series.append(
+            Series(
+                source=source, name=name, title=name, x=x, mid=mid,
+                low=[value - spread for value in mid],
+                high=[v + spread * (1 + math.cos(at)) for at, v in zip(x, mid, strict=True)],
+            )
+        )  # fmt: skip
+    return SeriesPage(series=series, began_at=CREATED_AT)
 
 
 def samples() -> dict[str, ViewState]:
@@ -226,8 +261,8 @@ def page_of_comparison(state: ComparisonState, static: Path) -> str:
     return _page({"comparison": state}, static)
 
 
-def page_of(state: ViewState, static: Path) -> str:
-    """Return a page that shows the live view of `state`, with nothing behind it."""
+def page_of(state: ViewState, static: Path, tab: str = "overview") -> str:
+    """Return a page that shows the live view of `state` at a tab."""
     search = state["search"]
     chosen = search["chosen"]["trial"]["id"] if search and search["chosen"] else None
     rows = search["rows"] if search else []
@@ -237,6 +272,7 @@ def page_of(state: ViewState, static: Path) -> str:
         "rows": rows,
         "changed_rows": [],
         "chosen": chosen,
+        "settings": {"tab": tab},
     }
     return _page(traits, static)
 
@@ -248,8 +284,7 @@ def _page(traits: dict[str, Any], static: Path) -> str:
     return PAGE % {
         "css": (static / "widget.css").read_text("utf-8"),
         "js": f"{head}\nconst WIDGET = {name};",
-        "logs": json.dumps(log_page()),
-        "traits": json.dumps(traits).replace("<", "\\u003c"),
+        "data": json.dumps({"traits": traits, "answers": answers()}).replace("<", "\\u003c"),
     }
 
 
@@ -270,8 +305,16 @@ def main(folder: Path, static: Path = STATIC_DIR, names: Sequence[str] = ()) -> 
     with chromium_page(1180, 900) as page:
         page.on("pageerror", lambda error: print("page error:", error))
         states = samples()
-        for name, theme in product(names or states, THEMES):
+        shown = [name for name in names or states if name in states]
+        for name, theme in product(shown, THEMES):
             draw(page, page_of(states[name], static), theme, folder / f"{name}-{theme}.png")
+        for tab, theme, width in product(TABS, THEMES, WIDTHS):
+            if names and tab not in names:
+                continue
+            page.set_viewport_size({"width": width, "height": 600})
+            html = page_of(states["single"], static, tab)
+            draw(page, html, theme, folder / f"tab-{tab}-{width}-{theme}.png")
+        page.set_viewport_size({"width": 1180, "height": 900})
         body = '<!doctype html><body style="background:var(--jp-layout-color0);color:%s">'
         for name, theme in product(("search300", "waiting"), THEMES):
             card = body % "var(--jp-ui-font-color1)" + render_html(states[name])

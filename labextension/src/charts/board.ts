@@ -1,13 +1,14 @@
 /** The charts side by side, or the same as tables; keeps them at one range of their x axis. */
-import { alongAxis, AXES, drawnAxis, hasEpochs, placeText, wholeRange } from './axes.js';
+import { alongAxis, drawnAxis, hasEpochs, placeText, wholeRange } from './axes.js';
 import type { IChartOptions, IChartView } from './chart.js';
 import { placeAt, smoothingSpan, tableSteps } from './curves.js';
-import { dataTable, h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import { dataTable, h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { formatNumber } from '../model/format.js';
 import type { IChart } from '../model/state.js';
 import type { IChartFrame } from './plot.js';
-import { Settings, type Axis, type ISettings } from '../model/settings.js';
+import { Settings, type Axis } from '../model/settings.js';
 import type { ITrans } from '../model/trans.js';
+import { allowEpochs, axisSelect, press, toggle } from './tools.js';
 import type { Range } from './uplotparts.js';
 
 /** What it shows: of a whole experiment, or of one trial. */
@@ -35,11 +36,11 @@ export class Board {
     private readonly _settings: Settings = new Settings()
   ) {
     this._syncKey = `det-board-${(numBoards += 1)}`;
-    this._axisSelect = this._makeAxisSelect();
-    this._logXButton = this._toggle(_trans.__('Log x'), 'log_x');
-    this._logYButton = this._toggle(_trans.__('Log y'), 'log_y');
-    this._smoothButton = this._toggle(_trans.__('Smooth'), 'smooth');
-    this._tableButton = this._toggle(_trans.__('Table'), 'table');
+    this._axisSelect = axisSelect(_trans, _settings);
+    this._logXButton = toggle(_settings, _trans.__('Log x'), 'log_x');
+    this._logYButton = toggle(_settings, _trans.__('Log y'), 'log_y');
+    this._smoothButton = toggle(_settings, _trans.__('Smooth'), 'smooth');
+    this._tableButton = toggle(_settings, _trans.__('Table'), 'table');
     _settings.onChange(() => this._onSettings());
     this._resetButton = h('button.det-button.det-mod-small', { type: 'button' });
     setText(this._resetButton, _trans.__('Whole run'));
@@ -100,13 +101,12 @@ export class Board {
     const drawn = charts.map(chart => alongAxis(chart, axis, log_x && !table));
     setHidden(this._resetButton, this._zoom === null || table);
     this._axisSelect.value = axis;
-    const epochs = this._axisSelect.options.item(AXES.indexOf('epoch'));
-    setAttribute(epochs as Element, 'disabled', !hasEpochs(charts));
-    this._press(this._logXButton, log_x, table);
-    this._press(this._logYButton, log_y, table);
+    allowEpochs(this._axisSelect, hasEpochs(charts));
+    press(this._logXButton, log_x, table);
+    press(this._logYButton, log_y, table);
     const canSmooth = drawn.some(chart => chart.series.some(one => smoothingSpan(one) > 0));
-    this._press(this._smoothButton, smooth, table || !canSmooth);
-    this._press(this._tableButton, table, false);
+    press(this._smoothButton, smooth, table || !canSmooth);
+    press(this._tableButton, table, false);
     setHidden(this._grid, table);
     setHidden(this._tables, !table);
     this._rebuildTables(table ? { charts: drawn, axis } : { charts: [], axis });
@@ -114,11 +114,6 @@ export class Board {
       this._drawCharts(drawn, state, axis);
     }
     setText(this._more, this._moreText(state.more_metrics));
-  }
-
-  private _press(button: HTMLElement, on: boolean, isHidden: boolean): void {
-    setAttribute(button, 'aria-pressed', String(on));
-    setHidden(button, isHidden);
   }
 
   private _drawCharts(charts: readonly IChart[], state: IBoardData, axis: Axis): void {
@@ -177,33 +172,6 @@ export class Board {
     }
     [this._zoomedAxis, this._zoomedLog] = [axis, log_x];
     this._draw();
-  }
-
-  private _makeAxisSelect(): HTMLSelectElement {
-    const trans = this._trans;
-    const names: Record<Axis, string> = {
-      step: trans.__('by batch'),
-      epoch: trans.__('by epoch'),
-      time: trans.__('by time')
-    };
-    const select = h(
-      'select.det-select',
-      { 'aria-label': trans.__('X axis'), title: trans.__('Time counts from the first report.') },
-      ...AXES.map(axis => h('option', { value: axis }, names[axis]))
-    );
-    select.addEventListener('change', () => {
-      this._settings.change({ axis: select.value as Axis });
-    });
-    return select;
-  }
-
-  private _toggle(label: string, name: keyof ISettings): HTMLElement {
-    const button = h('button.det-button.det-mod-small', { type: 'button' }, label);
-    button.addEventListener('click', () => {
-      const pressed = button.getAttribute('aria-pressed') !== 'true';
-      this._settings.change({ [name]: pressed });
-    });
-    return button;
   }
 
   private _tableOf(chart: IChart, axis: Axis): HTMLElement {

@@ -6,8 +6,11 @@ export type Column = (number | null | undefined)[];
 /** Parallel columns: the steps, then one per series. */
 export type Columns = [number[], ...Column[]];
 
+/** Points of a curve, where the x axis has them. */
+export type IPoints = Pick<ISeries, 'steps' | 'values'>;
+
 /** Put curves with points at different steps side by side. */
-export function toColumns(series: readonly ISeries[]): Columns {
+export function toColumns(series: readonly IPoints[]): Columns {
   const steps = [...new Set(series.flatMap(one => one.steps))].sort((a, b) => a - b);
   const places = new Map(steps.map((step, place) => [step, place]));
   const columns = series.map(one => {
@@ -48,7 +51,7 @@ export function lonePlaces(column: Column): number[] {
  * Points of a sampled curve are not evenly spaced, so each counts by its distance in steps. The
  * past and the future are averaged alike: leaning on the past alone would draw the curve late.
  */
-export function smoothed(one: ISeries, span: number): (number | null)[] {
+export function smoothed(one: IPoints, span: number): (number | null)[] {
   const past = decayingSums(one.values, one.steps, span);
   const future = decayingSums(one.values.toReversed(), one.steps.toReversed(), span).reverse();
   return one.values.map((value, i) => {
@@ -79,6 +82,15 @@ function decayingSums(
 
 function at(steps: readonly number[], place: number): number {
   return steps[place] as number;
+}
+
+/** The newest value of a column at or before a place; -1: of all. */
+export function valueBefore(column: Column, place: number): number | null {
+  let i = place < 0 ? column.length - 1 : place;
+  while (i > 0 && column[i] === undefined) {
+    i -= 1;
+  }
+  return column[i] ?? null;
 }
 
 /** Below this many points a curve is read point by point. */

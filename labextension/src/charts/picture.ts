@@ -25,6 +25,10 @@ export interface ICurve {
   /** Behind the others, without a name. */
   isFaint?: boolean;
   values: Column;
+  /** Points are few: each has a dot. */
+  hasDots?: boolean;
+  /** Their average over a neighbourhood, before which they are pale. */
+  average?: Column;
   /** The smallest and largest values of each column of the picture, drawn as a band. */
   band?: { low: Column; high: Column };
 }
@@ -61,6 +65,7 @@ export interface IGroupFrame {
 
 const BAND_ALPHA = 0.2;
 const FAINT_ALPHA = 0.4;
+const RAW_ALPHA = 0.32;
 
 /** The look of the n-th curve: as many colours as the theme has, then the same dashed. */
 export function lookOf(n: number): Pick<ICurve, 'color' | 'isDashed'> {
@@ -86,6 +91,8 @@ export function pictureShape(picture: IPicture, frame: IGroupFrame): string {
     one.isDashed,
     one.isHatched,
     one.isFaint,
+    one.hasDots,
+    one.average !== undefined,
     one.band !== undefined
   ]);
   return JSON.stringify([kind, logY, bounds, frame.axis, frame.logX, looks]);
@@ -97,7 +104,10 @@ export function pictureColumns(picture: IPicture): uPlot.AlignedData {
   }
   const hasBand = picture.curves.flatMap(one => (one.band === undefined ? [] : [one.band]));
   const bands = hasBand.flatMap(({ low, high }) => [low, high]);
-  return [picture.x, ...picture.curves.map(one => one.values), ...bands];
+  const averages = picture.curves.flatMap(({ average }) =>
+    average === undefined ? [] : [average]
+  );
+  return [picture.x, ...picture.curves.map(one => one.values), ...bands, ...averages];
 }
 
 /** Each column on top of those before it; where none has a value is a gap. */
@@ -147,14 +157,18 @@ export function pictureOptions(source: IPictureSource, width: number): uPlot.Opt
 
 function lineLook(source: IPictureSource): Pick<uPlot.Options, 'series' | 'bands'> {
   const { curves } = source.picture();
-  const lines = curves.map(({ color, isDashed, isFaint }): uPlot.Series => {
-    const stroke = (): string => (isFaint ? source.theme().text : source.resolved(color));
-    const points = { show: true, filter: loneFilter, size: 5, fill: stroke, stroke, width: 0 };
-    return {
-      ...{ stroke, points, width: isFaint ? 1 : 1.5 },
-      ...(isFaint ? { alpha: FAINT_ALPHA } : {}),
-      ...(isDashed ? { dash: [6, 4] } : {})
-    };
+  const lines = curves.map((one): uPlot.Series => {
+    const { isFaint, hasDots, average } = one;
+    const stroke = (): string => strokeOf(one, source);
+    const filter = hasDots ? () => null : loneFilter;
+    const points = { show: true, filter, size: hasDots ? 6 : 5, fill: stroke, stroke, width: 0 };
+    const alpha = isFaint ? FAINT_ALPHA : average ? RAW_ALPHA : 1;
+    return { label: one.label, stroke, points, alpha, width: alpha < 1 ? 1 : 1.5, ...dashOf(one) };
+  });
+  const averages = curves.flatMap((one): uPlot.Series[] => {
+    const stroke = (): string => strokeOf(one, source);
+    const points = { show: false };
+    return one.average ? [{ stroke, points, width: 2, ...dashOf(one) }] : [];
   });
   const banded = curves.filter(one => one.band !== undefined);
   const edge: uPlot.Series = { stroke: 'transparent', width: 0, points: { show: false } };
@@ -162,7 +176,15 @@ function lineLook(source: IPictureSource): Pick<uPlot.Options, 'series' | 'bands
     const low = 1 + curves.length + 2 * i;
     return { series: [low + 1, low], fill: () => faded(source.resolved(color)) };
   });
-  return { series: [{}, ...lines, ...banded.flatMap(() => [edge, edge])], bands };
+  return { series: [{}, ...lines, ...banded.flatMap(() => [edge, edge]), ...averages], bands };
+}
+
+function strokeOf({ isFaint, color }: ICurve, source: IPictureSource): string {
+  return isFaint ? source.theme().text : source.resolved(color);
+}
+
+function dashOf({ isDashed }: ICurve): Pick<uPlot.Series, 'dash'> {
+  return isDashed ? { dash: [6, 4] } : {};
 }
 
 function stackLook(source: IPictureSource): Pick<uPlot.Options, 'series' | 'bands'> {
@@ -170,7 +192,13 @@ function stackLook(source: IPictureSource): Pick<uPlot.Options, 'series' | 'band
   const series = curves.map((one): uPlot.Series => {
     const fill = (plot: uPlot): CanvasRenderingContext2D['fillStyle'] =>
       one.isHatched ? hatched(plot.ctx, source.resolved(one.color)) : source.resolved(one.color);
-    return { fill, stroke: () => source.theme().ground, width: 0.5, points: { show: false } };
+    return {
+      label: one.label,
+      fill,
+      stroke: () => source.theme().ground,
+      width: 0.5,
+      points: { show: false }
+    };
   });
   const bands = curves.slice(1).map((_, i): uPlot.Band => ({ series: [i + 2, i + 1] }));
   return { series: [{}, ...series], bands };

@@ -2,6 +2,7 @@
 import type uPlot from 'uplot';
 
 import { placeText } from './axes.js';
+import { valueBefore } from './curves.js';
 import { Figure } from './figure.js';
 import { frames } from '../dom/frames.js';
 import { h, rebuilder, setText } from '../dom/dom.js';
@@ -83,7 +84,7 @@ export class PicturePlot extends Figure<IPicture> {
   protected _read(x: number | null, place: number): string {
     const picture = this._shown as IPicture;
     this._named.forEach((one, i) => {
-      const value = one.values.at(x === null ? -1 : place) ?? null;
+      const value = valueBefore(one.values, x === null ? -1 : place);
       setText(this._values[i] as Element, value === null ? '–' : picture.text(value));
     });
     return x === null ? '' : placeText(this._group.frame().axis, x, this._trans);
@@ -140,8 +141,11 @@ interface ILegendItem {
   classes: string;
 }
 
-function itemOf({ label, color, isDashed, isHatched }: ICurve, kind: IPicture['kind']): ILegendItem {
-  const line = `det-key${isDashed ? ' det-mod-dashed' : ''}`;
+function itemOf(
+  { label, color, isDashed, isHatched, hasDots }: ICurve,
+  kind: IPicture['kind']
+): ILegendItem {
+  const line = `det-key${isDashed ? ' det-mod-dashed' : ''}${hasDots ? ' det-mod-points' : ''}`;
   const patch = `det-patch${isHatched ? ' det-mod-hatched' : ''}`;
   return { label, color, classes: kind === 'stack' ? patch : line };
 }

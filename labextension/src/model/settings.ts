@@ -14,6 +14,10 @@ export interface ISettings extends Record<string, unknown> {
   scatter_y: string;
   /** The open tab. */
   tab: string;
+  /** Of the tab of metrics: those to draw (`null`: the first few), of which trials, how smooth. */
+  metrics: string[] | null;
+  trials: string;
+  smoothing: number;
 }
 
 const DEFAULTS: ISettings = {
@@ -24,7 +28,10 @@ const DEFAULTS: ISettings = {
   table: false,
   scatter_x: '',
   scatter_y: '',
-  tab: 'overview'
+  tab: 'overview',
+  metrics: null,
+  trials: '',
+  smoothing: 0.25
 };
 
 export class Settings {

@@ -1,0 +1,44 @@
+/** A picture as a table: what its curves are at some places of the x axis. */
+import { valueBefore } from './curves.js';
+import type { IPicture } from './picture.js';
+import { dataTable } from '../dom/dom.js';
+import type { Range } from './uplotparts.js';
+
+const MAX_ROWS = 15;
+
+export interface ITableWords {
+  /** The heading of the x axis, and a place on it. */
+  axis: string;
+  place: (x: number) => string;
+}
+
+/** The first and the last place in the range are among the rows. */
+export function pictureTable(picture: IPicture, range: Range, words: ITableWords): HTMLElement {
+  const curves = picture.curves.filter(one => !one.isFaint);
+  return dataTable({
+    caption: picture.title,
+    head: [words.axis, ...curves.map(one => one.label)],
+    rows: rowPlaces(picture, range).map(place => [
+      words.place(picture.x[place] as number),
+      ...curves.map(({ values }) => {
+        const value = valueBefore(values, place);
+        return value === null ? '–' : picture.text(value);
+      })
+    ]),
+    isNumber: () => true
+  });
+}
+
+/** Places of x to read, where a sparse curve has its points if one is sparse. */
+export function rowPlaces({ x, curves }: IPicture, [min, max]: Range): number[] {
+  const sparse = curves.filter(one => one.hasDots);
+  const read = sparse.length > 0 ? sparse : curves;
+  const places = x.flatMap((at, i) =>
+    at >= min && at <= max && read.some(({ values }) => values[i] !== undefined) ? [i] : []
+  );
+  if (places.length <= MAX_ROWS) {
+    return places;
+  }
+  const stride = (places.length - 1) / (MAX_ROWS - 1);
+  return Array.from({ length: MAX_ROWS }, (_, i) => places[Math.round(i * stride)] as number);
+}

@@ -1,0 +1,38 @@
+/** Controls of charts, which change the settings of their view. */
+import { AXES } from './axes.js';
+import { h, setAttribute, setHidden } from '../dom/dom.js';
+import type { Axis, ISettings, Settings } from '../model/settings.js';
+import type { ITrans } from '../model/trans.js';
+
+export function axisSelect(trans: ITrans, settings: Settings): HTMLSelectElement {
+  const names: Record<Axis, string> = {
+    step: trans.__('by batch'),
+    epoch: trans.__('by epoch'),
+    time: trans.__('by time')
+  };
+  const select = h(
+    'select.det-select',
+    { 'aria-label': trans.__('X axis'), title: trans.__('Time counts from the first report.') },
+    ...AXES.map(axis => h('option', { value: axis }, names[axis]))
+  );
+  select.addEventListener('change', () => settings.change({ axis: select.value as Axis }));
+  return select;
+}
+
+/** Offer the axis of epochs only where their length is known. */
+export function allowEpochs(select: HTMLSelectElement, isKnown: boolean): void {
+  setAttribute(select.options.item(AXES.indexOf('epoch')) as Element, 'disabled', !isKnown);
+}
+
+export function toggle(settings: Settings, label: string, name: keyof ISettings): HTMLElement {
+  const button = h('button.det-button.det-mod-small', { type: 'button' }, label);
+  button.addEventListener('click', () => {
+    settings.change({ [name]: button.getAttribute('aria-pressed') !== 'true' });
+  });
+  return button;
+}
+
+export function press(button: HTMLElement, on: boolean, isHidden: boolean): void {
+  setAttribute(button, 'aria-pressed', String(on));
+  setHidden(button, isHidden);
+}

@@ -1,0 +1,94 @@
+/** Curves of metrics, from the kernel's answers or from the state of the view; pure. */
+import type { IChart, IViewState } from '../model/state.js';
+import type { ISeriesPage } from '../series/pages.js';
+
+/** One metric of one trial and group. */
+export interface ITrace {
+  trialId: number;
+  /** training, validation, or the user's. */
+  group: string;
+  /** Reported at each batch, not now and then. */
+  isLine: boolean;
+  /** Batches trained, or seconds since the trial began: as was asked for. */
+  x: number[];
+  mid: (number | null)[];
+  low?: number[];
+  high?: number[];
+}
+
+const VALIDATION_PREFIXES = ['validation_', 'val_'];
+
+/** The metrics that can be drawn, in the order of the view. */
+export function metricNames(
+  state: Pick<IViewState, 'charts' | 'more_metrics' | 'search'>
+): string[] {
+  const titles = [...state.charts.map(chart => chart.title), ...state.more_metrics];
+  // In a search, the title of a metric that several groups have names the group, too.
+  const names = state.search === null ? titles : titles.map(one => one.replace(/ \(\w+\)$/, ''));
+  return [...new Set(names)];
+}
+
+/** Under which names a chart's metric may have been reported: validation metrics join in. */
+export function reportedNames(name: string, all: readonly string[]): string[] {
+  const prefixed = VALIDATION_PREFIXES.map(prefix => prefix + name);
+  return [name, ...prefixed.filter(one => !all.includes(one))];
+}
+
+/** What a page has of a metric; averages of what is there for each batch are left out. */
+export function tracesOf(
+  page: ISeriesPage,
+  trialId: number,
+  names: readonly string[],
+  isTime: boolean
+): ITrace[] {
+  const found = page.series.filter(one => names.includes(one.name) && one.x.length > 0);
+  const byBatch = new Set(found.filter(one => one.source === 'batches').map(one => one.name));
+  const origin = isTime ? (page.began_at ?? 0) : 0;
+  return found
+    .filter(one => one.source !== 'training' || !byBatch.has(one.name))
+    .map(one => ({
+      trialId,
+      group: one.source === 'batches' ? 'training' : one.source,
+      isLine: one.source === 'batches',
+      x: origin === 0 ? one.x : one.x.map(x => x - origin),
+      mid: one.mid,
+      low: one.low,
+      high: one.high
+    }));
+}
+
+/** What the state of the view has of it already, if anything. */
+export function tracesInState(
+  charts: readonly IChart[],
+  name: string,
+  trialIds: readonly number[],
+  isTime: boolean
+): ITrace[] {
+  const own = charts.filter(({ title }) => title.replace(/ \(\w+\)$/, '') === name);
+  return own.flatMap(({ title, series }) =>
+    series
+      .filter(one => trialIds.includes(one.trial_id) && one.steps.length > 0)
+      .map(one => ({
+        trialId: one.trial_id,
+        group: /\((\w+)\)$/.exec(title)?.[1] ?? (one.label.startsWith('trial') ? '' : one.label),
+        isLine: one.kind === 'line',
+        x: isTime ? one.seconds : one.steps,
+        mid: one.values
+      }))
+  );
+}
+
+/** When a trial had trained so many batches, in seconds since its first report, if a curve says. */
+export function secondsAt(
+  charts: readonly IChart[],
+  trialId: number,
+  steps: number
+): number | null {
+  const curves = charts.flatMap(chart => chart.series.filter(one => one.trial_id === trialId));
+  const longest = curves.reduce<(typeof curves)[number] | undefined>(
+    (most, one) => (one.steps.length > (most?.steps.length ?? 0) ? one : most),
+    undefined
+  );
+  const place = longest?.steps.findIndex(step => step >= steps) ?? -1;
+  return longest?.seconds[place] ?? null;
+}
