@@ -17,6 +17,7 @@ from det_jupyter.client.client import Client
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ClusterView, FeedItem
+from det_jupyter.wire.curves import most_points
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +32,10 @@ def fetch(client: Client, experiment_id: int) -> LiveExperiment:
     # The number is read first: what happens while the rest is fetched comes once more as an item.
     experiment = client.experiment(experiment_id)
     seq = experiment.last_seq
-    return LiveExperiment(
-        experiment, client.curves(experiment_id), client.checkpoints(experiment_id), seq
-    )
+    # Half of what the copy may grow to: of a trial with millions of points, few are sent.
+    max_points = most_points(len(experiment.trials)) // 2
+    curves = client.curves(experiment_id, max_points=max_points)
+    return LiveExperiment(experiment, curves, client.checkpoints(experiment_id), seq)
 
 
 def fetch_cluster(client: Client, experiment_id: int) -> ClusterView:

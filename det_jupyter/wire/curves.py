@@ -9,6 +9,10 @@ from det_jupyter.records import to_finite
 from det_jupyter.wire.states import Wire
 
 BATCHES = "batches"  # the group of per-batch training metrics
+# Points that are kept of a curve, and of all curves of an experiment, unless that is too few.
+_MOST_OF_CURVE = 8000
+_MOST_POINTS = 400_000
+_FEWEST_OF_CURVE = 200
 CurveKey = tuple[int, str, str]  # trial, group, metric
 
 
@@ -42,9 +46,31 @@ class Curve(Wire):
             }
         )
 
+    def thinned(self, num_stretches: int) -> Curve:
+        """Return the curve with its ends, and of each stretch the lowest and the highest point.
+
+        The stretches are equal in steps, so a curve that is thinned again and again, as it grows,
+        is as fine everywhere. One without a value keeps a point: a gap stays a gap.
+        """
+        first, last = self.steps[0], self.steps[-1]
+        kept: dict[int, tuple[int, int]] = {}  # stretch -> places of the lowest and the highest
+        for place, (step, value) in enumerate(zip(self.steps, self.values, strict=True)):
+            stretch = (step - first) * num_stretches // (last - first + 1)
+            low, high = kept.get(stretch, (place, place))
+            if value is not None:
+                known_low, known_high = self.values[low], self.values[high]
+                low = place if known_low is None or value < known_low else low
+                high = place if known_high is None or value > known_high else high
+            kept[stretch] = (low, high)
+        inner = {place for places in kept.values() for place in places}
+        return self.at_places(sorted({0, *inner, len(self.steps) - 1}))
+
 
 class Curves(dict[CurveKey, Curve]):
-    """The curves of an experiment, which grow by records of metrics (as JSON)."""
+    """The curves of an experiment, which grow by records of metrics (as JSON).
+
+    They stay bounded: one that becomes too long is thinned, and all of its extremes stay.
+    """
 
     @classmethod
     def of(cls, curves: Iterable[Curve]) -> Curves:
@@ -71,6 +97,8 @@ class Curves(dict[CurveKey, Curve]):
                 curve.steps.append(step)
                 curve.values.append(to_finite(value))
                 curve.times.append(record["at"])
+                if len(curve.steps) > (limit := most_points(len(self))):
+                    self[key] = curve.thinned(limit // 4)
 
     def truncate(self, trial_id: int, steps_completed: int) -> None:
         """Drop the points of a trial after a step: it trains again from there."""
@@ -78,6 +106,11 @@ class Curves(dict[CurveKey, Curve]):
             if curve.trial_id == trial_id:
                 kept = [i for i, step in enumerate(curve.steps) if step <= steps_completed]
                 self[key] = curve.at_places(kept)
+
+
+def most_points(num_curves: int) -> int:
+    """Return how many points a copy of an experiment keeps of each of so many curves."""
+    return min(_MOST_OF_CURVE, max(_FEWEST_OF_CURVE, _MOST_POINTS // max(1, num_curves)))
 
 
 def steps_per_epoch(curves: Iterable[Curve]) -> dict[int, float]:

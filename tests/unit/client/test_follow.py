@@ -5,6 +5,7 @@ Slots and queue come with it, fetched anew when they have changed, but not too o
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Generator
 from typing import Any, cast
@@ -19,6 +20,7 @@ from det_jupyter.wire import (
     Capsule,
     ClusterView,
     Curve,
+    Curves,
     ExperimentView,
     FeedItem,
     QueueEntry,
@@ -49,6 +51,33 @@ def validation(step: int, value: Any) -> dict[str, Any]:
         "kind": "metrics", "at": 0.0, "group": "validation", "steps_completed": step,
         "metrics": {"error": value},
     }  # fmt: skip
+
+
+def test_a_copy_of_a_long_trial_stays_bounded_and_keeps_every_extreme() -> None:
+    copy, drawn = live(), random.Random(3)
+    values = [drawn.gauss(0, 1) for _ in range(60_000)]
+    for first in range(0, len(values), 500):
+        copy.apply(item(11 + first, "metrics", batches(1 + first, values[first : first + 500])))
+        assert len(copy.curves[(1, "batches", "loss")].steps) <= 8000
+    curve = copy.curves[(1, "batches", "loss")]
+    assert (curve.steps[0], curve.steps[-1]) == (1, len(values))
+    for begin in range(0, len(values), 1000):  # far more columns would be finer than the copy
+        part = [
+            v for s, v in zip(curve.steps, curve.values, strict=True) if begin < s <= begin + 1000
+        ]
+        assert len(part) > 20
+    kept = [value for value in curve.values if value is not None]
+    assert (min(kept), max(kept)) == (min(values), max(values))
+    copy.apply(item(10**6, "truncated", {"steps_completed": 30_000}))
+    assert max(copy.curves[(1, "batches", "loss")].steps) <= 30_000
+
+
+def test_a_gap_that_is_longer_than_a_stretch_stays_a_gap() -> None:
+    curves = Curves()
+    curves.add(1, batches(1, [0.5] * 100 + ["NaN"] * 100 + [0.5] * 100))
+    thinned = curves[(1, "batches", "loss")].thinned(12)
+    assert len(thinned.steps) <= 26
+    assert None in thinned.values
 
 
 def test_batch_metrics_become_one_point_per_batch() -> None:
@@ -160,7 +189,7 @@ class FakeClient:
     def experiment(self, experiment_id: int) -> ExperimentView:
         return live().experiment
 
-    def curves(self, experiment_id: int) -> list[Curve]:
+    def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:
         return []
 
     def checkpoints(self, experiment_id: int) -> list[Any]:
