@@ -174,6 +174,7 @@ def _folders_of(experiment_id: int, data_dir: Path) -> Iterator[Path]:
     if root.is_dir():
         yield from sorted(root.glob(f"{experiment_id}.*.*"))
     yield data_dir / "tensorboard" / str(experiment_id)
+    yield data_dir / "traces" / str(experiment_id)
 
 
 def _remove_folder(folder: Path, removed: Removed) -> None:

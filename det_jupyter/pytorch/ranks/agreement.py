@@ -7,12 +7,13 @@ small batch. So each exchange also sets the batch of the next one:
 
     batch     0   1     3         7                         107                      209
     exchange  x   x     x         x         ...              x                        x
-              each is one all-reduce (maximum) of five integers:
+              each is one all-reduce (maximum) of six integers:
                   leave     the control page asks to preempt             from the chief
                             an interrupt from the keyboard               from any rank
                   stop      the trial asked to stop                      from any rank
                   flush     it is time to gather metrics                 from the chief
                   written   a checkpoint that was begun can be finished  from the chief
+                  orders    a change or a profile was ordered              from the chief
                   batches   until the next exchange                      from the chief
 
 The chief chooses `batches` from the time that batches take, for an exchange every 0.2 s. The
@@ -44,6 +45,7 @@ class Decision:
     stop: bool
     flush: bool
     is_written: bool
+    has_orders: bool
 
 
 class Agreement:
@@ -80,6 +82,7 @@ class Agreement:
         leave: bool = False,
         stop: bool = False,
         is_written: bool = False,
+        has_orders: bool = False,
     ) -> Decision:
         """Return what all ranks do now, and set `due_at`. Collective.
 
@@ -88,18 +91,24 @@ class Agreement:
             leave: This rank was asked to leave otherwise than by the control page.
             stop: The trial on this rank asked to end.
             is_written: On the chief, whether a checkpoint waits to be finished.
+            has_orders: On the chief, whether there are orders to take.
         """
         now = self._clock()
-        requests = [leave, stop, False, False, 0]
+        requests = [leave, stop, False, False, False, 0]
         if self._distributed.is_chief:
             requests[0] = leave or self._preempt.was_asked()
-            requests[2:] = [now - self._flushed_at >= FLUSH_PERIOD_S, is_written, self._batches]
+            flush = now - self._flushed_at >= FLUSH_PERIOD_S
+            requests[2:] = [flush, is_written, has_orders, self._batches]
         agreed = self._distributed.reduce_(torch.tensor(requests, dtype=torch.int64), "max")
-        leaves, stops, flush, written, batches = agreed.tolist()
+        leaves, stops, flush, written, orders, batches = agreed.tolist()
         if flush:
             self._flushed_at = now
         self.due_at = steps_completed + batches
         self._since_steps, self._since_at = steps_completed, now
         return Decision(
-            leave=bool(leaves), stop=bool(stops), flush=bool(flush), is_written=bool(written)
+            leave=bool(leaves),
+            stop=bool(stops),
+            flush=bool(flush),
+            is_written=bool(written),
+            has_orders=bool(orders),
         )

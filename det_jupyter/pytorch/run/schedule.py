@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 
 from det_jupyter.config import Length, TrainingUnits
 from det_jupyter.errors import ConfigError
@@ -35,6 +36,18 @@ class Schedule:
         # The end of the whole training, not of a rung: a trial that is promoted over rungs ends
         # as one that was trained without a stop.
         self.end = max(self.target, self.units.to_batches(self._rules.length))
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it is known where an epoch ends."""
+        return self.units.epoch_end(1) < sys.maxsize
+
+    def validate_every(self, period: Length) -> Period:
+        """Set the period of validations from now on, and return the one before."""
+        before = self._rules.validation
+        self._rules = replace(self._rules, validation=period)
+        self._found.clear()
+        return before
 
     def next_boundary(self, steps_completed: int) -> int:
         """Return the first boundary after `steps_completed` batches."""

@@ -2,7 +2,8 @@
 
     1. at a boundary (schedule.py): report; save if a checkpoint is due; validate
     2. the ranks exchange what each of them wants (agreement.py)
-    3. flush the metrics, complete a checkpoint, or save and leave
+    3. carry out the orders of users (orders.py)
+    4. flush the metrics, complete a checkpoint, or save and leave
 
 A checkpoint starts with a snapshot of the state. Training continues while it is written; it is
 completed at the first exchange after that, or before a validation (checkpoints/saver.py).
@@ -29,6 +30,7 @@ from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.run.schedule import Schedule
 from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.orders import LiveOrders
 from det_jupyter.pytorch.training.rank_watch import RankWatch
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.callbacks import Callbacks
@@ -51,6 +53,7 @@ class Events:
         validations: Of this run.
         savepoints: Of this run.
         timings: Of this rank's work; None if it is not timed.
+        orders: To this run.
         interruption: Where the run is interrupted on purpose; None for never.
         rehearsal: Measures the run, and ends it; None if it is none.
         wants_to_leave: Returns whether the user at this rank's keyboard wants to.
@@ -68,6 +71,7 @@ class Events:
         reporter: Reporter,
         validations: Validations,
         savepoints: Savepoints,
+        orders: LiveOrders,
         timings: Timings | None,
         interruption: Interruption | None,
         rehearsal: Rehearsal | None,
@@ -83,6 +87,7 @@ class Events:
         self._reporter = reporter
         self._validations = validations
         self._savepoints = savepoints
+        self._orders = orders
         self._timings = timings
         self._interruption = interruption
         self._rehearsal = rehearsal
@@ -100,6 +105,7 @@ class Events:
         """
         steps = self._start.steps_completed
         self._savepoints.restore()
+        self._orders.begin(self._schedule)
         set_training(self._context.models)
         self._callbacks.on_training_start()
         due = self._savepoints.restore_generators()
@@ -110,6 +116,7 @@ class Events:
                 return self._leave(steps, "stopped")
         elif self._start.checkpoint is None and self._rules.initial_validation:
             self._validate(steps)
+        self._orders.carry_out(steps)
         # The checkpoint may be that of the target.
         reason = self._at_target(steps)
         if reason is None:
@@ -124,7 +131,7 @@ class Events:
     def next_after(self, steps: int) -> int:
         """Return after which batch the next event is."""
         self._boundary = self._schedule.next_boundary(steps)
-        event = min(self._boundary, self._agreement.due_at)
+        event = min(self._boundary, self._agreement.due_at, self._orders.next_after(steps))
         if self._interruption is not None and self._interruption.steps_completed > steps:
             event = min(event, self._interruption.steps_completed)
         return event
@@ -159,7 +166,9 @@ class Events:
             leave=is_interrupted or self._wants_to_leave(),
             stop=self._context.get_stop_requested(),
             is_written=self._savepoints.is_written,
+            has_orders=self._orders.are_waiting(),
         )
+        self._orders.carry_out(steps, are_new=decision.has_orders)
         if decision.is_written:
             self._savepoints.finish()
         reason: Reason | None = None

@@ -36,8 +36,10 @@ from det_jupyter.pytorch.training.building import (
     check_agreement,
     warn_of_lonely_records,
 )
+from det_jupyter.pytorch.training.calls import CallsAfterBatch
 from det_jupyter.pytorch.training.events import Events, Reason
 from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.orders import LiveOrders
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -109,6 +111,8 @@ class Loop:
             timings=self._timings,
         )
         self._tuner = context.make_tuner()
+        self._after_batch = CallsAfterBatch()
+        self._orders = LiveOrders(context, core, self._after_batch)
         self._savepoints = Savepoints(
             core.checkpoint,
             self._parts(),
@@ -119,13 +123,12 @@ class Loop:
         self._own_length = own_lengths(trial, "training")
         self._trial_batch = trial.train_batch
         self._step_schedulers = self._step_lr_schedulers
-        self._after_batch: list[Callable[[Share], None]] = []  # called after each batch
         if self._timings is not None:
             self._time(self._timings)
         if rehearsal is not None:
-            self._after_batch.append(rehearsal.after_batch)
+            self._after_batch.add(rehearsal.after_batch)
         if context.profiler is not None:
-            self._after_batch.append(lambda share: context.profiler.step())
+            self._after_batch.add(lambda share: context.profiler.step())
 
     def run(self) -> Reason:
         """Train until the trial's length is reached, it stops itself, or has to leave.
@@ -141,6 +144,7 @@ class Loop:
             closing(self.context),
             self._callbacks.watching(),
             closing(self._savepoints),
+            closing(self._orders),
         ):
             uuid = start.checkpoint.uuid if start.checkpoint else None
             self.position.first_batch_idx = start.steps_completed
@@ -207,6 +211,7 @@ class Loop:
             reporter=self._reporter,
             validations=self._validations,
             savepoints=self._savepoints,
+            orders=self._orders,
             timings=self._timings,
             interruption=self._interruption,
             rehearsal=self._rehearsal,
@@ -223,7 +228,7 @@ class Loop:
             batches = self._timings.over(stream, self.steps_completed)
         to_device = self.context.to_device if self.context.moves_batches else lambda batch: batch
         if self._tuner is not None and self._tuner.decision is None:
-            self._after_batch.append(self._tune)
+            self._after_batch.add(self._tune)
         event = events.next_after(self.steps_completed)
         with self.context.profiler or nullcontext():
             for host_batch, share in batches:
@@ -265,8 +270,8 @@ class Loop:
         self.steps_completed = index + 1
         if self.steps_completed == self._epoch_end:
             self._end_epoch()
-        for after_batch in self._after_batch:
-            after_batch(share)
+        for call in self._after_batch.all:
+            call(share)
 
     def _after_step(self) -> None:
         """Update the scaler and step the schedulers; both only after an optimizer has stepped."""
@@ -300,6 +305,8 @@ class Loop:
     def _parts(self) -> Parts:
         """Return everything whose state the next batch depends on."""
         shared: dict[str, Any] = {"metrics": self._reporter, "position": self.position}
+        if self._core.orders is not None:
+            shared["changes"] = self._orders
         if self._tuner is not None:
             shared["bucket_tuner"] = self._tuner
         return Parts(context=self.context, callbacks=self._callbacks, shared=shared)
@@ -310,14 +317,14 @@ class Loop:
         self._callbacks.time(partial(timings.timed, "callbacks"))
         self._trial_batch = timings.timed("forward", self._trial_batch)
         self._step_schedulers = timings.timed("step_lr_schedulers", self._step_schedulers)
-        self._after_batch.append(lambda share: timings.end_batch(share.total))
+        self._after_batch.add(lambda share: timings.end_batch(share.total))
 
     def _tune(self, share: Share) -> None:
         """Let the tuner try bucket sizes, and report its decision."""
         assert self._tuner is not None
         self._tuner.after_batch(exchanged=self.position.is_step)
         if self._tuner.decision is not None:
-            self._after_batch = [it for it in self._after_batch if it != self._tune]
+            self._after_batch.remove(self._tune)
             if self._distributed.is_chief:
                 steps = self.steps_completed
                 self._core.train.report_metrics("tensor_fusion", steps, self._tuner.decision)

@@ -36,23 +36,29 @@ from det_jupyter.master.machine.core.events import (
     NewsSetAside,
     PauseRequested,
     PoolsSet,
+    ProfileRequested,
     QueueChangesRequested,
+    RecordArrived,
     ResourcesChangeRequested,
     RetentionSet,
     SearchChangeRequested,
     SlotsSwitched,
+    TrialChangeRequested,
     parse_event,
 )
 from det_jupyter.master.machine.core.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent
 from det_jupyter.master.views.cluster import cluster_view, job_entries, task_entries
+from det_jupyter.records import ChangeMade, TraceSaved
 from det_jupyter.wire import (
     AllocationState,
+    Change,
     ChangeResources,
     CloseRun,
     DeviceProcess,
     KillGang,
     MoveInQueue,
+    Profile,
     QueueChange,
     SignalGang,
     StartGang,
@@ -444,6 +450,28 @@ class RandomLife(RuleBasedStateMachine):
             self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
             self.tell(reached(steps, run_id))
             self.tell(ended("completed", steps, allocation_id=run_id))
+
+    @rule(trial_id=st.integers(1, 8), ranks=st.none() | st.sampled_from([[0], [0, 1]]))
+    def order(self, trial_id: int, ranks: list[int] | None) -> None:
+        if ranks is None:
+            self.tell(TrialChangeRequested(trial_id=trial_id, change=Change(lr_factor=2.0)))
+        else:
+            self.tell(ProfileRequested(trial_id=trial_id, profile=Profile(ranks=ranks)))
+
+    @rule(data=st.data(), steps=STEPS, error=st.sampled_from(["", "no"]))
+    def answer_orders(self, data: st.DataObject, steps: int, error: str) -> None:
+        run_id = self.some_run(data)
+        found = self.machine.state.find_allocation(run_id)
+        trials = [found[0]] if found else []
+        ids = [order.id for trial in trials for order in trial.changes]
+        ids += [order.id for trial in trials for order in trial.profiles]
+        for id in ids:
+            at = self.now
+            for record in (
+                ChangeMade(at=at, order_id=id, steps_completed=steps, error=error),
+                TraceSaved(at=at, order_id=id, first=0, steps=steps, error=error),
+            ):
+                self.tell(RecordArrived(allocation_id=run_id, rank=0, record=record))
 
     @rule(trial_id=st.integers(1, 8))
     def kill_trial(self, trial_id: int) -> None:

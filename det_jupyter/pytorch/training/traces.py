@@ -1,0 +1,254 @@
+"""Profiles of a running trial by torch.profiler, as Chrome traces, which Perfetto opens.
+
+    batch       1 warm-up    2 sample    3 warm-up    4, 5, ...
+    recorded                 1 batch                  as many as fit
+
+The sample is compressed to estimate how many batches fit the size limit, before they are recorded.
+Another thread compresses and writes the trace while training continues. If it is too large, since
+batches differ, fewer are recorded again.
+
+A profile that fails is reported, and training continues. Nothing here is collective.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import kineto_available, profile, schedule
+
+from det_jupyter.records import TraceSaved
+from det_jupyter.wire import ProfileOrder
+from det_jupyter.words import error_text, size
+
+logger = logging.getLogger(__name__)
+
+MAX_FILES = 40  # of a trial; the oldest go
+MAX_KEPT_BYTES = 1024**3
+_MARGIN = 0.8  # of the limit is planned for: batches differ
+_LEVEL = 5  # of compression: twice as fast as torch's 9, a few per cent larger
+
+
+def traces_folder(data_dir: Path, experiment_id: int, trial_id: int) -> Path:
+    """Return the folder for the traces of a trial."""
+    return data_dir / "traces" / str(experiment_id) / str(trial_id)
+
+
+class Tracer:
+    """Records one profile on this rank. After a batch, call `step`.
+
+    Args:
+        order: What to record.
+        folder: The trial's, for traces.
+        rank: This rank.
+        steps_completed: Batches completed before the next one.
+        write: Gets the record of how it ended, on the training thread.
+    """
+
+    def __init__(
+        self,
+        order: ProfileOrder,
+        folder: Path,
+        rank: int,
+        steps_completed: int,
+        write: Callable[[TraceSaved], None],
+    ) -> None:
+        self.is_over = False
+        self._order = order
+        self._wanted = order.profile
+        self._folder = folder
+        self._rank = rank
+        self._steps_completed = steps_completed
+        self._write = write
+        self._profile: Any = None
+        self._recording = 0  # batches, after one for warm-up
+        self._stepped = 0
+        self._is_sample = self._wanted.steps > 1
+        self._note = ""
+        self._first = steps_completed
+        self._thread: threading.Thread | None = None
+        self._written: tuple[Path, int] | Exception = RuntimeError("nothing was written")
+
+    def start(self, *, has_own_profiler: bool) -> None:
+        """Begin with the next batch.
+
+        Args:
+            has_own_profiler: The trial has called `context.set_profiler`.
+        """
+        if has_own_profiler:
+            self._fail(
+                "the trial has a profiler of its own (context.set_profiler), and torch.profiler "
+                "can be used only once at a time; its traces are in the trial's TensorBoard folder"
+            )
+        elif not kineto_available():
+            self._fail("this build of torch has no Kineto, which torch.profiler needs")
+        else:
+            self._try(lambda: self._record(1))
+
+    def step(self) -> None:
+        """Note that a batch is completed."""
+        self._steps_completed += 1
+        if self._thread is not None:
+            if not self._thread.is_alive():
+                self._try(self._report)
+        elif not self.is_over:
+            self._try(self._step)
+
+    def close(self) -> None:
+        """End the recording, keep what was recorded, and wait until it is written."""
+        if not self.is_over and self._thread is None:
+            self._try(self._stop_early)
+        if not self.is_over:
+            self._try(lambda: self._report(is_last=True))
+
+    def _record(self, steps: int) -> None:
+        wanted = self._wanted
+        self._recording, self._stepped = steps, 0
+        self._profile = profile(
+            schedule=schedule(wait=0, warmup=1, active=steps, repeat=1),
+            record_shapes=wanted.record_shapes,
+            profile_memory=wanted.profile_memory,
+            with_stack=wanted.with_stack,
+            acc_events=True,  # else torch warns that it clears them
+        )
+        self._profile.start()
+
+    def _step(self) -> None:
+        self._profile.step()
+        self._stepped += 1
+        if self._stepped <= self._recording:
+            return
+        self._profile.stop()
+        if self._is_sample:
+            self._is_sample = False
+            path, num_bytes = self._export("sample")
+            path.unlink()
+            self._record(self._fitting(num_bytes))
+        else:
+            self._save(self._recording)
+
+    def _fitting(self, num_bytes: int) -> int:
+        """Return how many batches fit the limit, if those recorded have so many bytes.
+
+        Raises:
+            ValueError: Not even one does.
+        """
+        most = self._wanted.max_bytes
+        steps = min(self._wanted.steps, int(self._recording * most * _MARGIN / num_bytes))
+        if steps == 0:
+            raise ValueError(
+                f"the trace of one batch has about {size(num_bytes / self._recording)}, and the "
+                f"limit is {size(most)}; give a larger max_bytes"
+            )
+        if steps < self._wanted.steps:
+            self._note = f"{self._wanted.steps} batches would exceed the limit of {size(most)}"
+        return steps
+
+    def _stop_early(self) -> None:
+        recorded = self._stepped - 1
+        self._profile.stop()
+        if self._is_sample or recorded < 1:
+            raise ValueError("the run ended before a batch was recorded")
+        self._note = f"the run ended before {self._wanted.steps} batches were recorded"
+        self._save(recorded)
+
+    def _save(self, steps: int) -> None:
+        """Write the trace in another thread: the compression needs no interpreter."""
+        self._recording = steps
+        self._first = self._steps_completed - steps
+        self._thread = threading.Thread(target=self._write_out, name="det-trace", daemon=True)
+        self._thread.start()
+
+    def _write_out(self) -> None:
+        batches = f"{self._first}-{self._first + self._recording - 1}"
+        try:
+            self._written = self._export(
+                f"profile-{self._order.id}-rank-{self._rank}-batches-{batches}"
+            )
+            _prune(self._folder)
+        except Exception as error:  # a full disk, for example; reported with the next batch
+            self._written = error
+
+    def _export(self, name: str) -> tuple[Path, int]:
+        """Write what is recorded, and return the file and its size."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._folder / f"{name}.json.gz"
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix=".part-") as scratch:
+            plain, packed = Path(scratch) / "trace.json", Path(scratch) / path.name
+            self._profile.export_chrome_trace(str(plain))
+            with plain.open("rb") as source, gzip.open(packed, "wb", _LEVEL) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            num_bytes = packed.stat().st_size
+            packed.replace(path)
+        return path, num_bytes
+
+    def _report(self, *, is_last: bool = False) -> None:
+        """Report what was written; if it is too large, record fewer batches instead."""
+        assert self._thread is not None
+        self._thread.join()
+        if isinstance(self._written, Exception):
+            raise self._written
+        path, num_bytes = self._written
+        if num_bytes <= self._wanted.max_bytes:
+            self._end(str(path), num_bytes)
+            return
+        path.unlink(missing_ok=True)
+        self._thread = None
+        fewer = min(self._fitting(num_bytes), self._recording - 1)
+        if is_last or fewer == 0:
+            raise ValueError(f"the trace has {size(num_bytes)}, more than the limit")
+        self._record(fewer)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do what must not end the training."""
+        try:
+            action()
+        except Exception as error:  # torch's profiler, or the disk
+            logger.warning("profile %d: %s", self._order.id, error_text(error))
+            with suppress(Exception):
+                self._profile.stop()
+            self._fail(str(error) if isinstance(error, ValueError) else error_text(error))
+
+    def _fail(self, error: str) -> None:
+        self._recording = 0
+        self._end(error=error)
+
+    def _end(self, path: str = "", size_bytes: int = 0, error: str = "") -> None:
+        self.is_over = True
+        self._profile = self._thread = None
+        self._write(
+            TraceSaved(
+                at=time.time(),
+                order_id=self._order.id,
+                first=self._first,
+                steps=self._recording,
+                path=path,
+                size_bytes=size_bytes,
+                error=error,
+                note="" if error else self._note,
+            )
+        )
+
+
+def _prune(folder: Path) -> None:
+    """Remove the oldest traces beyond the limits; other ranks may be doing the same."""
+    kept = 0
+    for number, (_, num_bytes, path) in enumerate(sorted(_files(folder), reverse=True)):
+        kept += num_bytes
+        if number >= MAX_FILES or (kept > MAX_KEPT_BYTES and number > 0):
+            path.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    for path in folder.glob("*.json.gz"):
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            yield found.st_mtime, found.st_size, path
