@@ -129,8 +129,7 @@ class Tracer:
         self._profile.stop()
         if self._is_sample:
             self._is_sample = False
-            path, num_bytes = self._export("sample")
-            path.unlink()
+            _, num_bytes = self._export()
             self._record(self._fitting(num_bytes))
         else:
             self._save(self._recording)
@@ -177,17 +176,18 @@ class Tracer:
         except Exception as error:  # a full disk, for example; reported with the next batch
             self._written = error
 
-    def _export(self, name: str) -> tuple[Path, int]:
-        """Write what is recorded, and return the file and its size."""
+    def _export(self, name: str = "") -> tuple[Path, int]:
+        """Pack what is recorded, and return the file and its size; without a name it is gone."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / f"{name}.json.gz"
         with tempfile.TemporaryDirectory(dir=self._folder, prefix=".part-") as scratch:
-            plain, packed = Path(scratch) / "trace.json", Path(scratch) / path.name
+            plain, packed = Path(scratch) / "trace.json", Path(scratch) / "packed"
             self._profile.export_chrome_trace(str(plain))
             with plain.open("rb") as source, gzip.open(packed, "wb", _LEVEL) as target:
                 shutil.copyfileobj(source, target, 1 << 20)
             num_bytes = packed.stat().st_size
-            packed.replace(path)
+            if name:
+                packed.replace(path)
         return path, num_bytes
 
     def _report(self, *, is_last: bool = False) -> None:
