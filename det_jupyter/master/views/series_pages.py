@@ -158,7 +158,13 @@ def in_short(values: Numbers) -> list[float]:
     >>> in_short(np.array([0.12345678, 1e9 / 3, 2.0]))
     [0.123457, 333333000.0, 2.0]
     """
-    return [float(f"{value:.{_DIGITS}g}") for value in values.tolist()]
+    with np.errstate(all="ignore"):  # of zero and the largest numbers, which stay as they are
+        digits = _DIGITS - 1 - np.floor(np.log10(np.abs(values)))
+        power = 10.0 ** np.abs(digits)
+        # Dividing and multiplying by whole powers gives the numbers that are written shortest.
+        large, small = np.rint(values / power) * power, np.rint(values * power) / power
+        short = np.where(digits >= 0, small, large)
+    return list(np.where(np.isfinite(short), short, values).tolist())
 
 
 def superseded(table: Table, cuts: Sequence[int]) -> Table:
