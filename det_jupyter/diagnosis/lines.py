@@ -35,7 +35,7 @@ def _of_section(row: Row, taken: set[str]) -> list[str]:
     keys = row.recipe.optimizations
     is_live = row.recipe.effect == "safe" and not taken & keys.keys()
     if is_live:
-        taken |= keys.keys()
+        taken.update(keys)
     text = yaml.safe_dump(keys, sort_keys=False).splitlines()
     mark = "" if is_live else "# "
     return [f"  {mark}{text[0]}  # {_said(row)}", *(f"  {mark}{line}" for line in text[1:])]

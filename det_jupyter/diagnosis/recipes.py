@@ -80,7 +80,7 @@ def find_recipes(slots: int, optimizations: Mapping[str, Any]) -> list[Recipe | 
             after=REPLAY,
             rehearsal="workers=1",
         ),
-        *(_bucket(size) for size in _BUCKETS_MB),
+        *(_bucket(size, optimizations) for size in _BUCKETS_MB),
         *(_compressed(kind) for kind in ("bf16", "fp16", "powersgd")),
         Recipe(
             name=f"aggregation_{_FEW * frequency}",
@@ -127,13 +127,15 @@ def _or_left_out(
     return recipe
 
 
-def _bucket(size_mb: int) -> Recipe:
+def _bucket(size_mb: int, optimizations: Mapping[str, Any]) -> Recipe:
+    tunes = bool(optimizations.get("auto_tune_tensor_fusion"))
     return Recipe(
         name=f"bucket_{size_mb}",
         title=f"tensor_fusion_threshold: {size_mb}",
         effect="safe",
         after=NO_EXCHANGE,
-        optimizations={"tensor_fusion_threshold": size_mb, "auto_tune_tensor_fusion": False},
+        optimizations={"tensor_fusion_threshold": size_mb}
+        | ({"auto_tune_tensor_fusion": False} if tunes else {}),
     )
 
 

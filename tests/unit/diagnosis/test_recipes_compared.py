@@ -1,0 +1,162 @@
+"""What the runs of a bottleneck experiment say: gains, noise, failures, and lines to paste."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from det_jupyter.diagnosis.lines import yaml_lines
+from det_jupyter.diagnosis.outcome import Found, Row, build_rows, conclude, not_worth_it
+from det_jupyter.diagnosis.recipes import LeftOut, Recipe, find_recipes
+
+Rates = dict[str, tuple[float, ...]]
+
+
+def recipes(slots: int = 2, **optimizations: Any) -> dict[str, Recipe]:
+    found = find_recipes(slots, optimizations)
+    return {item.name: item for item in found if isinstance(item, Recipe)}
+
+
+def left_out(slots: int = 2, **optimizations: Any) -> dict[str, str]:
+    found = find_recipes(slots, optimizations)
+    return {item.recipe.name: item.why for item in found if isinstance(item, LeftOut)}
+
+
+def measured(rates: Rates, **failures: str) -> Found:
+    by_round = {name: dict(enumerate(values)) for name, values in rates.items()}
+    return Found(rates=by_round, failures=failures)
+
+
+def rows_of(rates: Rates, slots: int = 2, **failures: str) -> dict[str, Row]:
+    rows = build_rows([*recipes().values()], measured(rates, **failures), slots)
+    return {row.recipe.name: row for row in rows}
+
+
+def verdict_of(rates: Rates, slots: int = 2, **failures: str) -> tuple[str, str]:
+    verdict = conclude([*rows_of(rates, slots, **failures).values()], slots, at=1.0)
+    return verdict.kind, verdict.sentence
+
+
+STEADY = (100.0, 102.0, 101.0)
+
+
+def test_one_slot_leaves_out_all_that_is_about_exchanging() -> None:
+    assert list(recipes(slots=1)) == ["as_it_is", "replay", "workers"]
+    assert set(left_out(slots=1).values()) == {"the trial has 1 slot, so it exchanges nothing"}
+
+
+def test_what_the_trial_does_already_is_left_out() -> None:
+    assert left_out(gradient_compression=True)["fp16"] == "gradient_compression is fp16 already"
+    assert left_out(tensor_fusion_threshold=100).keys() == {"bucket_100"}
+    assert left_out(aggregation_frequency=1000).keys() == {"aggregation_1000"}
+    assert "aggregation_8" in recipes(aggregation_frequency=2)
+    assert "mixed_precision O0 or bf16" in left_out(mixed_precision="fp16")["powersgd"]
+    of_replicas = {"bucket_5", "bucket_100", "bf16", "fp16", "powersgd"}
+    assert left_out(sharding="fsdp").keys() == of_replicas
+
+
+def test_a_gain_inside_the_noise_is_none() -> None:
+    rows = rows_of({"as_it_is": (100, 115, 105), "replay": (110, 126, 116)})
+    row = rows["replay"]
+    assert row.ratio is not None
+    assert row.sign == "none", "10 % more, where the trial differs from itself by 15 %"
+    assert row.verdict == "nothing: +10% is inside the noise of 15%"
+
+
+def test_a_gain_that_a_round_contradicts_is_none() -> None:
+    assert rows_of({"as_it_is": STEADY, "replay": (200, 210, 99)})["replay"].sign == "none"
+    assert rows_of({"as_it_is": STEADY, "replay": (200, 210, 199)})["replay"].sign == "gain"
+    assert rows_of({"as_it_is": STEADY, "fp16": (50, 51, 52)})["fp16"].sign == "loss"
+
+
+def test_efficiency_is_beside_one_slot() -> None:
+    rows = rows_of({"as_it_is": STEADY, "one_slot": (80, 80, 80), "bf16": (150, 150, 150)})
+    efficiency = rows["as_it_is"].efficiency, rows["bf16"].efficiency
+    assert [round(one.middle, 3) for one in efficiency if one] == [0.631, 0.938]
+    assert rows["one_slot"].efficiency is None
+    assert rows["one_slot"].verdict == "2 slots train 1.26 times as fast as 1"
+
+
+def test_a_remedy_is_tried_only_for_a_cost_that_was_found() -> None:
+    found = measured({"as_it_is": STEADY, "replay": (101, 101, 101)}, aggregation_1000="broken")
+    every = recipes()
+    reasons = {name: not_worth_it(recipe, found) for name, recipe in every.items()}
+    assert reasons["replay"] is None
+    why = {name: item.why for name, item in reasons.items() if item}
+    assert why["workers"] == "recorded batches gained nothing, so this cannot"
+    assert why["fp16"] == "aggregation_1000 was not measured"
+
+
+def test_a_recipe_that_failed_is_a_row_that_says_why() -> None:
+    rows = rows_of({"as_it_is": STEADY}, replay="ValueError: no")
+    assert rows["replay"].verdict == "failed: ValueError: no"
+    assert rows["replay"].records_per_s is None
+    assert "fp16" not in rows, "it has not run"
+
+
+@pytest.mark.parametrize(
+    ("rates", "kind", "words"),
+    [
+        ({"replay": (200, 204, 202)}, "input", "loading data takes 50% of the time"),
+        ({"aggregation_1000": (400, 408, 404)}, "communication", "takes 75% of the time"),
+        (
+            {"replay": (101, 101, 101), "aggregation_1000": (100, 100, 101)},
+            "compute",
+            "neither input nor the exchange of gradients costs anything",
+        ),
+        (
+            {"replay": (101, 101, 101), "one_slot": (90, 90, 90)},
+            "residual",
+            "2 slots reach 56% of 2 times the throughput of 1",
+        ),
+        ({"one_slot": (90, 90, 90)}, "unknown", "Nothing that tells was measured."),
+    ],
+)
+def test_what_limits_the_trial(rates: Rates, kind: str, words: str) -> None:
+    found = verdict_of({"as_it_is": STEADY, **rates})
+    assert found[0] == kind
+    assert words in found[1]
+
+
+def test_two_causes_are_both_said_the_larger_first_with_what_helped() -> None:
+    rates: Rates = {
+        "as_it_is": STEADY,
+        "replay": (150, 153, 152),
+        "aggregation_1000": (300, 306, 303),
+        "bf16": (180, 184, 182),
+    }
+    kind, sentence = verdict_of(rates)
+    assert kind == "communication"
+    assert sentence.index("exchanging gradients") < sentence.index("loading data")
+    assert "gradient_compression: bf16: 1.80 times (1.80 to 1.80) as fast here" in sentence
+    assert sentence.endswith("No remedy that was tried gained anything.")
+
+
+def test_lines_to_paste_are_valid_and_only_safe_ones_are_live() -> None:
+    rates: Rates = {
+        "as_it_is": STEADY,
+        "aggregation_1000": (300, 306, 303),
+        "bucket_5": (120, 122, 121),
+        "bucket_100": (140, 143, 142),
+        "bf16": (180, 184, 182),
+        "fp16": (101, 101, 101),
+    }
+    text = yaml_lines([*rows_of(rates).values()])
+    assert yaml.safe_load(text) == {"optimizations": {"tensor_fusion_threshold": 100}}
+    lines = text.splitlines()
+    [bf16] = [line for line in lines if "bf16" in line]
+    assert bf16.startswith("  # gradient_compression: bf16  # 1.80 times")
+    assert bf16.endswith("changes the optimization: gradients rounded to 16 bits")
+    assert any(line.startswith("  # tensor_fusion_threshold: 5") for line in lines)
+    assert not any("fp16" in line for line in lines)
+    assert lines[-1].startswith("# diagnostic only: aggregation_frequency: 1000: 3.00 times")
+
+
+def test_lines_of_changes_that_all_change_the_optimization_are_comments() -> None:
+    text = yaml_lines([*rows_of({"as_it_is": STEADY, "bf16": (180, 184, 182)}).values()])
+    assert yaml.safe_load(text) is None
+    assert "# optimizations:" in text
+    nothing = yaml_lines([*rows_of({"as_it_is": STEADY}).values()])
+    assert nothing == "# nothing that was tried gained anything\n"
