@@ -18,9 +18,10 @@ from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_fo
 from det_jupyter.diagnosis.outcome import Found, build_rows, conclude, not_worth_it
 from det_jupyter.diagnosis.recipes import AS_IS, Recipe
 from det_jupyter.errors import ConfigError, RankFailed, WaitTimeout
+from det_jupyter.measures import PARTS
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import CreateExperiment, State
+from det_jupyter.wire import CreateExperiment, SeriesQuery, State, TrialView
 from det_jupyter.words import count, length, shortened
 
 _GROUP = "rehearsal"  # of the metrics that a run reports
@@ -86,7 +87,7 @@ class Diagnosing:
             seconds=plan.seconds,
             rows=rows,
             left_out=left_out,
-            verdict=conclude(rows, plan.slots, at=now),
+            verdict=conclude(rows, found, plan.slots, at=now),
         )
 
     def _run_rounds(self, recipes: Sequence[Recipe], turns: range) -> None:
@@ -129,6 +130,8 @@ class Diagnosing:
             state = experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
             is_over = True
             curves = self._client.curves(experiment.id)
+            if recipe.name == AS_IS:
+                self._note_shares(experiment.view.trials[0])
         except RankFailed:
             is_over = True
             raise
@@ -145,6 +148,15 @@ class Diagnosing:
         if state is State.CANCELED:
             return None
         return {c.name: c.values[-1] or 0.0 for c in curves if c.group == _GROUP}
+
+    def _note_shares(self, trial: TrialView) -> None:
+        """Note where the chief's time went in what was measured."""
+        since = max(0.0, (trial.ended_at or time.time()) - self._plan.seconds)
+        query = SeriesQuery(of="timings", sources=["rank:0"], since=since, columns=1)
+        parts = {s.name: s.mid[0] for s in self._client.series(trial.id, query).series if s.mid}
+        seconds = {name: parts[name] for name in PARTS.keys() & parts.keys()}
+        if whole := sum(seconds.values()):
+            self._found.shares.update({name: value / whole for name, value in seconds.items()})
 
     def _note(self, recipe: Recipe, measured: dict[str, float]) -> None:
         details = self._found.details

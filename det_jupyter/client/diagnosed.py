@@ -119,7 +119,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     title = f"{row.recipe.title} ({row.detail})" if row.detail else row.recipe.title
     rate = number(row.records_per_s) if row.records_per_s is not None else "–"
     ratio = f"{_SIGNS[row.sign]} {row.ratio or ''}".strip()
-    efficiency = f"{row.efficiency.middle:.0%}" if row.efficiency else ""
+    efficiency = f"{100 * row.efficiency.middle:.0f} %" if row.efficiency else ""
     return title, rate, ratio, efficiency, row.verdict
 
 

@@ -11,10 +11,9 @@ from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, ONE_SLOT, REPLAY, 
 from det_jupyter.wire.verdict import Cause, CauseKind, Verdict
 
 _POOR = 0.85  # scaling efficiency below which something must be the cause
-_COSTS: dict[str, tuple[CauseKind, str]] = {
-    REPLAY: ("input", "loading data"),
-    NO_EXCHANGE: ("communication", "exchanging gradients, with the optimizer's steps,"),
-}
+_KINDS: dict[str, CauseKind] = {REPLAY: "input", NO_EXCHANGE: "communication"}
+_PARTS = {REPLAY: ("dataloader_next",), NO_EXCHANGE: ("exchange_wait", "exchange_transfer")}
+_OPTIMIZER = "optimizer"  # the part that a run with few exchanges saves too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +47,11 @@ class Found:
         rates: By recipe and round.
         failures: Why a recipe failed.
         details: What a recipe changed in fact.
+        shares: Of the chief's time, as it is, by part (measures.py), where it was timed.
     """
 
     rates: dict[str, dict[int, float]] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)
 
@@ -58,6 +59,19 @@ class Found:
     def noise(self) -> float:
         """By how much the trial as it is differs from itself."""
         return noise_of(self.rates[AS_IS])
+
+    def cost(self, recipe: str, ratio: Ratio) -> float:
+        """Return the share of the time that a diagnostic has found a cost to take."""
+        saved = 1 - 1 / ratio.middle
+        also = self.shares.get(_OPTIMIZER, 0.0) if recipe == NO_EXCHANGE else 0.0
+        return max(0.0, saved - also)
+
+    def what(self, recipe: str) -> str:
+        """Return what the cost is of."""
+        if recipe == REPLAY:
+            return "loading data"
+        is_known = _OPTIMIZER in self.shares
+        return "exchanging gradients" + ("" if is_known else ", with the optimizer's steps,")
 
     def sign(self, recipe: str) -> Sign | None:
         """Return whether a recipe gains; None if it was not measured."""
@@ -108,69 +122,84 @@ def _row(recipe: Recipe, found: Found, slots: int) -> Row:
 
 def _efficiency(recipe: Recipe, rates: Rates, found: Found, slots: int) -> Ratio | None:
     alone = found.rates.get(ONE_SLOT)
-    return None if alone is None or recipe.is_alone else ratio_of(rates, alone, slots)
+    is_comparable = recipe.name == AS_IS or (recipe.is_remedy and recipe.after == NO_EXCHANGE)
+    if alone is None or not is_comparable or "aggregation_frequency" in recipe.optimizations:
+        return None  # it saves what the run on one slot does not
+    return ratio_of(rates, alone, slots)
 
 
 def _in_words(
     recipe: Recipe, ratio: Ratio | None, sign: Sign | None, noise: float, found: Found, slots: int
 ) -> str:
     if recipe.name == AS_IS:
-        return f"the others are compared with it; noise {noise:.0%}"
+        return f"the others are compared with it; noise {_percent(noise)}"
     if recipe.is_alone:
         whole = ratio_of(found.rates[AS_IS], found.rates[ONE_SLOT])
         return f"{slots} slots train {whole.middle:.2f} times as fast as 1" if whole else ""
     assert ratio is not None
     if sign == "none":
-        return f"nothing: {ratio.middle - 1:+.0%} is inside the noise of {noise:.0%}"
+        change = f"{100 * (ratio.middle - 1):+.0f} %"
+        return f"nothing: {change} is inside the noise of {_percent(noise)}"
     if sign == "loss":
-        return f"slower by {1 - ratio.middle:.0%}"
-    if recipe.name in _COSTS:
-        return f"{_COSTS[recipe.name][1]} takes {1 - 1 / ratio.middle:.0%} of the time"
-    return f"faster by {ratio.middle - 1:.0%}"
+        return f"slower by {_percent(1 - ratio.middle)}"
+    if recipe.name in _KINDS:
+        share = _percent(found.cost(recipe.name, ratio))
+        return f"{found.what(recipe.name)} takes {share} of the time"
+    return f"faster by {_percent(ratio.middle - 1)}"
 
 
-def conclude(rows: Sequence[Row], slots: int, *, at: float) -> Verdict:
+def conclude(rows: Sequence[Row], found: Found, slots: int, *, at: float) -> Verdict:
     """Return what limits the trial, as far as the recipes can tell."""
     by_name = {row.recipe.name: row for row in rows}
-    causes = [_cause(by_name[name], rows) for name in _COSTS if _gains(by_name.get(name))]
-    as_it_is = by_name.get(AS_IS)
-    efficiency = as_it_is.efficiency.middle if as_it_is and as_it_is.efficiency else 1.0
-    measured = [name for name in _COSTS if name in by_name and by_name[name].sign is not None]
+    measured = [name for name in _KINDS if name in by_name and by_name[name].sign is not None]
     if not measured:
-        return Verdict(kind="unknown", sentence="Nothing that tells was measured.", at=at,
-                       batches=0)  # fmt: skip
+        sentence = "Nothing that tells was measured."
+        return Verdict(kind="unknown", sentence=sentence, at=at, batches=0)
+    costly = [by_name[name] for name in measured if by_name[name].sign == "gain"]
+    causes = [_cause(row, rows, found) for row in costly]
     if not causes:
-        causes = [_residual(efficiency, slots)] if efficiency < _POOR else [_compute(measured)]
+        efficiency = by_name[AS_IS].efficiency
+        is_poor = efficiency is not None and efficiency.middle < _POOR and measured[1:]
+        causes = [_residual(efficiency, slots) if is_poor and efficiency else _compute(measured)]
     causes.sort(key=lambda cause: -cause.share)
-    sentence = " ".join(_sentence(cause) for cause in causes)
+    sentence = " ".join(map(_sentence, causes))
     return Verdict(kind=causes[0].kind, sentence=sentence, causes=causes, at=at, batches=0)
 
 
-def _gains(row: Row | None) -> bool:
-    return row is not None and row.sign == "gain"
-
-
-def _cause(row: Row, rows: Sequence[Row]) -> Cause:
+def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:
     assert row.ratio is not None
-    kind, what = _COSTS[row.recipe.name]
-    share = 1 - 1 / row.ratio.middle
-    remedies = [r for r in rows if r.recipe.after == row.recipe.name and r.sign == "gain"]
+    name, share = row.recipe.name, found.cost(row.recipe.name, row.ratio)
+    remedies = [r for r in rows if r.recipe.after == name and r.sign == "gain"]
     remedies.sort(key=lambda r: -(r.ratio.middle if r.ratio else 0))
-    advice = [
-        f"{r.detail or r.recipe.title}: {r.ratio} as fast here ({r.recipe.effect})"
-        for r in remedies
-    ]
-    said = f"{row.recipe.title}: {row.ratio} as fast, so {what} takes {share:.0%} of the time"
-    return Cause(kind=kind, share=share, evidence=[said], advice=advice)
-
-
-def _residual(efficiency: float, slots: int) -> Cause:
-    said = (
-        f"{slots} slots reach {efficiency:.0%} of {slots} times the throughput of 1, though "
-        "neither input nor the exchange costs anything: the ranks compete for something else, "
-        "such as processor cores, memory bandwidth or a disk, or wait for a slow one"
+    is_vain = not remedies and any(r.recipe.after == name for r in rows)
+    advice = (
+        ["no remedy that was tried gained anything"]
+        if is_vain
+        else [
+            f"{r.detail or r.recipe.title}: {r.ratio} as fast here ({r.recipe.effect})"
+            for r in remedies
+        ]
     )
-    return Cause(kind="residual", share=1 - efficiency, evidence=[said])
+    evidence = [
+        f"{found.what(name)} takes {_percent(share)} of the time: "
+        f"with {row.recipe.title} it trains {row.ratio} as fast"
+    ]
+    if name == NO_EXCHANGE and _OPTIMIZER in found.shares:
+        steps = _percent(found.shares[_OPTIMIZER])
+        evidence.append(f"it saves optimizer steps too, {steps} of the time: they are not counted")
+    if found.shares:
+        timed = sum(found.shares.get(part, 0.0) for part in _PARTS[name])
+        evidence.append(f"by its own timings, rank 0 waits for that {_percent(timed)} of its time")
+    return Cause(kind=_KINDS[name], share=share, evidence=evidence, advice=advice)
+
+
+def _residual(efficiency: Ratio, slots: int) -> Cause:
+    said = (
+        f"{slots} slots reach {_percent(efficiency.middle)} of {slots} times the throughput of "
+        "1, though neither input nor the exchange costs anything: the ranks compete for something "
+        "else, such as processor cores, memory bandwidth or a disk, or wait for a slow one"
+    )
+    return Cause(kind="residual", share=1 - efficiency.middle, evidence=[said])
 
 
 def _compute(measured: Sequence[str]) -> Cause:
@@ -182,9 +211,13 @@ def _compute(measured: Sequence[str]) -> Cause:
 
 
 def _sentence(cause: Cause) -> str:
-    said = cause.evidence[0]
-    text = said[0].upper() + said[1:] + "."
-    if cause.kind not in ("input", "communication"):
-        return text
-    best = f" {cause.advice[0]}." if cause.advice else " No remedy that was tried gained anything."
-    return text + best
+    text = f"{_capital(cause.evidence[0])}."
+    return f"{text} {_capital(cause.advice[0])}." if cause.advice else text
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %"

@@ -73,6 +73,7 @@ def test_the_exchange_of_a_large_model_is_found_by_exchanging_less(client: Clien
     assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
     assert by_name["aggregation_1000"]["ratio"] > 1.2, found
     assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
+    assert "it saves optimizer steps too, " in found.verdict.causes[0].evidence[1], found.verdict
     runs = [view for view in client.experiments() if view.parent_id == experiment.id]
     assert [view.config["resources"]["slots_per_trial"] for view in runs] == [2, 2, 1] * 2
     assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}

@@ -123,13 +123,13 @@ def diagnosis() -> Diagnosis:
         seconds=5.0,
         rows=rows,
         left_out=left_out,
-        verdict=conclude(rows, 1, at=0.0),
+        verdict=conclude(rows, found, 1, at=0.0),
     )
 
 
 def test_the_answer_prints_the_verdict_the_table_what_was_left_out_and_lines_to_paste() -> None:
     lines = repr(diagnosis()).splitlines()
-    assert lines[0].startswith("Recorded batches: 3.00 times as fast, so loading ")
+    assert lines[0].startswith("Loading data takes 67 % of the time: with recorded batches it t")
     assert lines[2].split() == ["recipe", "records/s", "beside", "as", "it", "is", "efficiency"]
     assert lines[3].startswith("as it is")
     assert "▲ 3.00 times" in lines[4]

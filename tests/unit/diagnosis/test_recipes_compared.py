@@ -35,7 +35,8 @@ def rows_of(rates: Rates, slots: int = 2, **failures: str) -> dict[str, Row]:
 
 
 def verdict_of(rates: Rates, slots: int = 2, **failures: str) -> tuple[str, str]:
-    verdict = conclude([*rows_of(rates, slots, **failures).values()], slots, at=1.0)
+    found = measured(rates, **failures)
+    verdict = conclude(build_rows([*recipes().values()], found, slots), found, slots, at=1.0)
     return verdict.kind, verdict.sentence
 
 
@@ -62,7 +63,7 @@ def test_a_gain_inside_the_noise_is_none() -> None:
     row = rows["replay"]
     assert row.ratio is not None
     assert row.sign == "none", "10 % more, where the trial differs from itself by 15 %"
-    assert row.verdict == "nothing: +10% is inside the noise of 15%"
+    assert row.verdict == "nothing: +10 % is inside the noise of 15 %"
 
 
 def test_a_gain_that_a_round_contradicts_is_none() -> None:
@@ -99,17 +100,17 @@ def test_a_recipe_that_failed_is_a_row_that_says_why() -> None:
 @pytest.mark.parametrize(
     ("rates", "kind", "words"),
     [
-        ({"replay": (200, 204, 202)}, "input", "loading data takes 50% of the time"),
-        ({"aggregation_1000": (400, 408, 404)}, "communication", "takes 75% of the time"),
+        ({"replay": (200, 204, 202)}, "input", "Loading data takes 50 % of the time"),
+        ({"aggregation_1000": (400, 408, 404)}, "communication", "takes 75 % of the time"),
         (
             {"replay": (101, 101, 101), "aggregation_1000": (100, 100, 101)},
             "compute",
             "neither input nor the exchange of gradients costs anything",
         ),
         (
-            {"replay": (101, 101, 101), "one_slot": (90, 90, 90)},
+            {"replay": STEADY, "aggregation_1000": STEADY, "one_slot": (90, 90, 90)},
             "residual",
-            "2 slots reach 56% of 2 times the throughput of 1",
+            "2 slots reach 56 % of 2 times the throughput of 1",
         ),
         ({"one_slot": (90, 90, 90)}, "unknown", "Nothing that tells was measured."),
     ],
@@ -129,9 +130,21 @@ def test_two_causes_are_both_said_the_larger_first_with_what_helped() -> None:
     }
     kind, sentence = verdict_of(rates)
     assert kind == "communication"
-    assert sentence.index("exchanging gradients") < sentence.index("loading data")
-    assert "gradient_compression: bf16: 1.80 times (1.80 to 1.80) as fast here" in sentence
-    assert sentence.endswith("No remedy that was tried gained anything.")
+    assert sentence.index("Exchanging gradients") < sentence.index("Loading data")
+    assert "Gradient_compression: bf16: 1.80 times (1.80 to 1.80) as fast here" in sentence
+    assert sentence.endswith("times (1.50 to 1.50) as fast."), "nothing was tried against it"
+    rates["workers"] = STEADY
+    assert verdict_of(rates)[1].endswith("No remedy that was tried gained anything.")
+
+
+def test_an_exchange_is_told_from_the_steps_that_are_saved_with_it() -> None:
+    found = measured({"as_it_is": STEADY, "aggregation_1000": (200, 204, 202)})
+    found.shares.update({"optimizer": 0.2, "exchange_transfer": 0.25, "exchange_wait": 0.04})
+    rows = build_rows([*recipes().values()], found, 2)
+    [cause] = conclude(rows, found, 2, at=1.0).causes
+    assert cause.share == pytest.approx(0.3)
+    assert "it saves optimizer steps too, 20 % of the time" in cause.evidence[1]
+    assert cause.evidence[2] == "by its own timings, rank 0 waits for that 29 % of its time"
 
 
 def test_lines_to_paste_are_valid_and_only_safe_ones_are_live() -> None:
