@@ -14,6 +14,7 @@ from det_jupyter.client.ranking import describe_choice, ranked
 from det_jupyter.client.reasons import ShownReason, telling
 from det_jupyter.client.shown import experiment_line
 from det_jupyter.client.trial import Trial
+from det_jupyter.client.verdicts import ShownVerdict, shown_verdict
 from det_jupyter.errors import Conflict, DetError, NotFound, RankFailed, WaitTimeout
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import (
@@ -107,6 +108,20 @@ class Experiment(ExaminedExperiment):
         if not view.trials:
             raise NotFound(f"experiment {self.id} has no trial yet")
         return self._trials(view.trials)[0]
+
+    @property
+    def verdict(self) -> ShownVerdict:
+        """What limits its trial; of a search, the best one that was measured long enough.
+
+        Raises:
+            NotFound: It has no trial yet.
+        """
+        trials = ranked(self.view)
+        if not trials:
+            raise NotFound(f"experiment {self.id} has no trial yet")
+        verdicts = (trial.verdict for trial in trials)
+        known = next((v for v in verdicts if v is not None and v.kind != "unknown"), None)
+        return shown_verdict(known or trials[0].verdict)
 
     def why(self) -> ShownReason:
         """Return why it does not run, for the trial of it that is next; prints as a sentence.

@@ -25,6 +25,7 @@ from det_jupyter.client.reasons import ShownReason
 from det_jupyter.client.shown import trial_line
 from det_jupyter.client.tables import Columns
 from det_jupyter.client.timings import to_columns
+from det_jupyter.client.verdicts import ShownVerdict, shown_verdict
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import (
     AllocationView,
@@ -153,6 +154,11 @@ class Trial:
             return step_columns(parts)
         more = query.model_copy(update={"names": [*named]})
         return step_columns([*parts, *self._client.series(self.id, more).series])
+
+    @property
+    def verdict(self) -> ShownVerdict:
+        """What limits it, in one sentence with shares, evidence and advice, fetched now."""
+        return shown_verdict(self.view.verdict)
 
     def why(self) -> ShownReason:
         """Return why it does not run: one sentence, and what would start it."""

@@ -15,6 +15,7 @@ from det_jupyter.words import lasting, size
 IDLE_GPU = 60.0  # %: below, a GPU that computes all the time has too little to do at once
 READS_DISK = 20e6  # bytes/s of a rank and its workers
 IDLE_LOADERS = 50.0  # % of a core: the processes that load data wait, rather than compute
+WAITING_LOADERS = 25.0  # below, even on a full CPU they wait for something else
 SMALL_BATCH_S = 0.005  # below, what each batch costs whatever its size is worth a thought
 NOTABLE_PART = 0.05  # of the time: a part that is named within its kind
 
@@ -90,12 +91,13 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
     )
     busy = mean_of(loaders)
     cpu = max(facts.host(agent, "cpu_util_simple") or 0.0 for agent in setting.agents())
-    if cpu >= CPU_FULL:
+    each = None if busy is None else busy / (workers or 1)
+    if cpu >= CPU_FULL and (each is None or each >= WAITING_LOADERS):
         advice = [
             "do the work of loading once and store its result; more workers will not help, as "
             "the CPU is full"
         ]
-    elif read >= READS_DISK and busy is not None and busy < IDLE_LOADERS * (workers or 1):
+    elif read >= READS_DISK and each is not None and each < IDLE_LOADERS:
         evidence.append(f"loading reads {size(read)} a second from disk and hardly computes")
         advice = ["copy the data to a faster disk or keep them in memory"]
     elif workers:
@@ -169,14 +171,14 @@ def _of_checkpoint(facts: Facts, setting: Setting) -> Advised:
     by_policy = setting.checkpoint_policy == "all"
     advice = [fewer, longer] if by_policy else [longer]
     return [
-        f"a checkpoint holds training for {_ms(found.seconds)}, every {lasting(found.every_s)}"
+        f"a checkpoint holds training for {_ms(found.seconds)}, every {_ms(found.every_s)}"
     ], advice
 
 
 def _of_validation(facts: Facts, setting: Setting) -> Advised:
     found = facts.periodic["validation"]
     now = f" (now {setting.min_validation_period})" if setting.min_validation_period else ""
-    return [f"a validation takes {_ms(found.seconds)}, every {lasting(found.every_s)}"], [
+    return [f"a validation takes {_ms(found.seconds)}, every {_ms(found.every_s)}"], [
         f"raise min_validation_period{now}, to validate less often",
         "validate on fewer data, or in larger batches",
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from det_jupyter.client import Comparison, Diagnosis, Experiment
 from det_jupyter.client.ranking import describe_trial, flattened, ranked, varying
 from det_jupyter.client.reasons import is_queued, reason_text
@@ -9,7 +11,7 @@ from det_jupyter.errors import UsageError
 from det_jupyter.verbs.explain import explain
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import plain_table, shown
-from det_jupyter.wire import ExperimentView, SearchChangeView
+from det_jupyter.wire import ExperimentView, SearchChangeView, TrialView
 from det_jupyter.words import count, date
 
 
@@ -44,15 +46,22 @@ def list_trials(call: Call) -> str:
 def trials_table(view: ExperimentView) -> str:
     """Return the trials of an experiment, best first, with the hyperparameters that differ."""
     names = varying(view)
-    header = ("trial", "state", view.metric, "latest", "batches", *names)
+    has_verdicts = any(trial.verdict is not None for trial in view.trials)
+    limited = ("verdict",) if has_verdicts else ()
+    header = ("trial", "state", view.metric, "latest", "batches", *limited, *names)
     rows = []
     for trial in ranked(view):
         hparams = dict(flattened(trial.hparams))
-        values = [trial.best_metric, trial.latest_metric, trial.steps_completed]
+        values: list[Any] = [trial.best_metric, trial.latest_metric, trial.steps_completed]
+        values += [_limit(trial)] if has_verdicts else []
         values += [hparams.get(name) for name in names]
         rows.append((str(trial.id), describe_trial(trial), *map(shown, values)))
     heading = f"{title(view)}: {describe_state(view)}"
     return f"{heading}\n{plain_table(header, rows)}" if rows else f"{heading}; no trials yet"
+
+
+def _limit(trial: TrialView) -> str | None:
+    return None if trial.verdict is None else trial.verdict.kind
 
 
 def title(view: ExperimentView) -> str:

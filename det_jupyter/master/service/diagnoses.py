@@ -33,6 +33,12 @@ class _Run:
     has_news: bool = False
     is_given_up: bool = False
 
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was seen for a verdict."""
+        verdict = self.diagnosis.verdict
+        return verdict is not None and verdict.kind != "unknown"
+
 
 class Diagnoses:
     """The diagnoses of all runs that report where their time goes."""
@@ -73,7 +79,7 @@ class Diagnoses:
         """Judge the runs of which there is news, and publish what has changed."""
         for allocation_id, run in list(self._runs.items()):
             has_ended = not _is_there(transaction, allocation_id)
-            is_due = abs(transaction.now - run.judged_at) >= EVERY_S
+            is_due = not run.is_known or abs(transaction.now - run.judged_at) >= EVERY_S
             if run.has_news and not run.is_given_up and (has_ended or is_due):
                 with _watched(run):
                     self._judge(transaction, allocation_id, run, is_last=has_ended)

@@ -65,7 +65,7 @@ def build_trial(
         first_step_s=_first_step_s(allocation) if ranks else None,
         ranks=[_rank(rank, status) for rank in ranks],
         failure=_failure(trial.failure, again=status != "failed"),
-        verdict=build_verdict(trial.verdict),
+        verdict=None if trial.verdict is None else build_verdict(trial.verdict),
         traces=[_trace(trace, trial.id) for profile in trial.profiles for trace in profile.traces],
     )
 

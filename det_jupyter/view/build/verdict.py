@@ -8,10 +8,8 @@ from det_jupyter.wire import Verdict as Found
 from det_jupyter.wire.verdict import VerdictKind
 
 
-def build_verdict(found: Found | None) -> Verdict | None:
+def build_verdict(found: Found) -> Verdict:
     """Return what the view shows of a verdict."""
-    if found is None:
-        return None
     return Verdict(
         kind=found.kind,
         word=VERDICT_WORDS[found.kind],

@@ -24,6 +24,7 @@ from det_jupyter.view.forms.page import (
 from det_jupyter.view.forms.parallel import svg_parallel
 from det_jupyter.view.forms.rungs import rung_legend, rung_sentences, svg_rungs
 from det_jupyter.view.forms.svg import COLORS, as_image
+from det_jupyter.view.forms.verdict import verdict_html
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import (
     Rank,
@@ -186,6 +187,7 @@ def _trial(trial: Trial) -> str:
         f'<div style="margin:6px 0">{escaped(lines.trial_title(trial))}'
         + block("div", trial["makes_room"], REMARK)
         + _wait(trial["wait"])
+        + ("" if trial["verdict"] is None else verdict_html(trial["verdict"]))
         + (f"<div>{ranks}</div>" if ranks else "")
         + "</div>"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from det_jupyter.view.forms import lines
 from det_jupyter.view.forms.rungs import rung_sentences
+from det_jupyter.view.forms.verdict import verdict_lines
 from det_jupyter.view.model.cluster import Wait
 from det_jupyter.view.model.experiment import Failure, Search, Trial, ViewState
 from det_jupyter.words import number, one_line, percent, printable
@@ -78,6 +79,8 @@ def _trial(trial: Trial, experiment_id: int) -> list[str]:
         device = f", {rank['device']}" if rank["device"] else ""
         place = f"{rank['slot']}{device}, pid {rank['pid']}"
         text.append(f"  rank {rank['rank']}: {one_line(place)}, {rank['status']}")
+    if trial["verdict"] is not None:
+        text += [f"  {line}" for line in verdict_lines(trial["verdict"])]
     if trial["failure"] is not None:
         text += _failure(trial["failure"])
         text.append(f"  logs: {lines.logs_line(experiment_id, trial)}")
