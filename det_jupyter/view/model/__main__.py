@@ -9,6 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from det_jupyter.measures import PARTS
 from det_jupyter.view.model import cluster, comparison, experiment, verdict
 
 _HEAD = """\
@@ -28,6 +29,7 @@ _NAMED = {member: name for name, member in _MEMBERS.items() if get_origin(member
 _CONSTANTS: Mapping[str, object] = {
     "ENDED: readonly Status[]": list(experiment.ENDED),
     "MARKS: Readonly<Record<Mark, IMarkLook>>": experiment.MARKS,
+    "PARTS: readonly string[]": list(PARTS),
 }
 
 

@@ -1,7 +1,7 @@
 /** Plots of one x axis: they zoom and pan together, and each shows its values at the same x. */
 import type { IGroupFrame, IPicture } from './picture.js';
 import { PicturePlot } from './pictureplot.js';
-import { h } from '../dom/dom.js';
+import { h, setHidden } from '../dom/dom.js';
 import type { ITrans } from '../model/trans.js';
 import type { Range } from './uplotparts.js';
 
@@ -26,7 +26,7 @@ export interface IGroupOptions {
 }
 
 export class PlotGroup {
-  readonly node = h('div.det-grid');
+  readonly node = h('div.det-group');
 
   constructor(private readonly _options: IGroupOptions) {
     numGroups += 1;
@@ -38,26 +38,35 @@ export class PlotGroup {
     return this._zoom;
   }
 
-  /** Show these, by title; `whole` is the axis without a zoom. */
+  /** Show these, by section and title; `whole` is the axis without a zoom. */
   update(pictures: readonly IPicture[], whole: IGroupFrame): void {
     if (whole.axis !== this._whole.axis || whole.logX !== this._whole.logX) {
       this._zoom = null; // its numbers are of another axis
     }
     this._whole = whole;
     const gone = new Set(this._plots.keys());
-    pictures.forEach((picture, place) => {
-      gone.delete(picture.title);
-      const plot = this._plots.get(picture.title) ?? this._add(picture.title);
-      if (this.node.children[place] !== plot.node) {
-        this.node.insertBefore(plot.node, this.node.children[place] ?? null);
+    const places = new Map<string, number>();
+    for (const picture of pictures) {
+      const { section = '', title } = picture;
+      const key = `${section} ${title}`;
+      gone.delete(key);
+      const plot = this._plots.get(key) ?? this._add(key);
+      const place = places.get(section) ?? 0;
+      places.set(section, place + 1);
+      const grid = this._gridOf(section);
+      if (grid.children[place] !== plot.node) {
+        grid.insertBefore(plot.node, grid.children[place] ?? null);
       }
       plot.update(picture);
-    });
-    for (const title of gone) {
-      this._plots.get(title)?.node.remove();
-      this._plots.get(title)?.dispose();
-      this._plots.delete(title);
     }
+    for (const key of gone) {
+      this._plots.get(key)?.node.remove();
+      this._plots.get(key)?.dispose();
+      this._plots.delete(key);
+    }
+    this._grids.forEach((grid, section) => {
+      setHidden(grid.parentElement as HTMLElement, !places.has(section));
+    });
   }
 
   /** Show this part of the axis; `null`: the whole. */
@@ -77,7 +86,19 @@ export class PlotGroup {
     this._plots.clear();
   }
 
-  private _add(title: string): IGroupPlot {
+  private _gridOf(section: string): HTMLElement {
+    const known = this._grids.get(section);
+    if (known !== undefined) {
+      return known;
+    }
+    const grid = h('div.det-grid');
+    const title = section === '' ? null : h('div.det-section-title', {}, section);
+    this.node.append(h('section', { 'aria-label': section || null }, title, grid));
+    this._grids.set(section, grid);
+    return grid;
+  }
+
+  private _add(key: string): IGroupPlot {
     const make: MakePlot = this._options.makePlot ?? (membership => new PicturePlot(membership));
     const plot = make({
       trans: this._options.trans,
@@ -85,12 +106,13 @@ export class PlotGroup {
       frame: () => ({ ...this._whole, range: this._zoom ?? this._whole.range }),
       onZoom: range => this.setZoom(range)
     });
-    this._plots.set(title, plot);
+    this._plots.set(key, plot);
     return plot;
   }
 
   private readonly _syncKey: string;
   private readonly _plots = new Map<string, IGroupPlot>();
+  private readonly _grids = new Map<string, HTMLElement>();
   private _whole: IGroupFrame = { range: [0, 1], axis: 'time', logX: false };
   private _zoom: Range | null = null;
 }

@@ -41,6 +41,10 @@ export interface IPictureMark {
 
 export interface IPicture {
   title: string;
+  /** Pictures of a section stand under its name. */
+  section?: string;
+  /** As wide as the group, not beside others. */
+  isWide?: boolean;
   kind: 'lines' | 'stack';
   x: number[];
   curves: ICurve[];

@@ -39,6 +39,7 @@ export class PicturePlot extends Figure<IPicture> {
   update(picture: IPicture): void {
     const named = picture.curves.filter(one => !one.isFaint).slice(0, MAX_NAMED);
     this._named = named;
+    this.node.classList.toggle('det-wide', picture.isWide ?? false);
     this._rebuildLegend(named.map(one => itemOf(one, picture.kind)));
     this._show(picture, {
       title: picture.title,

@@ -369,3 +369,5 @@ export interface IComparisonState {
 export const ENDED: readonly Status[] = ['completed', 'stopped', 'canceled', 'failed'];
 
 export const MARKS: Readonly<Record<Mark, IMarkLook>> = { promoted: { word: 'promoted', path: 'm0-4l4 7h-8z', is_filled: true, tone: 'brand' }, finished: { word: 'trained to the end', path: 'm0-4l4 4l-4 4l-4-4z', is_filled: true, tone: 'good' }, running: { word: 'training to it', path: 'm-3-4l7 4l-7 4z', is_filled: false, tone: 'brand' }, resting: { word: 'waiting to be promoted', path: 'm-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z', is_filled: false, tone: 'warn' }, stopped: { word: 'stopped', path: 'm-2.5-2.5h5v5h-5z', is_filled: true, tone: 'text' }, failed: { word: 'failed', path: 'm-3-3l6 6m0-6l-6 6', is_filled: false, tone: 'bad' }, canceled: { word: 'canceled', path: 'm-4 0h8', is_filled: false, tone: 'text' } };
+
+export const PARTS: readonly string[] = ['dataloader_next', 'to_device', 'forward', 'backward', 'exchange_wait', 'exchange_transfer', 'optimizer', 'step_lr_schedulers', 'from_device', 'average_training_metrics', 'reduce_metrics', 'checkpoint', 'validation', 'callbacks', 'rest'];

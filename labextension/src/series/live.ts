@@ -14,6 +14,7 @@ const PERIOD_MS = 1000;
 const AGAIN_MS = 5000;
 const SLOW_MS = 3000;
 const LOST_MS = 30_000;
+const RECENT_MS = 10_000; // what is new since then is not worth a page of its own
 
 export interface IFollowed {
   trial_id: number;
@@ -32,6 +33,8 @@ export interface ILiveOptions {
   /** Why there is nothing new, or '' again. */
   onSay: (text: string) => void;
   columns?: number;
+  /** Milliseconds between answers; one column is always asked for whole. */
+  period?: number;
 }
 
 export class LiveSeries {
@@ -100,7 +103,7 @@ export class LiveSeries {
   }
 
   private async _ask({ trial_id, of, axis, names, sources }: IFollowed): Promise<void> {
-    const { ask, onPage, onSay, slowHint } = this._options;
+    const { ask, onPage, onSay, slowHint, period = PERIOD_MS } = this._options;
     const round = this._round;
     const range = this._range;
     const wasEnded = this._isEnded;
@@ -126,7 +129,7 @@ export class LiveSeries {
       this._isComplete ||= wasEnded && range === null;
       const isStill = range !== null && range[1] < this._newest();
       if (!this._isComplete && !isStill) {
-        this._askSoon(PERIOD_MS);
+        this._askSoon(period);
       }
     } catch (error) {
       if (round === this._round) {
@@ -144,11 +147,13 @@ export class LiveSeries {
       const [since, until] = this._range;
       return { since: Math.max(0, since), until, columns };
     }
-    const tail = this._whole && tailOf(this._whole, columns);
+    const isRecent = Date.now() - this._cameAt < RECENT_MS;
+    const tail = this._whole && isRecent && columns > 1 ? tailOf(this._whole, columns) : null;
     return { since: tail?.since ?? null, until: null, columns: tail?.columns ?? columns };
   }
 
   private _keep(page: ISeriesPage, isTail: boolean): ISeriesPage {
+    this._cameAt = Date.now();
     this._whole = isTail && this._whole !== undefined ? mergePages(this._whole, page) : page;
     return this._whole;
   }
@@ -163,6 +168,7 @@ export class LiveSeries {
   private _range: readonly [number, number] | null = null;
   private _round = 0;
   private _timer: ReturnType<typeof setTimeout> | undefined;
+  private _cameAt = 0;
   private _isVisible = false;
   private _isEnded = false;
   private _isComplete = false;

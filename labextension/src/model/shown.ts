@@ -1,0 +1,32 @@
+/** Which trial the tabs about one trial show; pure. */
+import type { IViewState, IVerdict, Status } from './state.js';
+
+export interface IShownTrial {
+  id: number;
+  status: Status;
+  statusWord: string;
+  numRanks: number;
+  verdict: IVerdict | null;
+}
+
+/** The trial that the reader has chosen; else the first that trains, or the first. */
+export function shownTrial(state: IViewState): IShownTrial | null {
+  const { search, trials } = state;
+  const running = trials.find(one => one.status === 'running');
+  const trial = search?.chosen?.trial ?? running ?? trials[0];
+  if (trial !== undefined) {
+    const { id, status, status_word, ranks, verdict } = trial;
+    return { id, status, statusWord: status_word, numRanks: ranks.length, verdict };
+  }
+  const rows = search?.rows ?? [];
+  const row = rows.find(one => one.status === 'running') ?? rows[0];
+  return row === undefined
+    ? null
+    : {
+        id: row.id,
+        status: row.status,
+        statusWord: row.status_word,
+        numRanks: row.num_slots,
+        verdict: null
+      };
+}

@@ -1,0 +1,118 @@
+/** What was measured of machines, GPUs and ranks as pictures: one for each measure; pure. */
+import { lookOf, type ICurve, type IPicture, type IPictureMark } from '../charts/picture.js';
+import { capitalized, formatMeasure } from '../model/units.js';
+import type { ITrans } from '../model/trans.js';
+import { aligned } from '../series/columns.js';
+import type { IMeasured, ISeriesPage } from '../series/pages.js';
+
+/** So many curves have a colour and a name each, and so few their smallest and largest values. */
+const MAX_NAMED = 8;
+const MAX_BANDS = 2;
+
+export type Group = 'host' | 'gpu' | 'rank';
+
+/** Whose a source is: `gpu:UUID` and `mig:UUID`, `rank:0` and `workers:0`, else a machine. */
+export function groupOf(source: string): Group {
+  const kind = source.split(':')[0] ?? '';
+  const known: Record<string, Group> = { gpu: 'gpu', mig: 'gpu', rank: 'rank', workers: 'rank' };
+  return known[kind] ?? 'host';
+}
+
+/** The pictures in the order of groups and measures, a curve for each source. */
+export function systemPictures(
+  page: ISeriesPage,
+  origin: number,
+  trans: ITrans,
+  marks: IPictureMark[] = []
+): IPicture[] {
+  const sections: [Group, string][] = [
+    ['host', trans.__('Machine')],
+    ['gpu', trans.__('GPUs')],
+    ['rank', trans.__('Processes of the ranks')]
+  ];
+  const labels = labelsOf(page.series, trans);
+  return sections.flatMap(([group, section]) =>
+    byName(page.series, group).map(series => ({
+      ...pictureOf(series, origin, labels),
+      section,
+      marks
+    }))
+  );
+}
+
+function byName(all: readonly IMeasured[], group: Group): IMeasured[][] {
+  const named = new Map<string, IMeasured[]>();
+  for (const one of all) {
+    if (groupOf(one.source) === group && one.x.length > 0) {
+      named.set(one.name, [...(named.get(one.name) ?? []), one]);
+    }
+  }
+  return [...named.values()];
+}
+
+function pictureOf(
+  series: IMeasured[],
+  origin: number,
+  labels: ReadonlyMap<string, string>
+): IPicture {
+  const { title, unit } = series[0] as IMeasured;
+  const { x, mid, low, high } = aligned(series, origin);
+  const curves = series.map((one, i): ICurve => ({
+    ...{ label: labels.get(one.source) ?? one.source, values: mid[i] ?? [] },
+    ...lookOf(i),
+    isFaint: i >= MAX_NAMED,
+    ...(series.length <= MAX_BANDS && { band: { low: low[i] ?? [], high: high[i] ?? [] } })
+  }));
+  return {
+    ...{ title: capitalized(title), kind: 'lines', x, curves, empty: '' },
+    text: value => formatMeasure(value, unit),
+    bounds: [0, unit === '%' ? 100 : 0]
+  };
+}
+
+/** Names for people: GPUs by their places among all, as their UUIDs are long. */
+export function labelsOf(all: readonly IMeasured[], trans: ITrans): Map<string, string> {
+  const sources = [...new Set(all.map(one => one.source))];
+  const gpus = sources.filter(source => groupOf(source) === 'gpu').sort();
+  return new Map(
+    sources.map(source => {
+      const [kind, rest = ''] = source.split(/:(.*)/s);
+      const words: Record<string, string> = {
+        host: rest === '' ? trans.__('machine') : rest,
+        gpu: trans.__('GPU %1', gpus.indexOf(source)),
+        mig: trans.__('MIG slice %1', gpus.indexOf(source)),
+        rank: trans.__('rank %1', rest),
+        workers: trans.__('loaders of rank %1', rest)
+      };
+      return [source, words[kind ?? ''] ?? source];
+    })
+  );
+}
+
+export interface IMissing {
+  /** What there is nothing of: measures, or a measure of single sources. */
+  what: string[];
+  reason: string;
+}
+
+/** What was not measured, by the reason. */
+export function missingOf(page: ISeriesPage, trans: ITrans): IMissing[] {
+  const labels = labelsOf(page.series, trans);
+  const found = new Map<string, Map<string, IMeasured[]>>();
+  for (const one of page.series) {
+    if (one.missing !== '' && one.x.length === 0) {
+      const names = found.get(one.missing) ?? new Map<string, IMeasured[]>();
+      names.set(one.title, [...(names.get(one.title) ?? []), one]);
+      found.set(one.missing, names);
+    }
+  }
+  const hasValues = new Set(page.series.filter(one => one.x.length > 0).map(one => one.title));
+  const text = (title: string, missing: IMeasured[]): string =>
+    hasValues.has(title)
+      ? `${title} (${missing.map(one => labels.get(one.source) ?? one.source).join(', ')})`
+      : title;
+  return [...found].map(([reason, names]) => ({
+    reason,
+    what: [...names].map(([title, missing]) => text(title, missing))
+  }));
+}

@@ -1,0 +1,114 @@
+/** The parts of a batch's time: which colour and pattern each has, and what a rank spent on each. */
+import type { ICurve } from '../charts/picture.js';
+import { PARTS } from '../model/state.js';
+import type { IMeasured, ISeriesPage } from '../series/pages.js';
+
+/** The name of a batch as a whole, from end to end. */
+export const WHOLE = 'batch';
+export const RATE = 'samples_per_second';
+export const SECTION = 'section.';
+export const COUNTER = 'counter.';
+
+type Look = Pick<ICurve, 'color' | 'isHatched'>;
+
+const look = (kind: string, isHatched = false): Look => ({
+  color: `var(--det-time-${kind})`,
+  isHatched
+});
+
+/** No two parts have the same; kinds of time have the colours of their verdicts. */
+const LOOKS: Record<string, Look> = {
+  dataloader_next: look('input'),
+  to_device: look('transfer'),
+  forward: look('forward'),
+  backward: look('compute'),
+  exchange_wait: look('straggler', true),
+  exchange_transfer: look('communication'),
+  optimizer: look('compute', true),
+  step_lr_schedulers: look('forward', true),
+  from_device: look('transfer', true),
+  average_training_metrics: look('communication', true),
+  reduce_metrics: look('straggler'),
+  checkpoint: look('checkpoint'),
+  validation: look('checkpoint', true),
+  callbacks: look('rest', true),
+  rest: look('rest')
+};
+
+/** How a part is drawn everywhere. */
+export function lookOfPart(name: string): Look {
+  return LOOKS[name] ?? look('rest');
+}
+
+/** The parts that took time, in the order in which they are stacked. */
+export function partsOf(page: ISeriesPage, source: string): IMeasured[] {
+  const own = new Map(page.series.filter(one => one.source === source).map(s => [s.name, s]));
+  return PARTS.flatMap(name => {
+    const one = own.get(name);
+    return one?.mid.some(value => value > 0) ? [one] : [];
+  });
+}
+
+export interface IRankTimes {
+  rank: number;
+  /** Seconds per batch of each part that took time, in the order of the stack. */
+  parts: { name: string; title: string; seconds: number }[];
+  total: number;
+}
+
+/** What each rank spent on a batch, from a page of one column. */
+export function ranksOf(page: ISeriesPage): IRankTimes[] {
+  const sources = [...new Set(page.series.map(one => one.source))].filter(isRank);
+  return sources
+    .map(source => {
+      const parts = partsOf(page, source).map(({ name, title, mid }) => ({
+        ...{ name, title },
+        seconds: mean(mid)
+      }));
+      const total = parts.reduce((sum, part) => sum + part.seconds, 0);
+      return { rank: rankOf(source), parts, total };
+    })
+    .sort((a, b) => a.rank - b.rank);
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+}
+
+export function isRank(source: string): boolean {
+  return source.startsWith('rank:');
+}
+
+export function rankOf(source: string): number {
+  return Number(source.slice('rank:'.length));
+}
+
+export interface IPartRow {
+  name: string;
+  title: string;
+  /** Of the rank's time; `null` of what lies within other parts. */
+  share: number | null;
+  mean: number | null;
+  p50: number | null;
+  p95: number | null;
+  max: number | null;
+}
+
+/** A row for each part, and for each of the user's sections, from a page of one column. */
+export function partRows(page: ISeriesPage, source: string): IPartRow[] {
+  const own = new Map(page.series.filter(one => one.source === source).map(s => [s.name, s]));
+  const parts = partsOf(page, source);
+  const sections = [...own.values()].filter(
+    one => one.name.startsWith(SECTION) && !/\.(p50|p95|max)$/.test(one.name)
+  );
+  const total = parts.reduce((sum, one) => sum + mean(one.mid), 0);
+  const value = (name: string): number | null => own.get(name)?.mid[0] ?? null;
+  return [...parts, ...sections].map(({ name, title, mid }) => ({
+    ...{ name, title },
+    share: name.startsWith(SECTION) || total === 0 ? null : mean(mid) / total,
+    mean: mean(mid),
+    p50: value(`${name}.p50`),
+    p95: value(`${name}.p95`),
+    max: value(`${name}.max`)
+  }));
+}

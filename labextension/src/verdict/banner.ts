@@ -1,0 +1,93 @@
+/** Where a trial's time goes: one sentence, a bar of shares, and on demand evidence and advice. */
+import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import { icon } from '../dom/icons.js';
+import { formatPercent } from '../model/format.js';
+import type { ICause, ITimeShare, IVerdict } from '../model/state.js';
+import type { ITrans } from '../model/trans.js';
+
+const MIN_NAMED = 0.08; // of the bar: below this a word has no room in it
+
+export class VerdictBanner {
+  readonly node: HTMLElement;
+
+  constructor(private readonly _trans: ITrans) {
+    this._details.append(h('summary', {}, _trans.__('Why, and what to try')), this._causes);
+    this.node = h(
+      'section.det-verdict',
+      { 'aria-label': _trans.__('Where the time goes'), hidden: true },
+      h('p.det-verdict-line', { 'aria-live': 'polite' }, this._kind, this._sentence),
+      this._bar,
+      this._details
+    );
+  }
+
+  /** Show it; `null`, for a trial of which nothing is known, shows nothing. */
+  update(verdict: IVerdict | null): void {
+    setHidden(this.node, verdict === null);
+    if (verdict === null) {
+      return;
+    }
+    setAttribute(this.node, 'data-verdict', verdict.kind);
+    this._drawKind({ kind: verdict.kind, word: verdict.word });
+    setText(this._sentence, verdict.sentence);
+    this._drawBar(verdict.shares.filter(one => one.share >= 0.005));
+    setHidden(this._details, verdict.causes.length === 0);
+    this._drawCauses(verdict.causes);
+  }
+
+  private _segments(shares: ITimeShare[]): HTMLElement[] {
+    setHidden(this._bar, shares.length === 0);
+    const words = shares.map(({ word, share }) => `${word} ${formatPercent(share)}`);
+    setAttribute(this._bar, 'aria-label', words.join(', '));
+    return shares.map(({ kind, word, share }, i) => {
+      const text = share >= MIN_NAMED ? word : '';
+      const segment = h(
+        'span.det-verdict-share',
+        { 'data-kind': kind, title: words[i] as string },
+        h('span', {}, text)
+      );
+      segment.style.flexGrow = String(share);
+      return segment;
+    });
+  }
+
+  private _causeNode(cause: ICause): HTMLElement {
+    const trans = this._trans;
+    const rank = cause.rank === null ? '' : `, ${trans.__('rank %1', cause.rank)}`;
+    const head = `${cause.word}${rank}: ${formatPercent(cause.share)}`;
+    const list = (title: string, lines: string[]): HTMLElement | null =>
+      lines.length === 0
+        ? null
+        : h('div', {}, h('b', {}, title), h('ul', {}, ...lines.map(line => h('li', {}, line))));
+    return h(
+      'div.det-cause',
+      {},
+      h('p', {}, h('b', {}, head)),
+      list(trans.__('What says so'), cause.evidence),
+      list(trans.__('What to try'), cause.advice)
+    );
+  }
+
+  private readonly _kind = h('span.det-verdict-kind');
+  private readonly _drawKind = rebuilder(
+    this._kind,
+    ({ kind, word }: Pick<IVerdict, 'kind' | 'word'>) => [icon(shapeOf(kind)), word]
+  );
+  private readonly _sentence = h('span');
+  private readonly _bar = h('div.det-verdict-bar', { role: 'img' });
+  private readonly _drawBar = rebuilder(this._bar, (shares: ITimeShare[]) =>
+    this._segments(shares)
+  );
+  private readonly _details = h('details.det-causes');
+  private readonly _causes = h('div');
+  private readonly _drawCauses = rebuilder(this._causes, (causes: ICause[]) =>
+    causes.map(cause => this._causeNode(cause))
+  );
+}
+
+function shapeOf(kind: IVerdict['kind']): 'completed' | 'queued' | 'occupied' {
+  if (kind === 'healthy') {
+    return 'completed';
+  }
+  return kind === 'unknown' ? 'queued' : 'occupied';
+}
