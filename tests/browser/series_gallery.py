@@ -50,9 +50,7 @@ def samples() -> dict[str, tuple[str, ViewState, tuple[SeriesPage, SeriesPage]]]
     running = state_with(verdict("straggler"))
     healthy = state_with(verdict("healthy"))
     unknown = state_with(verdict("unknown"))
-    queued = build_view_state(
-        experiment(clusters.waiting_trial()), [], [], CREATED_AT + 42
-    )
+    queued = build_view_state(experiment(clusters.waiting_trial()), [], [], CREATED_AT + 42)
     slow = timings(4, 300, slow_rank=2)
     no_gpu = nothing_measured("no NVIDIA driver was found")
     some = system(8, 300, missing="the driver does not report it (needs 525 or newer)")

@@ -89,9 +89,7 @@ def system(num_gpus: int, num: int, *, missing: str = "") -> SeriesPage:
     for rank in range(max(1, num_gpus)):
         for kind in ("rank", "workers"):
             for name in ("cpu_util", "memory_pss", "disk_read"):
-                series.append(
-                    _series(f"{kind}:{rank}", name, PROCESS[name], num, _level(name))
-                )
+                series.append(_series(f"{kind}:{rank}", name, PROCESS[name], num, _level(name)))
     return SeriesPage(series=series, began_at=CREATED_AT)
 
 
@@ -108,9 +106,7 @@ def _level(name: str) -> Course:
 
 
 def _nothing(source: str, name: str, measure: Measure, reason: str) -> Series:
-    return Series(
-        source=source, name=name, title=measure.title, unit=measure.unit, missing=reason
-    )
+    return Series(source=source, name=name, title=measure.title, unit=measure.unit, missing=reason)
 
 
 def _series(source: str, name: str, measure: Measure, num: int, course: Course) -> Series:

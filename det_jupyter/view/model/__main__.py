@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from det_jupyter.measures import PARTS
+from det_jupyter.measures import GPU, HOST, PARTS, PROCESS
 from det_jupyter.view.model import cluster, comparison, experiment, verdict
 
 _HEAD = """\
@@ -30,6 +30,7 @@ _CONSTANTS: Mapping[str, object] = {
     "ENDED: readonly Status[]": list(experiment.ENDED),
     "MARKS: Readonly<Record<Mark, IMarkLook>>": experiment.MARKS,
     "PARTS: readonly string[]": list(PARTS),
+    "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],
 }
 
 

@@ -8,6 +8,8 @@ import type { Settings } from '../model/settings.js';
 import type { IViewState } from '../model/state.js';
 import { SearchView } from '../search/view.js';
 import type { IPanel, ITab } from '../tabs/tab.js';
+import { shownTrial } from '../model/shown.js';
+import { VerdictBanner } from '../verdict/banner.js';
 import { Details } from './details.js';
 import { Trials } from './trials.js';
 
@@ -33,15 +35,23 @@ export class Overview implements ITab, IPanel {
     this._trials = new Trials(asking);
     this._cluster = new ClusterSection(asking.trans);
     this._details = new Details(asking.trans);
+    this._verdict = new VerdictBanner(asking.trans);
   }
 
   open(host: HTMLElement): IPanel {
     this._options.aside().append(this._board.tools);
-    host.append(this._board.node, this._trials.node, this._cluster.node, this._details.node);
+    host.append(
+      this._verdict.node,
+      this._board.node,
+      this._trials.node,
+      this._cluster.node,
+      this._details.node
+    );
     return this;
   }
 
   update(state: IViewState): void {
+    this._verdict.update(shownTrial(state)?.verdict ?? null);
     this._trials.update(state.search === null ? state : { trials: [], num_trials: 0 });
     this._drawSearch(state);
     this._board.update(state);
@@ -96,6 +106,7 @@ export class Overview implements ITab, IPanel {
   private readonly _trials: Trials;
   private readonly _cluster: ClusterSection;
   private readonly _details: Details;
+  private readonly _verdict: VerdictBanner;
   private _search: SearchView | undefined;
   private _wanted: number | null = null;
 }

@@ -101,3 +101,19 @@ export function spanOf(page: ISeriesPage): [number, number] | null {
   }
   return low <= high ? [low, high] : null;
 }
+
+/**
+ * Asks for each group of names by itself, as an answer has room for so many points, and puts the
+ * answers together.
+ */
+export function inParts(ask: AskSeries, groups: readonly (readonly string[])[]): AskSeries {
+  return async ({ query, ...which }) => {
+    const pages: ISeriesPage[] = [];
+    for (const names of groups) {
+      const { page } = await ask({ ...which, query: { ...query, names: [...names] } });
+      pages.push(page);
+    }
+    const series = pages.flatMap(page => page.series);
+    return { page: { ...(pages.at(-1) as ISeriesPage), series } };
+  };
+}

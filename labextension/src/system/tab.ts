@@ -2,9 +2,9 @@
 import { h, rebuilder, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import { shownTrial, type IShownTrial } from '../model/shown.js';
-import type { IViewState } from '../model/state.js';
+import { SYSTEM, type IViewState } from '../model/state.js';
 import { SeriesBoard } from '../series/board.js';
-import type { ISeriesPage } from '../series/pages.js';
+import { inParts, type ISeriesPage } from '../series/pages.js';
 import type { IPanel, ITab, ITabContext } from '../tabs/tab.js';
 import { missingOf, systemPictures, type IMissing } from './pictures.js';
 
@@ -25,7 +25,7 @@ class SystemPanel implements IPanel {
     const { trans, slowHint } = asking;
     this._board = new SeriesBoard({
       ...{ trans, slowHint, settings },
-      ask: question => ask('series', question),
+      ask: inParts(question => ask('series', question), SYSTEM),
       picture: (page, origin) => systemPictures(page, origin, trans),
       empty: page => this._emptyText(page),
       onPage: page => this._drawMissing(missingOf(page, trans))

@@ -24,6 +24,7 @@ const LOOKS: Record<string, Look> = {
   backward: look('compute'),
   exchange_wait: look('straggler', true),
   exchange_transfer: look('communication'),
+  exchange: look('exchange'),
   optimizer: look('compute', true),
   step_lr_schedulers: look('forward', true),
   from_device: look('transfer', true),
