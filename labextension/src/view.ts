@@ -5,14 +5,14 @@ import { Lost } from './dom/lost.js';
 import type { IAsking, OnCommand } from './dom/notice.js';
 import { watchTheme } from './dom/theme.js';
 import { Header } from './experiment/header.js';
-import { Overview } from './experiment/overview.js';
+import { Overview } from './overview.js';
 import { LogPanel } from './logs/panel.js';
 import { Clock, isEnded } from './model/clock.js';
 import type { Ask } from './model/questions.js';
 import { Settings } from './model/settings.js';
 import type { IViewState } from './model/state.js';
 import { english, type ITrans } from './model/trans.js';
-import { otherTabs } from './tabs/all.js';
+import { otherTabs } from './alltabs.js';
 import { TabFrame } from './tabs/frame.js';
 
 export interface IViewOptions {

@@ -1,17 +1,17 @@
 /** The first tab: curves, trials, the search, slots and queue, and details. */
-import { Board, type MakeChart } from '../charts/board.js';
-import { ClusterSection } from '../cluster/section.js';
-import { h } from '../dom/dom.js';
-import type { IAsking } from '../dom/notice.js';
-import type { Clock } from '../model/clock.js';
-import type { Settings } from '../model/settings.js';
-import type { IViewState } from '../model/state.js';
-import { SearchView } from '../search/view.js';
-import type { IPanel, ITab } from '../tabs/tab.js';
-import { shownTrial } from '../model/shown.js';
-import { VerdictBanner } from '../verdict/banner.js';
-import { Details } from './details.js';
-import { Trials } from './trials.js';
+import { Board, type MakeChart } from './charts/board.js';
+import { ClusterSection } from './cluster/section.js';
+import { h } from './dom/dom.js';
+import type { IAsking } from './dom/notice.js';
+import type { Clock } from './model/clock.js';
+import type { Settings } from './model/settings.js';
+import type { IViewState } from './model/state.js';
+import { SearchView } from './search/view.js';
+import type { IPanel, ITab } from './tabs/tab.js';
+import { shownTrial } from './model/shown.js';
+import { VerdictBanner } from './verdict/banner.js';
+import { Details } from './experiment/details.js';
+import { Trials } from './experiment/trials.js';
 
 export interface IOverviewOptions {
   asking: IAsking;
