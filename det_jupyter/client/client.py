@@ -19,6 +19,7 @@ from det_jupyter.wire import (
     ChangeQueue,
     ChangeResources,
     ChangeSearch,
+    ChangeTrial,
     CheckpointView,
     ClusterView,
     CodeView,
@@ -39,6 +40,7 @@ from det_jupyter.wire import (
     PoolStatus,
     PreviewRequest,
     PreviewView,
+    Profile,
     Reason,
     SeriesPage,
     SeriesQuery,
@@ -173,6 +175,19 @@ class Client:
         return TrialView.model_validate(
             self.session.post(f"/trials/{trial_id}/kill", repeatable=True)
         )
+
+    def profile(self, trial_id: int, request: Profile) -> TrialView:
+        """Order a profile of a trial that trains."""
+        return self._order_of(trial_id, "profile", request)
+
+    def change_trial(self, trial_id: int, request: ChangeTrial) -> TrialView:
+        """Order a change of a trial that trains."""
+        return self._order_of(trial_id, "change", request)
+
+    def _order_of(self, trial_id: int, verb: str, request: Wire) -> TrialView:
+        self.session.get("/master")  # see `_once`
+        body = request.model_dump(mode="json")
+        return TrialView.model_validate(self.session.post(f"/trials/{trial_id}/{verb}", body))
 
     def train_on(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial on, as an experiment of its own."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import queue
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from det_jupyter.client.orders import Trace, Traces
 from det_jupyter.errors import Conflict, DetError
 from det_jupyter.wire import RankView
 
@@ -28,9 +30,12 @@ class ExecutionError(DetError):
 class Rank:
     """One rank of a running trial."""
 
-    def __init__(self, view: RankView, trial_id: int) -> None:
+    def __init__(
+        self, view: RankView, trial_id: int, profile_trial: Callable[..., Traces] | None = None
+    ) -> None:
         self.view = view
         self._trial_id = trial_id
+        self._profile_trial = profile_trial
 
     @property
     def connection_file(self) -> str:
@@ -75,6 +80,11 @@ class Rank:
         finally:
             kernel.stop_channels()
         return _value(reply["content"], outputs, self.view.rank)
+
+    def profile(self, steps: int = 10, **how: Any) -> Trace:
+        """Record its next batches with torch.profiler; takes what `Trial.profile` takes."""
+        assert self._profile_trial is not None
+        return self._profile_trial(steps, [self.view.rank], **how)[0]
 
     def stack(self) -> str:
         """Return where the rank's training thread is, cells named as in the notebook."""

@@ -20,6 +20,7 @@ from det_jupyter.client.logs import (
 )
 from det_jupyter.client.measured import STATISTICS, step_columns, system_columns
 from det_jupyter.client.moments import When, to_moment
+from det_jupyter.client.orders import OrderedTrial
 from det_jupyter.client.rank import Rank
 from det_jupyter.client.reasons import ShownReason
 from det_jupyter.client.shown import trial_line
@@ -39,7 +40,7 @@ from det_jupyter.wire import (
 from det_jupyter.wire.series import MAX_COLUMNS
 
 
-class Trial:
+class Trial(OrderedTrial):
     """One trial of an experiment."""
 
     def __init__(
@@ -72,7 +73,7 @@ class Trial:
             Conflict: It does not run now.
         """
         allocation = self._running_allocation()
-        return [Rank(view, self.id) for view in allocation.ranks]
+        return [Rank(view, self.id, self.profile) for view in allocation.ranks]
 
     def stacks(self) -> dict[int, str]:
         """Return where each rank is: rank to stack, or to why it does not answer."""

@@ -93,6 +93,18 @@ def limit(text: str) -> int | str:
     return int(text)
 
 
+def ranks(text: str) -> list[int]:
+    """Return numbers of ranks.
+
+    >>> ranks("0,2")
+    [0, 2]
+    """
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise ArgumentTypeError(f"got {text!r}, expected ranks such as 0,1")
+    return [int(part) for part in parts]
+
+
 def batches(text: str) -> int:
     """Return a number of batches, at least 1."""
     if not text.isdecimal() or int(text) < 1:
@@ -121,6 +133,20 @@ AGENT_OR_ALL = (
     argument("agent", nargs="?", help="name of the agent"),
     flag("--all", help="all agents"),
 )
+TRIAL = argument("id", type=trial_number, help="number of the trial")
+PROFILE = (
+    argument("--steps", type=batches, default=10, metavar="N", help="batches to record (10)"),
+    argument("--ranks", type=ranks, default=[0], metavar="R,R", help="on which ranks (0)"),
+    flag("--with-stack", help="with the lines of Python that called"),
+)
+LIVE_CHANGES = (
+    argument("--lr", type=positive, metavar="LR", help="the learning rate from now on"),
+    argument("--lr-factor", type=positive, metavar="F",
+             help="multiplies all learning rates instead"),
+    argument("--optimizer", type=whole, metavar="N", help="only of this one, from 0"),
+    argument("--min-validation-period", type=yaml_value, metavar="LENGTH",
+             help='such as "{batches: 50}"'),
+)  # fmt: skip
 SLOTS = argument("slots", nargs="*", default=[], type=whole, metavar="SLOT", help="all if none")
 FILE = argument("file", nargs="?", help="YAML; in a cell (%%%%det) the cell is meant")
 KEY = argument("path", nargs="?", default="", help="such as searcher.divisor")

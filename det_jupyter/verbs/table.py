@@ -18,6 +18,7 @@ from det_jupyter.verbs import (
     steering,
     taking_out,
     templates,
+    trials,
 )
 from det_jupyter.verbs.arguments import (
     AGENT,
@@ -38,6 +39,7 @@ from det_jupyter.verbs.arguments import (
     KEY,
     LABELS,
     LIMITS_OF_A_SEARCH,
+    LIVE_CHANGES,
     LOG_FILTERS,
     MAX_SLOTS,
     MAYBE_PLACE,
@@ -45,6 +47,7 @@ from det_jupyter.verbs.arguments import (
     PLACE,
     POOL,
     PRIORITY,
+    PROFILE,
     QUEUE_ANYWAY,
     RETENTION,
     SLOTS,
@@ -52,6 +55,7 @@ from det_jupyter.verbs.arguments import (
     TABLE,
     TEMPLATE_NAME,
     TITLE,
+    TRIAL,
     TRIAL_OR_EXPERIMENT,
     WEIGHT,
     YES,
@@ -198,6 +202,16 @@ _JOB = Group(
                        help=", ".join(queue_changes.OPERATIONS)),)),
     ),
 )  # fmt: skip
+_TRIAL = Group(
+    name="trial",
+    help="change or profile a trial that trains",
+    members=(
+        Verb("profile", "record some of its batches with torch.profiler",
+             trials.profile, (TRIAL, *PROFILE)),
+        Verb("set", "change its learning rate, validation period or priority",
+             trials.change, (TRIAL, *LIVE_CHANGES, PRIORITY)),
+    ),
+)  # fmt: skip
 _POOL = Group(
     name="pool",
     help="how the agents are divided",
@@ -235,6 +249,7 @@ DET = Group(
         _SLOT,
         _AGENT,
         _TASK,
+        _TRIAL,
         _JOB,
         _POOL,
         Verb("queue", "who waits for slots, in order, and for what", cluster.show_queue,
@@ -247,6 +262,8 @@ DET = Group(
   %det slots                          who is on which slot
   %det why 9                          why trial 9 does not run, and what would start it
   %det queue                          who waits for what, in order
+  %det trial profile 9 --steps 10 --ranks 0,1   a trace of torch.profiler for each rank
+  %det trial set 9 --lr 0.01          another learning rate while it trains
   %det job move 5 --ahead-of 3        let experiment 5 go first
   %det slot disable left 0 1 --drain  give slots 0 and 1 of agent left out no more
   %%det pool set                      divide the agents into the pools in the YAML below it

@@ -13,6 +13,7 @@ from typing import Any
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles.log_answers import log_answer
+from det_jupyter.notebook.handles.order_answers import change_answer, profile_answer
 from det_jupyter.notebook.handles.series_answers import series_answer
 from det_jupyter.words import error_text
 
@@ -47,6 +48,8 @@ ANSWERERS: dict[str, Answerer] = {
     "config": config_answer,
     "checkpoints": checkpoints_answer,
     "series": series_answer,
+    "profile": profile_answer,
+    "change": change_answer,
 }
 
 
