@@ -29,6 +29,8 @@ from det_jupyter.session import Session
 from det_jupyter.wire import (
     AgentReport,
     AgentReports,
+    GangStarted,
+    RankProcess,
     SeriesPage,
     SeriesQuery,
     SlotView,
@@ -41,7 +43,6 @@ from tests.integration.master_support import (
     Bench,
     MasterProcess,
     batches,
-    gang_started,
     make_chunk,
     make_registration,
     make_request,
@@ -74,8 +75,16 @@ def main() -> None:
             for i in range(NUM_RANKS)
         ]
         bench.service.register(AGENT, registration)
-        asyncio.run(bench.service.submit(make_request(resources={"slots_per_trial": NUM_RANKS})))
-        bench.report(gang_started())
+        request = make_request(
+            hyperparameters={"global_batch_size": NUM_RANKS},
+            resources={"slots_per_trial": NUM_RANKS},
+        )
+        asyncio.run(bench.service.submit(request))
+        ranks = [
+            RankProcess(rank=rank, pid=10 + rank, connection_file="c", output_file="o")
+            for rank in range(NUM_RANKS)
+        ]
+        bench.report(GangStarted(allocation_id=RUN, at=_START, ranks=ranks))
         add_points(bench)
         results |= add_week(bench, hours)
         bench.service.close()
@@ -98,6 +107,7 @@ def add_points(bench: Bench) -> None:
 
 def add_week(bench: Bench, hours: float) -> dict[str, float]:
     """Store hours of samples and times; return bytes and the time that it takes."""
+    bench.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = bench.store.path.stat().st_size
     samples, times = drawn_samples(), drawn_times()
     intake_s, packing_s, num_intake = 0.0, 0.0, 0

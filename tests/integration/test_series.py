@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -297,6 +298,11 @@ def test_metrics_are_answered_by_column(bench: Bench) -> None:
     )  # fmt: skip
     part = ask(bench, "/trials/1/series?of=metrics&axis=batches&since=3&until=4").json()
     assert part["series"][0]["x"] == [3, 4]
+    late = make_chunk([replace(batches(6, [7.0]), at=99.0)])
+    late.offset = bench.store.offset(RUN, "journal-0")
+    bench.report(late)
+    since = ask(bench, "/trials/1/series?of=metrics&since=50").json()
+    assert since["series"][0]["x"] == [99]
 
 
 @pytest.mark.parametrize(

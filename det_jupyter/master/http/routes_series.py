@@ -12,7 +12,7 @@ from det_jupyter.bounds import Whole
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.master.http.answers import JsonResponse, new_routes
 from det_jupyter.master.machine.core.state import Trial
-from det_jupyter.master.service.rows import read_metrics
+from det_jupyter.master.service.rows import read_metrics_of
 from det_jupyter.master.service.service import Service
 from det_jupyter.wire import SeriesPage, SeriesQuery, TakeSamples
 
@@ -65,7 +65,7 @@ def _read_metrics(
 ) -> Response:
     from det_jupyter.master.views.curves import to_metric_series
 
-    records = read_metrics(service.store.path, trial.experiment_id, trial.id)
+    records = read_metrics_of(service.store.path, trial.id, query)
     series = to_metric_series(records, query)
     return JsonResponse(SeriesPage(series=series, began_at=began_at, ended_at=trial.ended_at))
 

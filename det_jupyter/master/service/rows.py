@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
-from det_jupyter.wire import FeedItem, TemplateView, TimingsView
+from det_jupyter.wire import FeedItem, SeriesQuery, TemplateView, TimingsView
 
 logger = logging.getLogger(__name__)
 
@@ -74,19 +74,34 @@ def as_timings(row: tuple[int, str]) -> TimingsView:
     )
 
 
-def read_metrics(
-    path: Path, experiment_id: int, trial_id: int | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield trial and record of every metrics row of an experiment or one trial, oldest first.
+def read_metrics(path: Path, experiment_id: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield trial and record of every metrics row of an experiment, oldest first.
 
     Reads through a connection of its own, so that another thread may do it: of a long experiment
     there is much.
     """
+    return _read_metrics(path, "experiment_id = ?", [experiment_id])
+
+
+def read_metrics_of(
+    path: Path, trial_id: int, query: SeriesQuery
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield what `read_metrics` does, of one trial and the part of the axis that is asked for."""
+    which, values = "trial_id = ? AND kind = 'metrics'", [float(trial_id)]
+    first, last = ("at", "at") if query.axis == "time" else ("first_step", "last_step")
+    if query.since is not None:
+        which, values = f"{which} AND {last} >= ?", [*values, query.since]
+    if query.until is not None:
+        which, values = f"{which} AND {first} <= ?", [*values, query.until]
+    # Numbers are put in order, and not the rows: that would copy all of them.
+    return _read_metrics(path, f"seq IN (SELECT seq FROM feed WHERE {which})", values)
+
+
+def _read_metrics(
+    path: Path, which: str, values: Sequence[float]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
     db.text_factory = as_text
-    which, values = "experiment_id = ?", [experiment_id]
-    if trial_id is not None:
-        which, values = "trial_id = ?", [trial_id]
     with closing(db):
         rows = db.execute(
             f"SELECT trial_id, json FROM feed WHERE {which} AND kind = 'metrics' ORDER BY seq",

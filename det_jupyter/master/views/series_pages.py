@@ -21,6 +21,7 @@ from det_jupyter.wire import Series, SeriesQuery
 MAX_POINTS = 400_000  # of a page: of more series, each has fewer
 PERCENTILES = {"p50": "median", "p95": "95th percentile", "max": "longest"}
 RATE = "samples_per_second"
+_ORDER = {name: place for place, name in enumerate((*SYSTEM, *PARTS))}
 _DIGITS = 6  # of a value in a picture
 
 
@@ -104,7 +105,7 @@ def _of_source(
 
 def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
     """Return what the table has that is asked for; percentiles only if they are named."""
-    names = {name: measure_of(name) for name in table.names}
+    names = {name: measure_of(name) for name in sorted(table.names, key=_place)}
     if query.of == "timings":
         if WHOLE not in names:
             names[WHOLE] = measure_of(WHOLE)
@@ -114,10 +115,14 @@ def _wanted(table: Table, query: SeriesQuery) -> dict[str, Measure]:
     wanted = {name: names[name] for name in query.names if name in names}
     for name in query.names:
         part, _, statistic = name.rpartition(".")
-        if name not in wanted and statistic in PERCENTILES and part in names:
+        if name not in wanted and statistic in PERCENTILES and (part, "max") in table.columns:
             title = f"{names[part].title}, {PERCENTILES[statistic]}"
             wanted[name] = Measure(title, names[part].unit)
     return wanted
+
+
+def _place(name: str) -> int:
+    return _ORDER.get(name, len(_ORDER))  # a user's own come last
 
 
 def measure_of(name: str) -> Measure:

@@ -136,6 +136,8 @@ def test_times_are_summed_and_the_longest_stays() -> None:
     assert found["counter.tokens"].mid == [10.0]
     asked = SeriesQuery(of="timings", columns=1, names=["forward.p95", "forward.max"])
     assert [one.mid for one in to_series({"rank:0": rolled}, asked)] == [[0.2], [0.07]]
+    of_none = SeriesQuery(of="timings", names=["batch.max", "samples_per_second.p50"])
+    assert to_series({"rank:0": rolled}, of_none) == []
 
 
 def test_a_part_that_did_not_occur_took_no_time() -> None:
