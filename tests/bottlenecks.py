@@ -27,6 +27,12 @@ class Records(torch.utils.data.Dataset):
         return inputs[index], targets[index]
 
 
+def compute(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(1000))
+
+
 class MadeTrial(PyTorchTrial):
     def __init__(self, context):
         self.context = context
@@ -36,10 +42,23 @@ class MadeTrial(PyTorchTrial):
             layers += [nn.ReLU(), nn.Linear(width, width)]
         self.model = context.wrap_model(nn.Sequential(*layers, nn.ReLU(), nn.Linear(width, 1)))
         self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=1e-3))
+        if self.hparam("ballast", 0):  # state that takes no time to train
+            self.model.register_buffer("ballast", torch.zeros(self.hparam("ballast", 0)))
+        if self.hparam("device_s", 0):
+            self.slow_down_transfers()
         self.is_slow = context.distributed.rank == self.hparam("slow_rank", -1)
 
     def hparam(self, name, otherwise):
         return self.context.get_hparams().get(name, otherwise)
+
+    def slow_down_transfers(self):
+        to_device = self.context.to_device
+
+        def slowly(batch):
+            time.sleep(self.hparam("device_s", 0))
+            return to_device(batch)
+
+        self.context.to_device = slowly
 
     def build_training_data_loader(self):
         pause_s = self.hparam("data_s", 0) or (self.is_slow and self.hparam("slow_data_s", 0))
@@ -53,7 +72,7 @@ class MadeTrial(PyTorchTrial):
         x, y = batch
         time.sleep(self.hparam("compute_s", 0))
         if self.is_slow:
-            time.sleep(self.hparam("slow_compute_s", 0))
+            compute(self.hparam("slow_compute_s", 0))
         if self.hparam("jitter_s", 0) and batch_idx % self.context.distributed.size == (
             self.context.distributed.rank
         ):
@@ -68,17 +87,6 @@ class MadeTrial(PyTorchTrial):
         x, y = batch
         return {"error": nn.functional.mse_loss(self.model(x), y)}
 
-
-class DeviceTrial(MadeTrial):
-    def __init__(self, context):
-        super().__init__(context)
-        to_device = context.to_device
-
-        def slowly(batch, *args, **kwargs):
-            time.sleep(self.hparam("device_s", 0))
-            return to_device(batch, *args, **kwargs)
-
-        context.to_device = slowly
 """
 
 
