@@ -166,7 +166,7 @@ class Diagnosing:
                 f"DataLoader(..., num_workers={now:.0f}) instead of {before:.0f}"
             )
         if recipe.is_alone and (size := hparams_of(self._plan, recipe).get("global_batch_size")):
-            details[recipe.name] = f"global_batch_size: {size}, so that a slot has the same batch"
+            details[recipe.name] = f"global_batch_size: {size}, as much for a slot (weak scaling)"
 
     def _show(self, recipe: Recipe, live: LiveExperiment) -> None:
         """Write where it is; a reason to wait stays above that."""

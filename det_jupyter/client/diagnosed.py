@@ -15,9 +15,10 @@ from det_jupyter.view.forms.svg import COLORS, as_image
 from det_jupyter.wire.verdict import Verdict
 from det_jupyter.words import count, date, named, number
 
-_BAR_WIDTH, _BAR_HEIGHT = 160, 12
+_BAR_WIDTH, _BAR_HEIGHT = 100, 12
 _SIGNS = {"gain": "▲", "loss": "▼", "none": "=", None: ""}
-_HEAD = ("recipe", "records/s", "beside as it is", "efficiency", "")
+_HEAD = ("recipe", "records/s", "times as fast", "efficiency", "")
+_WORDS = "text-align:left;white-space:normal;min-width:180px"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +66,22 @@ class Diagnosis:
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
             for line in cells
         ]
-        parts = [self.verdict.sentence, "", *lines, *self._left_out(), "", self.yaml.rstrip("\n")]
+        parts = [
+            self.verdict.sentence,
+            *self._evidence(),
+            "",
+            *lines,
+            *self._left_out(),
+            "",
+            self.yaml.rstrip("\n"),
+        ]
         return "\n".join(parts)
+
+    def _evidence(self) -> list[str]:
+        """Return what else is known of the causes, besides the verdict's sentence."""
+        return [
+            f"{line[0].upper()}{line[1:]}." for c in self.verdict.causes for line in c.evidence[1:]
+        ]
 
     def _left_out(self) -> list[str]:
         """Return a line for each reason to leave recipes out."""
@@ -79,16 +94,15 @@ class Diagnosis:
         best = max((row.records_per_s or 0 for row in self.rows), default=0)
         head, *_ = _HEAD
         table = html_table(
-            [head, "", *map(escaped, _HEAD[1:])],
-            [[escaped(cells[0]), _bar(row, best), *map(escaped, cells[1:])]
-             for row in self.rows for cells in [_cells(row)]],
-        )  # fmt: skip
+            [head, "", *map(escaped, _HEAD[1:])], [_html_cells(row, best) for row in self.rows]
+        )
         left = "".join(block("div", line, QUIET) for line in self._left_out())
         title = f"Bottlenecks of {named(self.experiment_id, self.name)}"
         return (
             f'<div style="{CARD}">'
             f"{block('div', title, 'font-size:15px;font-weight:600')}"
             f"{block('p', self.verdict.sentence, 'margin:6px 0')}"
+            f"{block('div', ' '.join(self._evidence()), QUIET)}"
             f'<div style="overflow-x:auto">{table}</div>{left}'
             f'<pre style="{PRE}">{escaped_lines(self.yaml)}</pre></div>'
         )
@@ -116,11 +130,16 @@ def _columns(row: Row) -> TableRow:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    title = f"{row.recipe.title} ({row.detail})" if row.detail else row.recipe.title
     rate = number(row.records_per_s) if row.records_per_s is not None else "–"
-    ratio = f"{_SIGNS[row.sign]} {row.ratio or ''}".strip()
+    ratio = f"{_SIGNS[row.sign]} {row.ratio.text}".strip() if row.ratio else ""
     efficiency = f"{100 * row.efficiency.middle:.0f} %" if row.efficiency else ""
-    return title, rate, ratio, efficiency, row.verdict
+    words = f"{row.verdict}: {row.detail}" if row.detail else row.verdict
+    return row.recipe.title, rate, ratio, efficiency, words
+
+
+def _html_cells(row: Row, best: float) -> list[str]:
+    title, *numbers, words = map(escaped, _cells(row))
+    return [title, _bar(row, best), *numbers, f'<div style="{_WORDS}">{words}</div>']
 
 
 def _bar(row: Row, best: float) -> str:

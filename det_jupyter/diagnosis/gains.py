@@ -26,9 +26,15 @@ class Ratio:
     low: float
     high: float
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The numbers, for a cell of a table."""
         spread = "" if self.low == self.high else f" ({self.low:.2f} to {self.high:.2f})"
-        return f"{self.middle:.2f} times{spread}"
+        return f"{self.middle:.2f}{spread}"
+
+    def __str__(self) -> str:
+        middle, _, spread = self.text.partition(" ")
+        return f"{middle} times {spread}".rstrip()
 
 
 def ratio_of(one: Rates, other: Rates, times: float = 1.0) -> Ratio | None:

@@ -176,7 +176,7 @@ def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:
         ["no remedy that was tried gained anything"]
         if is_vain
         else [
-            f"{r.detail or r.recipe.title}: {r.ratio} as fast here ({r.recipe.effect})"
+            f"try {r.detail or r.recipe.title}: {r.ratio} as fast here ({r.recipe.effect})"
             for r in remedies
         ]
     )

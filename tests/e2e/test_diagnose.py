@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 
 import pytest
@@ -110,6 +111,9 @@ def test_a_trial_that_fails_as_it_is_and_a_wait_without_end_leave_nothing(
         failing.diagnose(timeout=2)
     printed = capsys.readouterr().out
     assert f"experiment {busy.id}" in printed.partition(" waits: ")[2], printed
+    threading.Timer(1.5, _thread.interrupt_main).start()  # as Ctrl-C does
+    with pytest.raises(KeyboardInterrupt):
+        failing.diagnose()
     busy.kill()
     assert {view.id for view in client.experiments()} == before | {busy.id}
 

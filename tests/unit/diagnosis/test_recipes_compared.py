@@ -131,7 +131,7 @@ def test_two_causes_are_both_said_the_larger_first_with_what_helped() -> None:
     kind, sentence = verdict_of(rates)
     assert kind == "communication"
     assert sentence.index("Exchanging gradients") < sentence.index("Loading data")
-    assert "Gradient_compression: bf16: 1.80 times (1.80 to 1.80) as fast here" in sentence
+    assert "Try gradient_compression: bf16: 1.80 times (1.80 to 1.80) as fast here" in sentence
     assert sentence.endswith("times (1.50 to 1.50) as fast."), "nothing was tried against it"
     rates["workers"] = STEADY
     assert verdict_of(rates)[1].endswith("No remedy that was tried gained anything.")
