@@ -10,6 +10,7 @@ from det_jupyter.core.distributed import (
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
+from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 
@@ -20,6 +21,7 @@ __all__ = [
     "DistributedContext",
     "OrdersContext",
     "PreemptContext",
+    "ProfilerContext",
     "RecordList",
     "RecordSink",
     "SearcherContext",

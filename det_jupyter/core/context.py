@@ -17,6 +17,7 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
+from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.train import RecordList, RecordSink, TrainContext
 from det_jupyter.errors import ConfigError
@@ -37,6 +38,7 @@ class Context:
         preempt: The request to leave.
         searcher: The length to train.
         sink: Gets the records of all parts.
+        profiler: Sections and counters of the user's own.
         orders: Changes and profiles that a user asks for; None outside of experiments.
         note_batch: Called before each batch with the number begun; writes to memory.
         info: The trial that this process is a rank of; None in a plain script or notebook.
@@ -48,6 +50,7 @@ class Context:
     preempt: PreemptContext
     searcher: SearcherContext
     sink: RecordSink
+    profiler: ProfilerContext = field(default_factory=ProfilerContext)
     orders: OrdersContext | None = None
     note_batch: Callable[[int], object] = bool
     info: TrialInfo | None = None
@@ -62,6 +65,7 @@ class Context:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.profiler.flush()
         set_current(self._outer.pop())
 
 
@@ -115,15 +119,17 @@ def init(
     root = default_root(str(checkpoint_storage) if checkpoint_storage else None, data_dir())
     storage = LocalStorage(root)
     storage.check_writable()
+    train = TrainContext(sink, distributed)
     return Context(
         distributed=distributed,
-        train=TrainContext(sink, distributed),
+        train=train,
         checkpoint=CheckpointContext(storage, sink, distributed, {}),
         preempt=PreemptContext(None, distributed),
         searcher=SearcherContext(
             length or _ANY_LENGTH, is_last=True, page=None, distributed=distributed, sink=sink
         ),
         sink=sink,
+        profiler=ProfilerContext(sink, train.get_steps),
     )
 
 

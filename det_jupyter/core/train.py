@@ -64,6 +64,10 @@ class TrainContext:
         self._steps_completed = checked_steps(steps_completed)
         self._on_steps(self._steps_completed)
 
+    def get_steps(self) -> int:
+        """Return the steps completed that were noted last."""
+        return self._steps_completed
+
     def report_training_metrics(
         self,
         steps_completed: int,

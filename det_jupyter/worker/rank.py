@@ -252,9 +252,11 @@ class Rank:
         own_page = ControlPage(self.folder.control)
         page = own_page if distributed.is_chief else None
         ids = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
+        train = core.TrainContext(self.journal, distributed, on_steps=on_steps)
+        is_timed = config.profiling.enabled is not False
         return core.Context(
             distributed=distributed,
-            train=core.TrainContext(self.journal, distributed, on_steps=on_steps),
+            train=train,
             checkpoint=core.CheckpointContext(LocalStorage(root), self.journal, distributed, ids),
             preempt=core.PreemptContext(page, distributed),
             searcher=core.SearcherContext(
@@ -265,6 +267,7 @@ class Rank:
                 sink=self.journal,
             ),
             sink=self.journal,
+            profiler=core.ProfilerContext(self.journal if is_timed else None, train.get_steps),
             orders=core.OrdersContext(
                 plan.orders, page=page, file=self.folder.orders, distributed=distributed
             ),

@@ -103,6 +103,7 @@ class FunctionRun:
     def run(self) -> Reason:
         """Call the function. Collective: waits until it has returned on all ranks."""
         self._function()
+        self._context.profiler.flush()
         self._context.distributed.barrier()
         if self._context.preempt.is_acknowledged:
             return "preempted"

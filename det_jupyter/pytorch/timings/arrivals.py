@@ -45,11 +45,16 @@ class Arrivals:
     """
 
     def __init__(self, file: int, rank: int, size: int, base: int) -> None:
-        self._map = mmap.mmap(file, 8 * RING * size)
+        self._map = mmap.mmap(file, self.bytes_of(size))
         self._words = memoryview(self._map).cast("Q")
         self._all = numpy.frombuffer(self._map, numpy.uint64).reshape(size, RING)
         self._offset = rank * RING
         self._base = base
+
+    @staticmethod
+    def bytes_of(size: int) -> int:
+        """Return how large the page of so many ranks is."""
+        return 8 * RING * size
 
     @classmethod
     def open(cls, distributed: DistributedContext) -> Arrivals | None:
@@ -96,7 +101,7 @@ def _create(size: int) -> str:
     with suppress(OSError):
         file, path = tempfile.mkstemp(prefix="det-jupyter-arrivals-")
         try:
-            os.truncate(file, 8 * RING * size)
+            os.truncate(file, Arrivals.bytes_of(size))
         finally:
             os.close(file)
     return path

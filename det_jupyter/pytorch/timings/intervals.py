@@ -13,15 +13,16 @@ those of its rows: what a batch does twice is summed.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 from numpy.typing import NDArray
 
+from det_jupyter.core.profiler import summary
 from det_jupyter.measures import PARTS
-from det_jupyter.records import PartTimes
+from det_jupyter.records import PartTimes, StepTimes
 
 Numbers = NDArray[numpy.int64]
 
@@ -32,6 +33,13 @@ UNKNOWN = -1  # when the last rank arrived
 _NEXT, _REST = CODES["dataloader_next"], CODES["rest"]
 _WAIT, _TRANSFER = CODES["exchange_wait"], CODES["exchange_transfer"]
 _NS_PER_S = 1e9
+
+
+class LastArrivals(Protocol):
+    """Knows when the last rank has arrived at an exchange."""
+
+    def last(self, exchanges: Numbers) -> Numbers:
+        """Return that for each of these exchanges; UNKNOWN where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class Interval:
         """Return how long each part took that occurred."""
         durations, occurs = self.durations(), self._counted() > 0
         return {
-            part: summary(durations[occurs[:, code], code])
+            part: summary(durations[occurs[:, code], code].tolist())
             for part, code in CODES.items()
             if occurs[:, code].any()
         }
@@ -102,18 +110,35 @@ class Interval:
         return counted.reshape(num_rows, NUM_CODES)
 
 
-def summary(durations: Numbers) -> PartTimes:
-    """Return number, sum, percentiles and maximum of durations in nanoseconds, in seconds."""
-    ordered = numpy.sort(durations)
-    num = len(ordered)
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An interval on its way to a record.
 
-    def seconds(value: Any) -> float:
-        return int(value) / _NS_PER_S
+    Args:
+        interval: Not split.
+        exchanges: The numbers of its exchanges.
+        samples: Records that all ranks trained in it.
+        sections: Of the trial's own, by name.
+        counters: Of the trial's own.
+    """
 
-    return PartTimes(
-        num=num,
-        total=seconds(ordered.sum()),
-        p50=seconds(ordered[ceil(num * 0.5) - 1]),
-        p95=seconds(ordered[ceil(num * 0.95) - 1]),
-        max=seconds(ordered[-1]),
-    )
+    interval: Interval
+    exchanges: Numbers
+    samples: int
+    sections: dict[str, PartTimes]
+    counters: dict[str, float]
+
+    def record(self, arrivals: LastArrivals | None) -> StepTimes:
+        """Return the record; None: it is not known when other ranks have arrived."""
+        interval, batches = self.interval, self.interval.batches
+        if arrivals is not None and len(self.exchanges):
+            interval = interval.split(arrivals.last(self.exchanges))
+        return StepTimes(
+            at=time.time(),
+            first=interval.steps + (1 if batches else 0),
+            batches=batches,
+            samples=self.samples,
+            seconds=interval.seconds,
+            parts=interval.parts() | self.sections,
+            counters=self.counters,
+        )

@@ -15,29 +15,25 @@ parameter's hook asks. Code in other threads than the loop's has no parts.
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import Any, ParamSpec, TypeVar
 
-import numpy
 import torch
 
 from det_jupyter.config.sections import Profiling
-from det_jupyter.core import RecordSink
+from det_jupyter.core import ProfilerContext, RecordSink
 from det_jupyter.pytorch.timings.arrivals import Arrivals
-from det_jupyter.pytorch.timings.clocks import Clock, HostClock
-from det_jupyter.pytorch.timings.intervals import CODES, END, Interval
-from det_jupyter.pytorch.timings.rows import to_rows
+from det_jupyter.pytorch.timings.clocks import Clock, DeviceClock, HostClock
+from det_jupyter.pytorch.timings.intervals import CODES, END
+from det_jupyter.pytorch.timings.reading import CODE_BITS, Reading
 from det_jupyter.records import BatchTimings, StepTimes
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_BITS = 5  # of a mark, for the code
-_MASK = (1 << _BITS) - 1
 _REST, _NEXT, _EXCHANGE = CODES["rest"], CODES["dataloader_next"], CODES["exchange"]
 _PER_BATCH = 8  # exchanges of a batch that are told apart from those of others
 _METHODS = {"to_device": "to_device", "backward": "backward", "optimizer": "step_optimizer"}
@@ -50,6 +46,7 @@ class Timings:
     Args:
         profiling: Which batches have raw rows, if any.
         steps: Batches that were trained before.
+        profiler: The trial's own sections and counters.
         clock: Makes the marks.
         arrivals: Those of all ranks; None if ranks do not wait for each other, or are apart.
         has_rows: This rank records raw rows.
@@ -60,16 +57,19 @@ class Timings:
         profiling: Profiling,
         steps: int,
         *,
+        profiler: ProfilerContext | None = None,
         clock: Clock | None = None,
         arrivals: Arrivals | None = None,
         has_rows: bool = False,
     ) -> None:
+        self._profiler = profiler or ProfilerContext()
         self._clock = clock or HostClock()
         self._arrivals = arrivals
-        self._steps = steps
         end = profiling.end_after_batch
         self._window = (profiling.begin_on_batch, (1 << 62) if end is None else end)
-        self._has_rows = has_rows
+        self._has_to_wait = has_rows and profiling.sync_timings
+        window = self._window if has_rows else None
+        self._reading = Reading(self._clock, arrivals, self._profiler, steps, window)
         self._thread = get_ident()
         self._marks = array("q")
         self._add, self._now = self._marks.append, self._clock.mark
@@ -78,6 +78,7 @@ class Timings:
         self._exchange = steps * _PER_BATCH  # the next one's number
         self._exchanges = array("q")  # at which this rank arrived
         self._expects = False  # that a backward pass ends with an exchange
+        self._inner = 0  # marks before those within a whole part
         self._watched: Any = None
         self._mark(_REST)
 
@@ -92,12 +93,12 @@ class Timings:
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             outer, self._part = self._part, code
-            add(now() << _BITS | code)
+            add(now() << CODE_BITS | code)
             try:
                 return function(*args, **kwargs)
             finally:
                 self._part = outer
-                add(now() << _BITS | outer)
+                add(now() << CODE_BITS | outer)
 
         return run
 
@@ -119,12 +120,12 @@ class Timings:
         """Time the block as one part, whatever is done in it."""
         outer, self._part = self._part, CODES[part]
         self._mark(self._part)
-        begin = len(self._marks)
+        self._inner = len(self._marks)
         num_exchanges = len(self._exchanges)
         try:
             yield
         finally:
-            del self._marks[begin:], self._exchanges[num_exchanges:]
+            del self._marks[self._inner :], self._exchanges[num_exchanges:]
             self._part = outer
             self._mark(outer)
 
@@ -139,21 +140,33 @@ class Timings:
 
     def start(self) -> None:
         """Begin now: what was done before is not of interest."""
-        del self._marks[:]
+        del self._marks[:], self._exchanges[:]
+        self._profiler.take()
         self._mark(self._part)
 
     @contextmanager
-    def journaling(self, sink: RecordSink) -> Iterator[None]:
-        """Write what is left when the block ends, and take the timers off the context."""
+    def journaling(self, sink: RecordSink, barrier: Callable[[], None]) -> Iterator[None]:
+        """Write what is left when the block ends, and take the timers off the context.
+
+        Args:
+            sink: Where to.
+            barrier: Waits for the other ranks; is not called if the block raises.
+        """
+        mark = None if self._clock.is_host else self._now
         try:
-            yield
+            with self._profiler.driven(mark=mark):
+                yield
         except BaseException:
             self._unwatch()
             with suppress(Exception):  # the block's own counts
                 self.journal(sink)
+                self._write(sink, self._reading.take_held())
             raise
         self._unwatch()
         self.journal(sink)
+        if not self._clock.is_host:
+            barrier()
+        self._write(sink, self._reading.take_held())
 
     def _unwatch(self) -> None:
         if self._watched is not None:
@@ -168,60 +181,47 @@ class Timings:
         index = first
         while True:
             self._exchange = index * _PER_BATCH
-            add(now() << _BITS | _NEXT)
+            if self._has_to_wait:
+                self._clock.waits = self._window[0] <= index <= self._window[1]
+            add(now() << CODE_BITS | _NEXT)
             try:
                 batch = next(iterator)
             except StopIteration:
                 return
             finally:
-                add(now() << _BITS | _REST)
+                add(now() << CODE_BITS | _REST)
             yield batch
             index += 1
 
     def end_batch(self, records: int) -> None:
         """Note that the batch is done, of which all ranks together trained so many records."""
-        self._add(self._now() << _BITS | END)
+        self._add(self._now() << CODE_BITS | END)
         self._records.append(records)
 
     def flush(self) -> list[StepTimes | BatchTimings]:
         """Return the records of what was done since the last flush. Between batches."""
         self._mark(self._part)
-        marks = numpy.array(self._marks, numpy.int64)
-        records, self._records = self._records, []
-        exchanges = numpy.array(self._exchanges, numpy.int64)
-        del self._marks[:-1], self._exchanges[:]
-        times = self._clock.read(marks >> _BITS)
-        interval = Interval(times, (marks & _MASK)[:-1], self._steps)
-        batches = interval.batches
-        first = self._steps + (1 if batches else 0)
-        self._steps += batches
-        rows = to_rows(interval, records, *self._window) if self._has_rows else None
-        if self._arrivals is not None and len(exchanges):
-            interval = interval.split(self._arrivals.last(exchanges))
-        found = StepTimes(
-            at=time.time(),
-            first=first,
-            batches=batches,
-            samples=sum(records),
-            seconds=interval.seconds,
-            parts=interval.parts(),
-        )
-        return [found] if rows is None else [found, rows]
+        found = self._reading.take(self._marks, self._exchanges, self._records)
+        self._inner = len(self._marks)
+        return found
 
     def journal(self, sink: RecordSink) -> None:
         """Write the records of what was done since the last time. Between batches."""
-        for record in self.flush():
+        self._write(sink, self.flush())
+
+    def _write(self, sink: RecordSink, records: list[StepTimes | BatchTimings]) -> None:
+        for record in records:
             sink.write(record)
 
     def _mark(self, code: int) -> None:
-        self._add(self._now() << _BITS | code)
+        self._add(self._now() << CODE_BITS | code)
 
     def _arrive(self) -> None:
         """Mark that this rank has come to an exchange."""
         at = self._now()
-        self._add(at << _BITS | _EXCHANGE)
+        self._add(at << CODE_BITS | _EXCHANGE)
         self._exchanges.append(self._exchange)
-        if self._arrivals is not None:
+        if self._arrivals is not None and self._clock.is_host:
             self._arrivals.write(self._exchange, at)
         self._exchange += 1
 
@@ -253,6 +253,8 @@ def open_timings(profiling: Profiling, context: Any, steps: int) -> Timings | No
     return Timings(
         profiling,
         steps,
+        profiler=context.profiler,
+        clock=DeviceClock.of(context.device) if context.device.type == "cuda" else HostClock(),
         arrivals=Arrivals.open(distributed),
         has_rows=bool(profiling.enabled) and distributed.is_chief,
     )

@@ -41,7 +41,7 @@ def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> Bat
     records = records[wanted]
     if not records:
         return None
-    sums = interval.durations()[1:][wanted]
+    sums = interval.durations()[1 : interval.batches + 1][wanted]
     columns: dict[str, list[int | None]] = {
         name: sums[:, [CODES[part] for part in parts]].sum(axis=1).tolist()
         for name, parts in _PARTS_OF.items()
@@ -50,7 +50,7 @@ def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> Bat
         numpy.flatnonzero(interval.codes == code) for code in (CODES["dataloader_next"], END)
     )
     times = interval.times
-    columns["train_batch"] = _training(interval)[wanted].tolist()
+    columns["train_batch"] = _training(interval)[: interval.batches][wanted].tolist()
     columns["batch"] = (times[ends] - times[starts[: len(ends)]])[wanted].tolist()
     for part in _OF_REPORT:
         took = sums[:, CODES[part]].tolist()

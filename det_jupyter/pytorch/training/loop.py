@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -127,8 +127,8 @@ class Loop:
             self._time(self._timings)
         if rehearsal is not None:
             self._after_batch.add(rehearsal.after_batch)
-        if context.profiler is not None:
-            self._after_batch.add(lambda share: context.profiler.step())
+        if context.torch_profiler is not None:
+            self._after_batch.add(lambda share: context.torch_profiler.step())
 
     def run(self) -> Reason:
         """Train until the trial's length is reached, it stops itself, or has to leave.
@@ -140,7 +140,7 @@ class Loop:
         """
         start = self._start
         with (
-            nullcontext() if self._timings is None else self._timings.journaling(self._core.sink),
+            self._journaling(),
             closing(self.context),
             self._callbacks.watching(),
             closing(self._savepoints),
@@ -230,7 +230,7 @@ class Loop:
         if self._tuner is not None and self._tuner.decision is None:
             self._after_batch.add(self._tune)
         event = events.next_after(self.steps_completed)
-        with self.context.profiler or nullcontext():
+        with self.context.torch_profiler or nullcontext():
             for host_batch, share in batches:
                 self._train_batch(host_batch, share, to_device)
                 if self.steps_completed == event:
@@ -310,6 +310,12 @@ class Loop:
         if self._tuner is not None:
             shared["bucket_tuner"] = self._tuner
         return Parts(context=self.context, callbacks=self._callbacks, shared=shared)
+
+    def _journaling(self) -> AbstractContextManager[None]:
+        """Return what journals timings, if there are any, until the end of its block."""
+        if self._timings is None:
+            return self.context.profiler.driven(is_on=False)
+        return self._timings.journaling(self._core.sink, self._distributed.barrier)
 
     def _time(self, timings: Timings) -> None:
         """Put timers around the parts of a batch. Without timings the loop has no timers."""

@@ -84,7 +84,10 @@ class PyTorchTrialContext(TrialInfo, Instruments, MixedPrecision):
             or Position(config.optimizations.aggregation_frequency if config else 1),
         )
         Instruments.__init__(
-            self, tensorboard_folder or Path("tensorboard"), self.distributed.rank
+            self,
+            tensorboard_folder or Path("tensorboard"),
+            self.distributed.rank,
+            core.profiler if core else None,
         )
         self.core = core
         self.device = device

@@ -23,6 +23,7 @@ from typing import Any
 import numpy
 import torch
 
+from det_jupyter.core import ProfilerContext
 from det_jupyter.errors import ConfigError
 
 PREFIX = "Determined/"
@@ -188,14 +189,17 @@ class Instruments:
     Args:
         folder: Where files for TensorBoard go.
         rank: This rank.
+        profiler: The Core API's.
 
     Attributes:
-        profiler: What `set_profiler` made; the loop enters it and steps it with each batch.
+        profiler: Sections and counters of the trial's own, for its timings.
+        torch_profiler: What `set_profiler` made; the loop enters it and steps it with each batch.
         logs_to_tensorboard: Whether reported metrics go to TensorBoard files too.
     """
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self.profiler: Any = None
+    def __init__(self, folder: Path, rank: int, profiler: ProfilerContext | None = None) -> None:
+        self.profiler = profiler or ProfilerContext()
+        self.torch_profiler: Any = None
         self.logs_to_tensorboard = False
         self._folder = folder
         self._rank = rank
@@ -237,7 +241,7 @@ class Instruments:
         """
         path = str(self.get_tensorboard_path())
         kwargs.setdefault("on_trace_ready", torch.profiler.tensorboard_trace_handler(path))
-        self.profiler = torch.profiler.profile(*args, **kwargs)
+        self.torch_profiler = torch.profiler.profile(*args, **kwargs)
 
     def close(self) -> None:
         """Close the files for TensorBoard (called by the loop)."""

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from det_jupyter.client.timings import to_columns
 from det_jupyter.config.sections import Profiling
-from det_jupyter.core import DistributedContext
+from det_jupyter.core import DistributedContext, ProfilerContext
 from det_jupyter.pytorch.timings.clocks import HostClock
 from det_jupyter.pytorch.timings.marks import Timings, open_timings
 from det_jupyter.records import BatchTimings, StepTimes, parse_line, to_line
@@ -194,7 +195,7 @@ def test_a_context_has_no_timers_after_the_run() -> None:
     timings = Timings(Profiling(), 0)
     context = Context(Now())
     written: list[Any] = []
-    with timings.journaling(SimpleNamespace(write=written.append)):
+    with timings.journaling(SimpleNamespace(write=written.append), lambda: None):
         timings.watch(context)
     assert vars(context).keys() == {"clock"}
     assert len(written) == 1
@@ -221,7 +222,9 @@ def test_there_are_no_raw_rows_before_the_first_wanted_batch() -> None:
 
 
 def test_timings_are_on_unless_they_are_turned_off() -> None:
-    context = SimpleNamespace(distributed=DistributedContext())
+    context = SimpleNamespace(
+        distributed=DistributedContext(), profiler=ProfilerContext(), device=torch.device("cpu")
+    )
     assert open_timings(Profiling(enabled=False), context, 0) is None
     assert open_timings(Profiling(), context, 0) is not None
 

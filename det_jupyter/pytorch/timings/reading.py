@@ -1,0 +1,119 @@
+"""Reads marks: what can be read of them becomes records.
+
+Marks of the host are read at once, also when other ranks have arrived at an exchange. Marks of a
+GPU are read when they are done; then the ranks note when they have arrived. All have done so at
+the next flush, so a record is written one flush late.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy
+
+from det_jupyter.core import ProfilerContext
+from det_jupyter.core.profiler import by_section
+from det_jupyter.pytorch.timings.arrivals import Arrivals
+from det_jupyter.pytorch.timings.clocks import Clock
+from det_jupyter.pytorch.timings.intervals import CODES, END, Held, Interval, Numbers
+from det_jupyter.pytorch.timings.rows import to_rows
+from det_jupyter.records import BatchTimings, PartTimes, StepTimes
+
+CODE_BITS = 5  # of a mark
+_MASK = (1 << CODE_BITS) - 1
+_NEXT, _EXCHANGE = CODES["dataloader_next"], CODES["exchange"]
+
+
+class Reading:
+    """Makes records of one rank's marks.
+
+    Args:
+        clock: Made the marks.
+        arrivals: Those of all ranks, if they are known.
+        profiler: Has the trial's own sections and counters.
+        steps: Batches that were trained before.
+        window: First and last index of the batches that have raw rows; None for none.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        arrivals: Arrivals | None,
+        profiler: ProfilerContext,
+        steps: int,
+        window: tuple[int, int] | None,
+    ) -> None:
+        self._clock = clock
+        self._arrivals = arrivals
+        self._profiler = profiler
+        self._steps = steps
+        self._window = window
+        self._held: Held | None = None
+
+    def take(
+        self, marks: array[int], exchanges: array[int], samples: list[int]
+    ) -> list[StepTimes | BatchTimings]:
+        """Return the records of what can be read, and remove it; the last mark stays.
+
+        Args:
+            marks: The first one begins the interval.
+            exchanges: Numbers of those to which the marks belong.
+            samples: Records that all ranks trained, by batch.
+        """
+        done = self._done(marks)
+        if len(done) < 2:
+            return []
+        interval = Interval(self._clock.read(done >> CODE_BITS), (done & _MASK)[:-1], self._steps)
+        trained = samples[: interval.batches]
+        sections, counters = self._own(marks[0] >> CODE_BITS)
+        numbers = self._numbers(interval, exchanges)
+        found = [] if self._clock.is_host else self.take_held()
+        self._held = Held(interval, numbers, sum(trained), sections, counters)
+        found += self.take_held() if self._clock.is_host else []
+        if self._window is not None:
+            rows = to_rows(interval, trained, *self._window)
+            found += [rows] if rows is not None else []
+        self._steps += interval.batches
+        del samples[: interval.batches], marks[: len(done) - 1]
+        self._clock.forget(marks[0] >> CODE_BITS)
+        return found
+
+    def take_held(self) -> list[StepTimes | BatchTimings]:
+        """Return the record that waits for the other ranks, which have flushed by now."""
+        held, self._held = self._held, None
+        return [] if held is None else [held.record(self._arrivals)]
+
+    def _done(self, marks: array[int]) -> Numbers:
+        """Return the marks that can be read; if not all, up to the beginning of a batch."""
+        every = numpy.array(marks, numpy.int64)
+        done = every[: self._clock.count_done(every >> CODE_BITS)]
+        codes = done & _MASK
+        if len(done) < len(every) and (codes == _NEXT).sum() > (codes == END).sum():
+            done = done[: int(numpy.flatnonzero(codes == _NEXT)[-1]) + 1]
+        return done
+
+    def _numbers(self, interval: Interval, exchanges: array[int]) -> Numbers:
+        """Return the numbers of an interval's exchanges, of which other ranks have the times."""
+        times = interval.times[:-1][interval.codes == _EXCHANGE]
+        numbers = exchanges[: len(times)]
+        del exchanges[: len(times)]
+        if self._arrivals is not None and not self._clock.is_host:
+            for number, at in zip(numbers, times.tolist(), strict=True):
+                self._arrivals.write(number, at)
+        return numpy.array(numbers, numpy.int64)
+
+    def _own(self, first: int) -> tuple[dict[str, PartTimes], dict[str, float]]:
+        """Return the times of the trial's own sections, and its counters.
+
+        Args:
+            first: The first mark that is kept.
+        """
+        taken, counters = self._profiler.take()
+        lasted = []
+        for name, duration, *between in taken:
+            marks = numpy.array(between)
+            if between[0] > first and self._clock.count_done(marks) == len(marks):
+                begun, over = self._clock.read(marks).tolist()
+                duration = max(duration, over - begun)  # of the device, if that is longer
+            lasted.append((name, duration))
+        return by_section(lasted), counters
