@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections import defaultdict
 from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.utils.data import TensorDataset
 
 from det_jupyter import core, pytorch
 from det_jupyter.core import DistributedContext
+from det_jupyter.measures import PARTS
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from det_jupyter.records import StepTimes
 from tests.integration.parallel_ranks import RankRunner
@@ -59,7 +61,9 @@ class SlowTrial(PyTorchTrial):
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         x, y = batch
         if self.slow in ("forward", "buffers"):
-            time.sleep(self.delay_s)
+            with self.context.profiler.section("slow"):
+                time.sleep(self.delay_s)
+        self.context.profiler.count("tokens", 10)
         loss = nn.functional.mse_loss(self.model(x), y)
         if self.slow == "backward":
             loss.register_hook(lambda gradient: time.sleep(self.delay_s))
@@ -79,7 +83,7 @@ def train(
     SlowTrial.slow = slow
     torch.set_num_threads(1)
     with (
-        redirect_stdout(io.StringIO()),  # the real one is the runner's
+        redirect_stdout(StringIO()),  # the real one is the runner's
         pytorch.init(
             distributed=distributed,
             seed=1,
@@ -88,16 +92,19 @@ def train(
             hparams={"global_batch_size": 8},
         ) as context,
     ):
+        assert context.core is not None
+        sink = core.RecordList()
+        context.core = replace(context.core, sink=sink)
         trainer = pytorch.Trainer(SlowTrial(context), context)
         trainer.fit(max_length=pytorch.Batch(BATCHES), checkpoint_policy="none")
-        assert context.core is not None
-        assert isinstance(context.core.sink, core.RecordList)
-        records = [it for it in context.core.sink.records if isinstance(it, StepTimes)]
+        records = [it for it in sink.records if isinstance(it, StepTimes)]
     seconds: defaultdict[str, float] = defaultdict(float)
     for record in records:
-        assert sum(part.total for part in record.parts.values()) == pytest.approx(record.seconds)
+        parts = [part.total for name, part in record.parts.items() if name in PARTS]
+        assert sum(parts) == pytest.approx(record.seconds, abs=1e-8)
         for name, part in record.parts.items():
             seconds[name] += part.total
+        seconds["tokens"] += record.counters.get("tokens", 0)
     assert sum(record.batches for record in records) == BATCHES
     assert sum(record.samples for record in records) == 8 * BATCHES
     return dict(seconds)
@@ -122,3 +129,6 @@ def test_a_rank_that_waits_for_a_slow_one_is_not_exchanging(
     assert slowed["exchange_wait"] < 0.2 * fast["exchange_wait"]
     assert fast["exchange_transfer"] < 0.3 * fast["exchange_wait"]
     assert "exchange" not in fast
+    assert fast["tokens"] == slowed["tokens"] == 10 * BATCHES
+    if part == "forward":
+        assert slowed["section.slow"] == pytest.approx(slowed[part], rel=0.25)

@@ -77,6 +77,7 @@ def validate(
     *,
     limit: int | None = None,
     stream: BatchStream | None = None,
+    after_batch: Callable[[], object] = bool,
 ) -> dict[str, Any]:
     """Return the validation metrics, over all ranks' data. Collective.
 
@@ -89,6 +90,7 @@ def validate(
         limit: Batches of this rank at most, for a trial that is only tried out.
         stream: What `open_validation` made of the loader, to keep its workers from one validation
             to the next; None: it is opened for this one.
+        after_batch: Called after each batch.
 
     Raises:
         ConfigError: There is no validation data, or the reducers do not fit the metrics, or the
@@ -104,7 +106,9 @@ def validate(
         else:
             with _opened(trial, context, loader, stream) as opened:
                 batches = islice(opened, limit)
-                metrics = _evaluate_shares(trial, context, batches, callbacks, reducers)
+                metrics = _evaluate_shares(
+                    trial, context, batches, callbacks, reducers, after_batch
+                )
         reducers.reset(for_training=False)  # those that serve the training too start anew
         callbacks.on_validation_end(metrics)
     return metrics
@@ -181,10 +185,11 @@ def _evaluate_shares(
     batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
     reducers: Reducers,
+    after_batch: Callable[[], object],
 ) -> dict[str, Any]:
     chosen = trial.evaluation_reducer()
     callbacks.on_validation_epoch_start()
-    seen, outputs = _evaluate_batches(trial, context, batches, callbacks)
+    seen, outputs = _evaluate_batches(trial, context, batches, callbacks, after_batch)
     callbacks.on_validation_epoch_end(outputs)
 
     def combine(shares: Sequence[_Share | None]) -> dict[str, Any]:
@@ -206,6 +211,7 @@ def _evaluate_batches(
     context: PyTorchTrialContext,
     batches: Iterator[tuple[Any, Share]],
     callbacks: Callbacks,
+    after_batch: Callable[[], object],
 ) -> tuple[_Seen, list[dict[str, Any]]]:
     """Return the values of this rank's batches, and their outputs if a callback needs them."""
     rank = context.distributed.rank
@@ -224,6 +230,7 @@ def _evaluate_batches(
             outputs.append(metrics)
         if len(series) == _BATCHES_HELD:
             _collect(series, seen)
+        after_batch()
     _collect(series, seen)
     return seen, outputs
 

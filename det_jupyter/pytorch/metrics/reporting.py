@@ -10,7 +10,7 @@ from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import Window
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
-from det_jupyter.pytorch.timings.marks import Timings
+from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import BatchMetrics, Progress
 
@@ -40,14 +40,12 @@ class Reporter:
         first: int,
         reducers: Reducers | None = None,
         watch: LossWatch | None = None,
-        timings: Timings | None = None,
+        timings: AnyTimings = NO_TIMINGS,
     ) -> None:
         self._core = core
         self._flushed_at = first
         self._reducers = reducers or Reducers()
-        self._reduce = self._reducers.reduce
-        if timings is not None:
-            self._reduce = timings.timed("reduce_metrics", self._reduce)
+        self._reduce = timings.timed("reduce_metrics", self._reducers.reduce)
         self._metrics = TrainingMetrics(
             core.distributed, average=average, watch=watch, timings=timings
         )

@@ -21,7 +21,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.series import MetricSeries, Window, check_same_names
 from det_jupyter.pytorch.reducers.reducing import weighted_mean
-from det_jupyter.pytorch.timings.marks import Timings
+from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
 
 _EMPTY_NB = torch.empty(0, 0, dtype=torch.float64)
 
@@ -44,7 +44,7 @@ class TrainingMetrics:
         *,
         average: bool,
         watch: LossWatch | None = None,
-        timings: Timings | None = None,
+        timings: AnyTimings = NO_TIMINGS,
     ) -> None:
         self._distributed = distributed
         self._average = average and distributed.size > 1
@@ -57,10 +57,8 @@ class TrainingMetrics:
         self._look: Callable[[], None] | None = None
         self._flushed: list[Window] = []  # since the last report
         self.add, self.latest = self._series.add, self._series.latest
-        self._take, self._by_rank = self._series.take, self._exchange
-        if timings is not None:
-            self._take = timings.timed("from_device", self._take)
-            self._by_rank = timings.timed("average_training_metrics", self._by_rank)
+        self._take = timings.timed("from_device", self._series.take)
+        self._by_rank = timings.timed("average_training_metrics", self._exchange)
         self.has_records = False  # this rank, in this run, since the last report
 
     def flush(self, first_step: int = 1) -> dict[str, list[float]]:

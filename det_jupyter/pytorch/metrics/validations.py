@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from det_jupyter.core import Context
@@ -12,6 +13,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, open_validation
 from det_jupyter.pytorch.metrics.evaluation import check_validation, validate
 from det_jupyter.pytorch.run.rules import Rules
+from det_jupyter.pytorch.timings.open import NO_TIMINGS, AnyTimings
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, describe_missing_metric, overrides
@@ -28,6 +30,7 @@ class Validations:
         rules: Have the metric by which validations are compared, and its direction.
         callbacks: The trial's.
         best: The best metric so far, of earlier runs and other trials.
+        timings: Are written in the midst of a validation that takes long.
     """
 
     def __init__(
@@ -38,7 +41,9 @@ class Validations:
         rules: Rules,
         callbacks: Callbacks,
         best: float | None,
+        timings: AnyTimings = NO_TIMINGS,
     ) -> None:
+        self._journal_timings = partial(timings.journal_if_due, core.sink)
         self._trial = trial
         self._context = context
         self._core = core
@@ -76,6 +81,7 @@ class Validations:
             self._context.reducers,
             limit=self._rules.validation_batches,
             stream=self._opened(),
+            after_batch=self._journal_timings,
         )
         if self._core.distributed.is_chief:
             self._core.train.report_validation_metrics(steps, metrics, trained)

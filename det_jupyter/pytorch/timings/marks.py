@@ -19,14 +19,16 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
+from time import perf_counter_ns
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from det_jupyter.config.sections import Profiling
 from det_jupyter.core import ProfilerContext, RecordSink
+from det_jupyter.core.profiler import PERIOD_NS
 from det_jupyter.pytorch.timings.arrivals import Arrivals
-from det_jupyter.pytorch.timings.clocks import Clock, DeviceClock, HostClock
+from det_jupyter.pytorch.timings.clocks import Clock, HostClock
 from det_jupyter.pytorch.timings.intervals import CODES, END
 from det_jupyter.pytorch.timings.reading import CODE_BITS, Reading
 from det_jupyter.records import BatchTimings, StepTimes
@@ -79,7 +81,7 @@ class Timings:
         self._exchanges = array("q")  # at which this rank arrived
         self._expects = False  # that a backward pass ends with an exchange
         self._inner = 0  # marks before those within a whole part
-        self._watched: Any = None
+        self._flushed_at = perf_counter_ns()
         self._mark(_REST)
 
     def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
@@ -129,14 +131,19 @@ class Timings:
             self._part = outer
             self._mark(outer)
 
-    def watch(self, context: Any) -> None:
-        """Time what a trial calls of its context, until the run ends."""
-        self._watched = context
+    @contextmanager
+    def watching(self, context: Any) -> Iterator[None]:
+        """Time what a trial calls of its context within the block."""
         for part, method in _METHODS.items():
-            timed = self._in_own_thread(part, getattr(context, method))
-            vars(context)[method] = timed
+            vars(context)[method] = self._in_own_thread(part, getattr(context, method))
         if context.distributed.size > 1:
             context.stepping.watch(self)
+        try:
+            yield
+        finally:
+            for method in _METHODS.values():
+                del vars(context)[method]
+            context.stepping.watch(None)
 
     def start(self) -> None:
         """Begin now: what was done before is not of interest."""
@@ -145,34 +152,29 @@ class Timings:
         self._mark(self._part)
 
     @contextmanager
-    def journaling(self, sink: RecordSink, barrier: Callable[[], None]) -> Iterator[None]:
-        """Write what is left when the block ends, and take the timers off the context.
+    def journaling(
+        self, context: Any, sink: RecordSink, barrier: Callable[[], None]
+    ) -> Iterator[None]:
+        """Time what a trial calls of its context, and write what is left when the block ends.
 
         Args:
+            context: The trial's.
             sink: Where to.
             barrier: Waits for the other ranks; is not called if the block raises.
         """
         mark = None if self._clock.is_host else self._now
         try:
-            with self._profiler.driven(mark=mark):
+            with self._profiler.driven(mark=mark), self.watching(context):
                 yield
         except BaseException:
-            self._unwatch()
             with suppress(Exception):  # the block's own counts
                 self.journal(sink)
                 self._write(sink, self._reading.take_held())
             raise
-        self._unwatch()
         self.journal(sink)
         if not self._clock.is_host:
             barrier()
         self._write(sink, self._reading.take_held())
-
-    def _unwatch(self) -> None:
-        if self._watched is not None:
-            for method in _METHODS.values():
-                vars(self._watched).pop(method, None)
-            self._watched.stepping.watch(None)
 
     def over(self, batches: Iterable[T], first: int) -> Iterator[T]:
         """Yield the batches, of which the next one has index `first`; `end_batch` ends each."""
@@ -200,6 +202,7 @@ class Timings:
 
     def flush(self) -> list[StepTimes | BatchTimings]:
         """Return the records of what was done since the last flush. Between batches."""
+        self._flushed_at = perf_counter_ns()
         self._mark(self._part)
         found = self._reading.take(self._marks, self._exchanges, self._records)
         self._inner = len(self._marks)
@@ -208,6 +211,12 @@ class Timings:
     def journal(self, sink: RecordSink) -> None:
         """Write the records of what was done since the last time. Between batches."""
         self._write(sink, self.flush())
+
+    def journal_if_due(self, sink: RecordSink) -> None:
+        """Write them if it is about time, within a whole part that takes long."""
+        if perf_counter_ns() - self._flushed_at >= PERIOD_NS:
+            del self._marks[self._inner :]
+            self.journal(sink)
 
     def _write(self, sink: RecordSink, records: list[StepTimes | BatchTimings]) -> None:
         for record in records:
@@ -243,18 +252,3 @@ class Timings:
             return timed(*args, **kwargs) if get_ident() == thread else function(*args, **kwargs)
 
         return run
-
-
-def open_timings(profiling: Profiling, context: Any, steps: int) -> Timings | None:
-    """Return what times this rank; None if that is not wanted. Collective."""
-    if profiling.enabled is False:
-        return None
-    distributed = context.distributed
-    return Timings(
-        profiling,
-        steps,
-        profiler=context.profiler,
-        clock=DeviceClock.of(context.device) if context.device.type == "cuda" else HostClock(),
-        arrivals=Arrivals.open(distributed),
-        has_rows=bool(profiling.enabled) and distributed.is_chief,
-    )

@@ -17,7 +17,7 @@ this batch requires, so the next run starts with the next batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Literal
 
 from det_jupyter.core import Context
@@ -28,7 +28,7 @@ from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.ranks.agreement import Agreement
 from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.run.schedule import Schedule
-from det_jupyter.pytorch.timings.marks import Timings
+from det_jupyter.pytorch.timings.open import AnyTimings
 from det_jupyter.pytorch.training.interruptions import Interruption
 from det_jupyter.pytorch.training.orders import LiveOrders
 from det_jupyter.pytorch.training.rank_watch import RankWatch
@@ -52,7 +52,7 @@ class Events:
         reporter: Takes the metrics of each batch.
         validations: Of this run.
         savepoints: Of this run.
-        timings: Of this rank's work; None if it is not timed.
+        timings: Of this rank's work.
         orders: To this run.
         interruption: Where the run is interrupted on purpose; None for never.
         rehearsal: Measures the run, and ends it; None if it is none.
@@ -72,7 +72,7 @@ class Events:
         validations: Validations,
         savepoints: Savepoints,
         orders: LiveOrders,
-        timings: Timings | None,
+        timings: AnyTimings,
         interruption: Interruption | None,
         rehearsal: Rehearsal | None,
         wants_to_leave: Callable[[], bool],
@@ -94,7 +94,7 @@ class Events:
         self._wants_to_leave = wants_to_leave
         self._num_flushes = 0
         self._rank_watch = RankWatch(rules.check_ranks, core, context.models)
-        if timings is not None and core.distributed.size > 1:
+        if core.distributed.size > 1:
             self._rank_watch.reduce = timings.exchanged(self._rank_watch.reduce)
 
     def begin(self) -> Reason | None:
@@ -124,7 +124,7 @@ class Events:
                 self._distributed, self._core.preempt, steps_completed=steps
             )
             self._exchange = self._agreement.exchange
-            if self._timings is not None and self._distributed.size > 1:
+            if self._distributed.size > 1:
                 self._exchange = self._timings.exchanged(self._exchange)
         return reason
 
@@ -210,7 +210,7 @@ class Events:
             self._validate(steps)
 
     def _validate(self, steps: int) -> None:
-        with nullcontext() if self._timings is None else self._timings.whole("validation"):
+        with self._timings.whole("validation"):
             has_to_save = self._validations.run(steps, self._schedule.units.trained(steps))
         if has_to_save:
             self._savepoints.save(steps)
@@ -256,5 +256,5 @@ class Events:
     def _flush_timings(self) -> None:
         """Journal the timings at every second flush of metrics: those are agreed on."""
         self._num_flushes += 1
-        if self._timings is not None and self._num_flushes % 2 == 0:
+        if self._num_flushes % 2 == 0:
             self._timings.journal(self._core.sink)

@@ -16,7 +16,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import without_own_frames
 from det_jupyter.pytorch.ranks.failures import naming_lost_peers
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
-from det_jupyter.pytorch.training.printing import PrintedRecords
+from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
 from det_jupyter.pytorch.training.torchrun import choose_device, joined
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.tensorboard import tensorboard_folder
@@ -105,7 +105,7 @@ def _local_context(
         seed = config.reproducibility.experiment_seed if config else None
     if seed is None:
         seed = distributed.broadcast(draw_seed())
-    sink = PrintedRecords() if distributed.is_chief else core.RecordList()
+    sink = PrintedRecords() if distributed.is_chief else SilentRecords()
     began = distributed.broadcast(time.strftime("%Y%m%d-%H%M%S"))
     context = PyTorchTrialContext(
         core=core.init(distributed=distributed, sink=sink, checkpoint_storage=checkpoint_storage),

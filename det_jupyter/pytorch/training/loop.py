@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from det_jupyter.pytorch.parallel import explain_parts
 from det_jupyter.pytorch.rng import seed_rank
 from det_jupyter.pytorch.run.rules import Rules, Start
 from det_jupyter.pytorch.run.schedule import Schedule, training_units
-from det_jupyter.pytorch.timings.marks import Timings, open_timings
+from det_jupyter.pytorch.timings.open import open_timings
 from det_jupyter.pytorch.training.building import (
     build_loader,
     check_agreement,
@@ -97,11 +97,11 @@ class Loop:
         context.set_stop_requested(False)  # an earlier fit may have set it
         is_chief = self._distributed.is_chief
         self._callbacks = Callbacks(trial.build_callbacks(), is_chief=is_chief)
+        self._timings = open_timings(rules.profiling, context, start.steps_completed)
         self._validations = Validations(
-            trial, context, core, rules, self._callbacks, start.best_metric
+            trial, context, core, rules, self._callbacks, start.best_metric, self._timings
         )
         self._has_stepped = False
-        self._timings = open_timings(rules.profiling, context, start.steps_completed)
         self._reporter = Reporter(
             core,
             average=rules.average_training_metrics,
@@ -113,18 +113,17 @@ class Loop:
         self._tuner = context.make_tuner()
         self._after_batch = CallsAfterBatch()
         self._orders = LiveOrders(context, core, self._after_batch)
+        standing_still = partial(self._timings.whole, "checkpoint")
         self._savepoints = Savepoints(
-            core.checkpoint,
-            self._parts(),
-            origin,
-            start,
-            nullcontext if self._timings is None else partial(self._timings.whole, "checkpoint"),
+            core.checkpoint, self._parts(), origin, start, standing_still
         )
         self._own_length = own_lengths(trial, "training")
-        self._trial_batch = trial.train_batch
-        self._step_schedulers = self._step_lr_schedulers
-        if self._timings is not None:
-            self._time(self._timings)
+        timed = self._timings.timed
+        self._callbacks.time(partial(timed, "callbacks"))
+        self._trial_batch = timed("forward", trial.train_batch)
+        self._step_schedulers = timed("step_lr_schedulers", self._step_lr_schedulers)
+        if end_batch := self._timings.end_batch:
+            self._after_batch.add(lambda share: end_batch(share.total))
         if rehearsal is not None:
             self._after_batch.add(rehearsal.after_batch)
         if context.torch_profiler is not None:
@@ -140,7 +139,7 @@ class Loop:
         """
         start = self._start
         with (
-            self._journaling(),
+            self._timings.journaling(self.context, self._core.sink, self._distributed.barrier),
             closing(self.context),
             self._callbacks.watching(),
             closing(self._savepoints),
@@ -156,8 +155,7 @@ class Loop:
                 warn_of_lonely_records(self.context, batches)
                 seed_rank(start.seed, self._distributed.rank)
                 events = self._events()
-                if self._timings is not None:
-                    self._timings.start()
+                self._timings.start()
                 with events.reporting_last_batches():
                     reason = events.begin() or self._train(batches, events)
             self._savepoints.finish()
@@ -223,9 +221,7 @@ class Loop:
         self._epoch = units.epoch_of(self.steps_completed)
         self._epoch_start = units.epoch_end(self._epoch)
         self._epoch_end = units.epoch_end(self._epoch + 1)
-        batches: Iterable[tuple[Any, Share]] = stream
-        if self._timings is not None:
-            batches = self._timings.over(stream, self.steps_completed)
+        batches = self._timings.over(stream, self.steps_completed)
         to_device = self.context.to_device if self.context.moves_batches else lambda batch: batch
         if self._tuner is not None and self._tuner.decision is None:
             self._after_batch.add(self._tune)
@@ -310,20 +306,6 @@ class Loop:
         if self._tuner is not None:
             shared["bucket_tuner"] = self._tuner
         return Parts(context=self.context, callbacks=self._callbacks, shared=shared)
-
-    def _journaling(self) -> AbstractContextManager[None]:
-        """Return what journals timings, if there are any, until the end of its block."""
-        if self._timings is None:
-            return self.context.profiler.driven(is_on=False)
-        return self._timings.journaling(self._core.sink, self._distributed.barrier)
-
-    def _time(self, timings: Timings) -> None:
-        """Put timers around the parts of a batch. Without timings the loop has no timers."""
-        timings.watch(self.context)
-        self._callbacks.time(partial(timings.timed, "callbacks"))
-        self._trial_batch = timings.timed("forward", self._trial_batch)
-        self._step_schedulers = timings.timed("step_lr_schedulers", self._step_schedulers)
-        self._after_batch.add(lambda share: timings.end_batch(share.total))
 
     def _tune(self, share: Share) -> None:
         """Let the tuner try bucket sizes, and report its decision."""

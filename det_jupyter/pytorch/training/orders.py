@@ -150,7 +150,7 @@ class LiveOrders:
             self._after_batch.remove(self._trace)
         folder = traces_folder(info.data_dir, info.experiment_id, info.trial_id)
         self._tracer = Tracer(order, folder, rank, steps, self._core.sink.write)
-        self._tracer.start(has_own_profiler=self._context.profiler is not None)
+        self._tracer.start(has_own_profiler=self._context.torch_profiler is not None)
         if not self._tracer.is_over:
             self._after_batch.add(self._trace)
 

@@ -3,31 +3,98 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 from det_jupyter.core import RecordList
+from det_jupyter.measures import PARTS, SECTION
 from det_jupyter.records import BatchTimings, CheckpointSaved, MetricsReported, Record, StepTimes
+from det_jupyter.words import duration, percent
+
+_WORTH_A_LINE_S = 1.0
+_SHOWN_SHARE = 0.01
+
+
+class SilentRecords(RecordList):
+    """A RecordSink that keeps records, but those that come every second and have no reader."""
+
+    def write(self, record: Record) -> None:
+        """See RecordSink."""
+        if not isinstance(record, StepTimes):
+            super().write(record)
 
 
 class PrintedRecords(RecordList):
     """A RecordSink that keeps records and prints those with a line."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._times = TimesInAll()
+
     def write(self, record: Record) -> None:
         """See RecordSink."""
         line = describe(record)
-        if line or isinstance(record, BatchTimings | StepTimes):  # the others have no reader
+        if isinstance(record, StepTimes):
+            self._times.add(record)
+        elif line or isinstance(record, BatchTimings):  # the others have no reader
             super().write(record)
         if line:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 
     def print_timings(self) -> None:
-        """Print how long the parts of a batch took, if that was recorded."""
+        """Print where the time went, and of recorded batches how long their parts took."""
+        for line in self._times.lines():
+            sys.stdout.write(f"{line}\n")
+        self._times = TimesInAll()
         timings = [record for record in self.records if isinstance(record, BatchTimings)]
         for line in summarize(timings):
             sys.stdout.write(f"{line}\n")
+
+
+class TimesInAll:
+    """Adds up where the time of a training goes."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._parts: defaultdict[str, float] = defaultdict(float)
+        self._counters: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, record: StepTimes) -> None:
+        """Take one interval."""
+        self._seconds += record.seconds
+        for part, times in record.parts.items():
+            self._parts[part] += times.total
+        for name, amount in record.counters.items():
+            self._counters[name] += amount
+
+    def lines(self) -> list[str]:
+        """Return the shares of the parts, of the trial's own sections, and its counters' speed."""
+        if self._seconds < _WORTH_A_LINE_S:
+            return []
+        parts = {name: part for name, part in self._parts.items() if name in PARTS}
+        found = [f"time  {duration(self._seconds)}: {self._shares(parts)}"]
+        sections = {
+            name.removeprefix(SECTION): time
+            for name, time in self._parts.items()
+            if name.startswith(SECTION)
+        }
+        if sections:
+            found.append(f"sections  {self._shares(sections)}")
+        for name, amount in self._counters.items():
+            found.append(f"{name}  {amount:,.6g}, {amount / self._seconds:,.6g} a second")
+        return found
+
+    def _shares(self, seconds: dict[str, float]) -> str:
+        ordered = sorted(seconds.items(), key=lambda item: -item[1])
+        shown = [
+            f"{PARTS[name].title if name in PARTS else name} {percent(time / self._seconds)}"
+            for name, time in ordered
+            if time >= _SHOWN_SHARE * self._seconds
+        ]
+        return ", ".join(shown)
 
 
 def summarize(timings: Sequence[BatchTimings]) -> list[str]:

@@ -14,7 +14,8 @@ from det_jupyter.client.timings import to_columns
 from det_jupyter.config.sections import Profiling
 from det_jupyter.core import DistributedContext, ProfilerContext
 from det_jupyter.pytorch.timings.clocks import HostClock
-from det_jupyter.pytorch.timings.marks import Timings, open_timings
+from det_jupyter.pytorch.timings.marks import Timings
+from det_jupyter.pytorch.timings.open import NO_TIMINGS, open_timings
 from det_jupyter.records import BatchTimings, StepTimes, parse_line, to_line
 from det_jupyter.wire import TimingsView
 
@@ -71,7 +72,6 @@ def train(
     profiling = Profiling(enabled=True, **window)
     timings = Timings(profiling, first, clock=HostClock(clock), has_rows=has_rows)
     context = Context(clock)
-    timings.watch(context)
 
     def train_batch(batch: int) -> None:
         for _ in range(2):
@@ -83,18 +83,19 @@ def train(
     step = timings.timed("step_lr_schedulers", clock.takes(3))
     reduce = timings.timed("reduce_metrics", clock.takes(7))
     found = []
-    for done, batch in enumerate(timings.over(loaded(clock, num), first), start=1):
-        timed(context.to_device(batch))
-        step()
-        timings.end_batch(32)
-        if done % 2 == 0:
-            if has_report:
-                reduce()
-            found += timings.flush()
-            with timings.whole("validation"):
-                context.to_device("of a validation, of which it is a part")
-                reduce()
-            clock.now += 1_000_000
+    with timings.watching(context):
+        for done, batch in enumerate(timings.over(loaded(clock, num), first), start=1):
+            timed(context.to_device(batch))
+            step()
+            timings.end_batch(32)
+            if done % 2 == 0:
+                if has_report:
+                    reduce()
+                found += timings.flush()
+                with timings.whole("validation"):
+                    context.to_device("of a validation, of which it is a part")
+                    reduce()
+                clock.now += 1_000_000
     return [*found, *timings.flush()]
 
 
@@ -182,10 +183,10 @@ def test_what_a_trial_does_in_a_thread_of_its_own_has_no_part() -> None:
     clock = Now()
     timings = Timings(Profiling(), 0, clock=HostClock(clock))
     context = Context(clock)
-    timings.watch(context)
-    thread = Thread(target=context.to_device, args=("a batch ahead",))
-    thread.start()
-    thread.join()
+    with timings.watching(context):
+        thread = Thread(target=context.to_device, args=("a batch ahead",))
+        thread.start()
+        thread.join()
     (record,) = timings.flush()
     assert isinstance(record, StepTimes)
     assert totals(record) == {"rest": 20}
@@ -195,8 +196,8 @@ def test_a_context_has_no_timers_after_the_run() -> None:
     timings = Timings(Profiling(), 0)
     context = Context(Now())
     written: list[Any] = []
-    with timings.journaling(SimpleNamespace(write=written.append), lambda: None):
-        timings.watch(context)
+    with timings.journaling(context, SimpleNamespace(write=written.append), lambda: None):
+        assert "backward" in vars(context)
     assert vars(context).keys() == {"clock"}
     assert len(written) == 1
 
@@ -225,8 +226,8 @@ def test_timings_are_on_unless_they_are_turned_off() -> None:
     context = SimpleNamespace(
         distributed=DistributedContext(), profiler=ProfilerContext(), device=torch.device("cpu")
     )
-    assert open_timings(Profiling(enabled=False), context, 0) is None
-    assert open_timings(Profiling(), context, 0) is not None
+    assert open_timings(Profiling(enabled=False), context, 0) is NO_TIMINGS
+    assert open_timings(Profiling(), context, 0) is not NO_TIMINGS
 
 
 def test_columns_are_in_seconds_and_have_gaps_where_a_batch_has_no_such_part() -> None:

@@ -1,0 +1,78 @@
+"""Opening the timings of a rank; `NoTimings` where they are not wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ParamSpec, TypeVar
+
+from det_jupyter.config.sections import Profiling
+from det_jupyter.core import RecordSink
+from det_jupyter.pytorch.timings.arrivals import Arrivals
+from det_jupyter.pytorch.timings.clocks import DeviceClock, HostClock
+from det_jupyter.pytorch.timings.marks import Timings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class NoTimings:
+    """Takes the place of Timings: functions stay as they are, so a loop has no timers."""
+
+    end_batch = None
+
+    def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
+        """See Timings."""
+        return function
+
+    def exchanged(self, function: Callable[P, T]) -> Callable[P, T]:
+        """See Timings."""
+        return function
+
+    def whole(self, part: str) -> AbstractContextManager[None]:
+        """See Timings."""
+        return nullcontext()
+
+    def over(self, batches: Iterable[T], first: int) -> Iterable[T]:
+        """See Timings."""
+        return batches
+
+    def start(self) -> None:
+        """See Timings."""
+
+    def journaling(
+        self, context: Any, sink: RecordSink, barrier: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """See Timings."""
+        return context.profiler.driven(is_on=False)  # type: ignore[no-any-return]
+
+    def journal(self, sink: RecordSink) -> None:
+        """See Timings."""
+
+    def journal_if_due(self, sink: RecordSink) -> None:
+        """See Timings."""
+
+
+AnyTimings = Timings | NoTimings
+NO_TIMINGS = NoTimings()
+
+
+def open_timings(profiling: Profiling, context: Any, steps: int) -> AnyTimings:
+    """Return what times this rank. Collective.
+
+    Args:
+        profiling: Whether it is timed, and which batches have raw rows.
+        context: The trial's.
+        steps: Batches that were trained before.
+    """
+    if profiling.enabled is False:
+        return NO_TIMINGS
+    distributed = context.distributed
+    return Timings(
+        profiling,
+        steps,
+        profiler=context.profiler,
+        clock=DeviceClock.of(context.device) if context.device.type == "cuda" else HostClock(),
+        arrivals=Arrivals.open(distributed),
+        has_rows=bool(profiling.enabled) and distributed.is_chief,
+    )
