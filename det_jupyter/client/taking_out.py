@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.code import Code
+from det_jupyter.client.event_files import EventFiles, write_event_files
 from det_jupyter.client.ranking import describe_trial, flattened, ranked
 from det_jupyter.client.steering import SteeredExperiment
 from det_jupyter.client.tables import Columns, Row, Rows, to_frame
@@ -30,6 +32,22 @@ class TabledExperiment(SteeredExperiment):
             DetError: pandas is not installed; `curves()` needs none.
         """
         return to_frame(metric_columns(self.curves()))
+
+    def tensorboard(self, folder: str | Path | None = None) -> EventFiles:
+        """Write TensorBoard files of metrics, timings and system metrics, and keep them current.
+
+        What is returned prints the lines that show them: `%tensorboard --logdir FOLDER`. While the
+        experiment is not over, new points are appended every 10 s, until `stop()`. Written again,
+        a folder gets only what is new.
+
+        Args:
+            folder: By default `tensorboard/experiment-7` in the present folder.
+
+        Raises:
+            DetError: The package tensorboard is not installed.
+        """
+        folder = Path(folder or f"tensorboard/experiment-{self.id}")
+        return write_event_files(self._client, self.id, None, folder)
 
     def trials_table(self) -> Rows:
         """Return a row for each trial, best first; `.to_frame()` makes a DataFrame of it.

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Unpack, overload
 
 from det_jupyter.client.asking import ask_for
 from det_jupyter.client.client import Client
+from det_jupyter.client.event_files import EventFiles, write_event_files
 from det_jupyter.client.logs import (
     TAIL,
     LogLines,
@@ -155,6 +157,11 @@ class Trial(OrderedTrial):
             return step_columns(parts)
         more = query.model_copy(update={"names": [*named]})
         return step_columns([*parts, *self._client.series(self.id, more).series])
+
+    def tensorboard(self, folder: str | Path | None = None) -> EventFiles:
+        """Write TensorBoard files of this trial alone; see `Experiment.tensorboard`."""
+        folder = Path(folder or f"tensorboard/trial-{self.id}")
+        return write_event_files(self._client, self.view.experiment_id, [self.id], folder)
 
     @property
     def verdict(self) -> ShownVerdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,18 @@ def typed(client: Client, line: str) -> str:
     return said
 
 
-def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client) -> None:
+def tags(folder: Path) -> set[str]:
+    """Return the tags that TensorBoard finds."""
+    from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]  # has no stubs
+        EventAccumulator,
+    )
+
+    found: Any = EventAccumulator(str(folder))
+    found.Reload()
+    return set(found.Tags()["scalars"])
+
+
+def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client, tmp_path: Path) -> None:
     long = slow(0.02, searcher={"name": "single", "metric": "error", "max_length": 3000})
     experiment = submit(client, long)
     wait_for_steps(experiment, 3)
@@ -79,6 +91,13 @@ def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client) -> None
     assert answer(client, experiment.id, asked)["text"].startswith("lr 0.02 → 0.5, from batch ")
     told = answer(client, experiment.id, asked | {"changes": {"momentum": 1}})
     assert "got 'momentum', expected some of lr" in told["error"]
+
+    files = experiment.tensorboard(tmp_path)
+    files.stop()
+    run = tmp_path / f"trial-{trial.id}"
+    assert "batches/loss" in tags(run)
+    assert {"timings/forward", "system/memory_rss"} <= tags(run / "rank-1")
+    assert "system/memory_free" in tags(run / "host")
 
     folder = Path(traces[0].view.path).parents[1]
     assert folder.name == str(experiment.id)

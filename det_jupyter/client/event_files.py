@@ -1,0 +1,254 @@
+"""TensorBoard files of metrics, timings and system metrics, written from the master's history.
+
+    FOLDER/trial-3/            metrics by group: training/loss, validation/error   step: batches
+    FOLDER/trial-3/rank-0/     timings/forward, ... in seconds per batch           step: batches
+                               system/cpu_util, ... of its process                 step: seconds
+    FOLDER/trial-3/host/, gpu-UUID/, workers-0/    system/...                      step: seconds
+
+Written again, a folder gets only the points that are new; `.written.json` has what is in it. Where
+a trial has started again from a checkpoint, TensorBoard is told to drop the points after it.
+
+Needs the package tensorboard, and no torch. What a trial writes itself is in another folder
+(`context.get_tensorboard_path()`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from det_jupyter.client.client import Client
+from det_jupyter.errors import DetError
+from det_jupyter.wire import Curve, Series, SeriesQuery, TrialView
+from det_jupyter.wire.series import MAX_COLUMNS
+
+logger = logging.getLogger(__name__)
+
+PERIOD_S = 10.0
+_SHARE = 20  # of the time at most 1/20 goes into writing
+_STATE = ".written.json"
+_OWN = "det_jupyter"  # ends the names of our files
+
+Written = dict[str, float]  # "run tag": the last step
+
+
+class Point(NamedTuple):
+    """A value: its step, and when it was (UTC seconds)."""
+
+    step: int
+    at: float
+    value: float
+
+
+class EventFiles:
+    """A folder of event files, kept up to date while a trial of it trains."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def follow(self, write: Callable[[], bool]) -> None:
+        """Call `write` in the background, until it returns that nothing more will come."""
+        self._thread = threading.Thread(
+            target=self._follow, args=(write,), name="det-tensorboard", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write no more; the files stay."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _follow(self, write: Callable[[], bool]) -> None:
+        pause_s = PERIOD_S
+        while not self._stop.wait(pause_s):
+            started = time.monotonic()
+            try:
+                if write():
+                    return
+            except Exception as error:  # no master for a while, a full disk: it is tried again
+                logger.warning("%s was not written: %s", self.folder, error)
+            pause_s = max(PERIOD_S, _SHARE * (time.monotonic() - started))
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def __repr__(self) -> str:
+        return f"%load_ext tensorboard\n%tensorboard --logdir {str(self.folder)!r}"
+
+
+_followed: dict[Path, EventFiles] = {}  # by folder: each is written by one thread of this process
+_lock = threading.Lock()
+
+
+def write_event_files(
+    client: Client, experiment_id: int, trial_ids: Sequence[int] | None, folder: Path
+) -> EventFiles:
+    """Write the files of some trials (None: of all), and keep them up to date.
+
+    Raises:
+        DetError: The package tensorboard is not installed.
+    """
+    if find_spec("tensorboard") is None:
+        raise DetError(
+            "the package tensorboard is not installed; run "
+            "`%pip install det-jupyter[tensorboard]` and try again"
+        )
+    folder = folder.expanduser().resolve()
+
+    def write() -> bool:
+        view = client.experiment(experiment_id)
+        trials = [t for t in view.trials if trial_ids is None or t.id in trial_ids]
+        curves = client.curves(experiment_id)
+        written = _read_state(folder)
+        for trial in trials:
+            own = [curve for curve in curves if curve.trial_id == trial.id]
+            _write_trial(client, trial, own, folder, written)
+        folder.joinpath(_STATE).write_text(json.dumps(written), encoding="utf-8")
+        parts = trials if trial_ids is not None else [view]
+        return all(part.state.is_terminal for part in parts)
+
+    with _lock:
+        if folder in _followed:
+            _followed[folder].stop()
+        files = _followed[folder] = EventFiles(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not write():
+            files.follow(write)
+    return files
+
+
+def _read_state(folder: Path) -> Written:
+    try:
+        return dict(json.loads(folder.joinpath(_STATE).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _write_trial(
+    client: Client, trial: TrialView, curves: Sequence[Curve], folder: Path, written: Written
+) -> None:
+    runs: dict[str, dict[str, list[Point]]] = {}
+    name = f"trial-{trial.id}"
+    for curve in curves:
+        rows = zip(curve.steps, curve.times, curve.values, strict=True)
+        runs.setdefault(name, {})[f"{curve.group}/{curve.name}"] = [
+            Point(step, at, value) for step, at, value in rows if value is not None
+        ]
+    for of, axis in (("timings", "batches"), ("system", "time")):
+        query = SeriesQuery.model_validate({"of": of, "axis": axis, "columns": MAX_COLUMNS})
+        page = client.series(trial.id, query)
+        began_at = page.began_at or trial.created_at
+        place = _moments(curves, began_at) if of == "timings" else _seconds(began_at)
+        for series in page.series:
+            if points := list(_points(series, place)):
+                run = f"{name}/{_file_name(series.source)}"
+                runs.setdefault(run, {})[f"{of}/{series.name}"] = points
+    for run, tags in runs.items():
+        _write_run(folder / run, run, tags, written)
+
+
+def _points(series: Series, place: Callable[[float], tuple[int, float]]) -> Iterator[Point]:
+    for x, value in zip(series.x, series.mid, strict=True):
+        step, at = place(x)
+        yield Point(step, at, value)
+
+
+def _seconds(began_at: float) -> Callable[[float], tuple[int, float]]:
+    """Return what makes a step of a moment: seconds since the beginning."""
+    return lambda at: (max(0, round(at - began_at)), at)
+
+
+def _moments(curves: Sequence[Curve], began_at: float) -> Callable[[float], tuple[int, float]]:
+    """Return what finds when a batch was: where the metrics were reported."""
+    longest = max(curves, key=lambda curve: len(curve.steps), default=None)
+
+    def place(batches: float) -> tuple[int, float]:
+        step = round(batches)
+        if longest is None or not longest.steps:
+            return step, began_at
+        index = min(bisect_left(longest.steps, step), len(longest.steps) - 1)
+        return step, longest.times[index]
+
+    return place
+
+
+def _file_name(source: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", source)
+
+
+def _write_run(
+    folder: Path, run: str, tags: Mapping[str, Sequence[Point]], written: Written
+) -> None:
+    """Append the new points of a run, in the order of their steps.
+
+    If a trial has started again from a checkpoint, TensorBoard drops what lies after it, of all
+    tags of the run, and all of it is written anew.
+    """
+    ends = {tag: points[-1].step for tag, points in tags.items() if points}
+    back_to = min(
+        (end for tag, end in ends.items() if end < written.get(f"{run} {tag}", -1)), default=None
+    )
+    new: list[tuple[Point, str]] = []
+    for tag, end in ends.items():
+        key = f"{run} {tag}"
+        last = written.get(key, -1)
+        last = last if back_to is None else min(last, back_to)
+        new += [(point, tag) for point in tags[tag] if point.step > last]
+        written[key] = end
+    events = [_event(point, tag) for point, tag in sorted(new)]
+    if back_to is not None:
+        events = [_restart(back_to + 1), *events]
+    if events:
+        _append(folder, events)
+
+
+def _append(folder: Path, events: Sequence[Any]) -> None:
+    """Append events to the run's one file, in one write, so that no reader finds half of one."""
+    from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped]  # has no stubs
+        RecordWriter,
+    )
+
+    folder.mkdir(parents=True, exist_ok=True)
+    file = next(folder.glob(f"*.{_OWN}"), None)
+    if file is None:
+        file = folder / f"events.out.tfevents.{int(time.time()):010d}.{_OWN}"
+        events = [_head(), *events]
+    content = io.BytesIO()
+    writer = RecordWriter(content)
+    for event in events:
+        writer.write(event.SerializeToString())
+    with file.open("ab") as target:
+        target.write(content.getvalue())
+
+
+def _head() -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # has no stubs
+
+    return Event(wall_time=time.time(), file_version="brain.Event:2")
+
+
+def _event(point: Point, tag: str) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]  # has no stubs
+
+    value = Summary.Value(tag=tag, simple_value=point.value)
+    return Event(step=point.step, wall_time=point.at, summary=Summary(value=[value]))
+
+
+def _restart(step: int) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+    session = SessionLog(status=SessionLog.START)
+    return Event(step=step, wall_time=time.time(), session_log=session)
