@@ -65,12 +65,9 @@ export class ExperimentView {
       aside: () => this._tabs.aside,
       onChoose: trialId => options.onChoose?.(trialId)
     });
-    const others = ask ? otherTabs({ asking: this._asking, ask, settings, makeChart }) : [];
-    this._tabs = new TabFrame(trans, settings, [
-      this._overview,
-      ...others,
-      ...(logs ? [logs] : [])
-    ]);
+    const context = ask && { asking: this._asking, ask, settings, makeChart };
+    const others = context && logs ? otherTabs(context, logs) : [];
+    this._tabs = new TabFrame(trans, settings, [this._overview, ...others]);
     this.node = h('article.det-view', {}, this._lost.node, this._header.node, this._tabs.node);
     this._visibility = new IntersectionObserver(entries => {
       this._setVisible(entries.at(-1)?.isIntersecting ?? false);

@@ -317,7 +317,7 @@ describe('a wait', () => {
     vi.stubGlobal('navigator', { clipboard: { writeText } });
     note.update(wait());
     copyButton().click();
-    await Promise.resolve();
+    await vi.waitFor(() => expect(texts(note.node, '[role=status]')).not.toEqual(['']));
     expect(writeText.mock.calls).toEqual([['%det_experiment pause 3']]);
     expect(texts(note.node, '[role=status]')).toEqual(['Copied: %det_experiment pause 3']);
   });

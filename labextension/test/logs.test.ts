@@ -1,5 +1,5 @@
 // @vitest-environment happy-dom
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import {
   LogLines,
@@ -9,6 +9,7 @@ import {
   type ILogPage
 } from '../src/logs/lines.js';
 import type { ILogQuery } from '../src/logs/lines.js';
+import { Folding } from '../src/logs/folding.js';
 import { LogPanel } from '../src/logs/panel.js';
 import { Questions, type Ask } from '../src/model/questions.js';
 import { english } from '../src/model/trans.js';
@@ -28,10 +29,14 @@ function page(lines: ILogLine[], changes: Partial<ILogPage> = {}): ILogPage {
 /** The kernel: answers with these pages, one after the other, and keeps what it was asked for. */
 class Kernel {
   readonly asked: ILogQuery[] = [];
+  errors: ILogLine[] = [];
 
   constructor(private readonly _pages: (ILogPage | Error)[]) {}
 
   readonly ask = (query: ILogQuery): Promise<ILogPage> => {
+    if (query.first !== undefined) {
+      return Promise.resolve(page(this.errors));
+    }
     this.asked.push(query);
     const next = this._pages.shift();
     if (next === undefined) {
@@ -139,7 +144,7 @@ it('stays where the reader has scrolled to, and goes to the end on request', asy
   Object.defineProperty(box, 'clientHeight', { get: () => 100 });
   await vi.advanceTimersByTimeAsync(0);
   expect(box.scrollTop).toBe(1000);
-  const toEnd = panel.node.querySelector('button') as HTMLButtonElement;
+  const toEnd = panel.node.querySelector('.det-log-foot button') as HTMLButtonElement;
   expect(toEnd.hidden).toBe(true);
   box.scrollTop = 200;
   box.dispatchEvent(new Event('scroll'));
@@ -189,6 +194,76 @@ it('is opened at the trial and rank of a failure', async () => {
   ]);
   expect(document.activeElement?.getAttribute('role')).toBe('log');
   view.dispose();
+});
+
+it('folds equal lines of several ranks into one that says how many', async () => {
+  const of = (id: number, rank: number, text: string): ILogLine => line(id, { rank, text });
+  const { panel } = open(
+    page([of(1, 0, 'seed 7'), of(2, 1, 'seed 7'), of(3, 0, 'ready'), of(4, 3, 'seed 7')]),
+    page([of(5, 1, 'ready'), of(6, 1, 'ready'), line(7, { text: 'seed 7', rank: 5, run: 2 })])
+  );
+  await vi.advanceTimersByTimeAsync(1000);
+  const lines = [...panel.node.querySelectorAll<HTMLElement>('.det-log-line')];
+  expect(lines.map(one => one.textContent.replace(/^\S+ /, ''))).toEqual([
+    'trial 3 ×3 ranks seed 7',
+    'trial 3 ×2 ranks ready',
+    'trial 3 rank 1 ready',
+    'trial 3 rank 5 seed 7'
+  ]);
+  expect(lines[0]?.title).toBe('ranks 0–1, 3');
+});
+
+it('keeps a fold as long as one of its lines', () => {
+  const folding = new Folding();
+  const fold = folding.add(line(1));
+  expect(folding.add(line(2, { rank: 1, text: 'line 1' }))).toBe(fold);
+  expect(folding.drop(1)).toBeNull();
+  expect(folding.drop(2)).toBe(fold);
+  expect(folding.drop(2)).toBeNull();
+});
+
+describe('the first error', () => {
+  const error = (id: number, text: string, rank = 1): ILogLine =>
+    line(id, { text, rank, level: 'error' });
+  const pinned = (panel: LogPanel): HTMLElement =>
+    panel.node.querySelector('.det-first-error') as HTMLElement;
+
+  it('is pinned with the message of its traceback, as soon as it is printed', async () => {
+    const traceback = [
+      error(2, 'Traceback (most recent call last):'),
+      error(3, 'another rank is gone', 0),
+      error(4, '  File "Cell In[5]", line 12, in train_batch'),
+      error(5, 'ValueError: no')
+    ];
+    const { panel } = open(page([line(1)]), page(traceback), page([error(9, 'later')]));
+    await vi.advanceTimersByTimeAsync(0);
+    expect(pinned(panel).hidden).toBe(true);
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(pinned(panel).textContent).toMatch(/^First error, .*, trial 3 rank 1: ValueError: no/);
+    pinned(panel).querySelector('button')?.click();
+    expect(panel.node.querySelector('.det-mod-found')?.textContent).toContain('Traceback');
+  });
+
+  it('is shown with the lines around it where it is older than all that are shown', async () => {
+    const kernel = new Kernel([
+      page([line(5000)]),
+      page([line(990), error(1000, 'E')]),
+      page([line(5000)])
+    ]);
+    kernel.errors = [error(1000, 'E')];
+    const panel = new LogPanel({ trans: english, ask: kernel.ask, slowHint: '' });
+    panel.setShown(true);
+    await vi.advanceTimersByTimeAsync(0);
+    pinned(panel).querySelector('button')?.click();
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(shown(panel)).toEqual(['line 990', 'E']);
+    expect(kernel.asked.slice(1)).toMatchObject([{ trial_id: 3, after: 800, tail: null }]);
+    expect(panel.node.querySelector('.det-mod-found')?.textContent).toContain('E');
+    panel.node.querySelector<HTMLElement>('.det-log-foot button')?.click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(shown(panel)).toEqual(['line 5000']);
+    panel.dispose();
+  });
 });
 
 it('offers all trials of a search', () => {

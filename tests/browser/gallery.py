@@ -15,12 +15,15 @@ from typing import Any
 
 from playwright.sync_api import Page
 
+from det_jupyter.config.writing import to_yaml
+from det_jupyter.master.machine.rules.configurations import complete
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state, render_html
 from det_jupyter.view.build.side_by_side import Compared, build_comparison
 from det_jupyter.view.forms.comparison_card import comparison_html
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.wire import (
+    CheckpointView,
     ClusterView,
     ExperimentView,
     ImportanceView,
@@ -62,7 +65,7 @@ THEMES = {
     },
 }  # fmt: skip
 
-TABS = ["metrics", "logs"]
+TABS = ["metrics", "logs", "config", "checkpoints"]
 WIDTHS = [420, 1180, 2600]
 
 IMPORTANCE = ImportanceView(
@@ -122,7 +125,34 @@ def log_page() -> dict[str, Any]:
 
 def answers() -> dict[str, Any]:
     """Return what the kernel answers, by the type of the question."""
-    return {"logs": log_page(), "series of metrics": {"page": metrics_page().model_dump()}}
+    config, origins = complete(
+        {"name": "digits", "entrypoint": "DigitsTrial", "hyperparameters": {"lr": 0.05},
+         "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 6}}},
+        {"resources": {"slots_per_trial": 2}},
+        default_seed=7,
+    )  # fmt: skip
+    return {
+        "logs": log_page(),
+        "series of metrics": {"page": metrics_page().model_dump()},
+        "config": {
+            "yaml": to_yaml(config.to_document(), origins), "template": "two-slots", "notices": []
+        },
+        "checkpoints": {"checkpoints": checkpoints(), "total": 3, "best": "c1"},
+    }  # fmt: skip
+
+
+def checkpoints() -> list[dict[str, Any]]:
+    """Return three checkpoints, one of them deleted."""
+    return [
+        CheckpointView(
+            uuid=f"c{i}", experiment_id=7, trial_id=9, steps_completed=100 - 22 * i,
+            path=f"/home/ada/.det_jupyter/checkpoints/7/9/5e1f0c{i}", size_bytes=2_481_000,
+            created_at=CREATED_AT - 60 * i, searcher_metric=metric, state=state,
+        ).model_dump()
+        for i, (metric, state) in enumerate(
+            [(0.958, "COMPLETED"), (0.961, "COMPLETED"), (None, "DELETED")]
+        )
+    ]  # fmt: skip
 
 
 def metrics_page() -> SeriesPage:

@@ -30,8 +30,8 @@ def _bounded(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
 
 
 def log_answer(client: Client, experiment_id: int, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lines that fit."""
+    """Return the lines that fit; of these the `first`, if the question says so."""
     given = {name: question.get(name) for name in _FILTERS}
     query = ask_for(LogQuery, **given, search=question.get("search") or None)
     page = client.experiment_logs(experiment_id, query, trial_id=question.get("trial_id"))
-    return {**page.model_dump(), "lines": _bounded(page.lines)}
+    return {**page.model_dump(), "lines": _bounded(page.lines[: question.get("first")])}

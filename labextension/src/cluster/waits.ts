@@ -1,6 +1,7 @@
 /** Why a trial waits, when it is expected to start, and what would have it start sooner. */
 import type { IRemedy, IWait } from '../model/state.js';
 import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
+import { copyText } from '../dom/copy.js';
 import { icon } from '../dom/icons.js';
 import { Notice, type IAsking } from '../dom/notice.js';
 
@@ -72,14 +73,8 @@ export class WaitNote {
   }
 
   private async _copy(code: HTMLElement, command: string): Promise<void> {
-    try {
-      await navigator.clipboard.writeText(command);
-      this._tell(this._asking.trans.__('Copied: %1', command));
-    } catch {
-      // Pages that are not secure have no clipboard: leave only one key to press.
-      document.getSelection()?.selectAllChildren(code);
-      this._tell(this._asking.trans.__('Selected: copy it with Ctrl+C or ⌘C.'));
-    }
+    const { trans } = this._asking;
+    this._tell(await copyText(command, code, trans, trans.__('Copied: %1', command)));
   }
 
   private _tell(text: string): void {

@@ -29,7 +29,10 @@ export interface ILogFilter {
 
 export interface ILogQuery extends ILogFilter {
   after: number;
-  tail: number;
+  /** Only the last ones; `null`: the first ones. */
+  tail: number | null;
+  /** No more than these, from the front. */
+  first?: number;
 }
 
 /** Asks the kernel for lines; rejects with a reason for people. */

@@ -1,21 +1,19 @@
-/**
- * The tab of what the ranks printed: fetched while it is seen, live until the end, and scrolled to
- * the newest line unless the reader has scrolled up.
- */
+/** The tab of what the ranks printed: fetched while it is seen, live until the end. */
 import { h, setHidden, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
-import { formatClock } from '../model/format.js';
 import type { IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 import type { IPanel, ITab } from '../tabs/tab.js';
+import { LogBox } from './box.js';
 import { LogFilters } from './filters.js';
+import { FirstError } from './firsterror.js';
 import { LogLines, MAX_LINES, type AskLogs, type ILogLine } from './lines.js';
 
 const PERIOD_MS = 1000;
 const AGAIN_MS = 5000;
 const SLOW_MS = 3000;
-const NEAR_PX = 24; // from the end, as good as at it
-const SCROLL_KEYS = ['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' '];
+/** Ids of all trials' lines: so many before an error are shown with it. */
+const BEFORE_ERROR = 200;
 
 export interface ILogPanelOptions {
   trans: ITrans;
@@ -33,22 +31,17 @@ export class LogPanel implements ITab, IPanel {
     const { trans } = _options;
     this.label = trans.__('Logs');
     this._filters = new LogFilters(trans, () => this._restart());
-    this._box = h('div.det-log-lines', {
-      role: 'log',
-      tabindex: 0,
-      'aria-label': trans.__('Printed lines')
-    });
-    this._toEnd = h('button.det-button.det-mod-small', { type: 'button' }, trans.__('To the end'));
-    this._toEnd.addEventListener('click', () => this._goToEnd());
-    this._box.addEventListener('scroll', () => this._onScroll());
-    this._box.addEventListener('keydown', event => {
-      if (SCROLL_KEYS.includes(event.key)) {
-        event.stopPropagation(); // the notebook moves between cells by these keys
-      }
-    });
-    const foot = h('div.det-line.det-log-foot', {}, this._status, this._toEnd);
-    this.node = h('section.det-logs', {}, this._filters.node, this._box, foot);
-    setHidden(this._toEnd, true);
+    this._box = new LogBox(trans, () => this._goToEnd());
+    this._first = new FirstError(_options, line => this._jump(line));
+    const foot = h('div.det-line.det-log-foot', {}, this._status, this._box.toEnd);
+    this.node = h(
+      'section.det-logs',
+      {},
+      this._filters.node,
+      this._first.node,
+      this._box.node,
+      foot
+    );
   }
 
   open(host: HTMLElement): IPanel {
@@ -59,7 +52,9 @@ export class LogPanel implements ITab, IPanel {
   setShown(isShown: boolean): void {
     if (!isShown) {
       this._stop();
-    } else if (!this._isLive) {
+    } else if (!this._isLive && this._lines.lastId === 0) {
+      this._restart();
+    } else if (!this._isLive && this._from === null) {
       this._resume();
     }
   }
@@ -71,7 +66,8 @@ export class LogPanel implements ITab, IPanel {
     this._filters.offerTrials(ids);
     this._filters.offerRanks(numRanks);
     this._isEnded = isEnded(status);
-    if (this._isLive && !this._isEnded && this._timer === undefined && !this._isAsking) {
+    const isIdle = this._timer === undefined && !this._isAsking && this._from === null;
+    if (this._isLive && !this._isEnded && isIdle) {
       this._askSoon(PERIOD_MS);
     }
   }
@@ -88,7 +84,7 @@ export class LogPanel implements ITab, IPanel {
 
   focus(): void {
     this.node.scrollIntoView({ block: 'nearest' });
-    this._box.focus({ preventScroll: true });
+    this._box.node.focus({ preventScroll: true });
   }
 
   dispose(): void {
@@ -110,17 +106,20 @@ export class LogPanel implements ITab, IPanel {
     void this._ask();
   }
 
-  private _restart(): void {
+  /** Begin anew with the newest lines; `from`: with those after that one, which do not go on. */
+  private _restart(from: number | null = null): void {
     this._stop();
     this._clear();
+    this._from = from;
     this._resume();
+    if (from === null) {
+      void this._first.find(this._filters.value.trial_id);
+    }
   }
 
   private _clear(): void {
     this._lines = new LogLines();
-    this._nodes.clear();
-    this._box.replaceChildren();
-    this._isAtEnd = true;
+    this._box.clear();
   }
 
   private _askSoon(ms: number): void {
@@ -133,7 +132,12 @@ export class LogPanel implements ITab, IPanel {
   private async _ask(): Promise<void> {
     const { ask, slowHint } = this._options;
     const round = this._round;
-    const query = { ...this._filters.value, after: this._lines.lastId, tail: MAX_LINES };
+    const from = this._from;
+    const query = {
+      ...this._filters.value,
+      after: from ?? this._lines.lastId,
+      tail: from === null ? MAX_LINES : null
+    };
     const slow = setTimeout(() => this._say(slowHint), SLOW_MS);
     this._isAsking = true;
     try {
@@ -141,10 +145,9 @@ export class LogPanel implements ITab, IPanel {
       if (round !== this._round) {
         return;
       }
-      this._draw(this._lines.add(page));
-      this._say(this._count());
+      this._draw(page.lines, this._lines.add(page));
       this._isAsking = false;
-      if (!page.is_over) {
+      if (!page.is_over && from === null) {
         this._askSoon(PERIOD_MS);
       }
     } catch (error) {
@@ -157,6 +160,16 @@ export class LogPanel implements ITab, IPanel {
       }
     } finally {
       clearTimeout(slow);
+    }
+  }
+
+  private _draw(lines: ILogLine[], changes: ReturnType<LogLines['add']>): void {
+    this._box.draw(changes);
+    this._first.note(lines);
+    this._filters.offerRanks(lines.reduce((most, line) => Math.max(most, line.rank + 1), 0));
+    this._say(this._count());
+    if (this._wanted !== undefined && this._box.show(this._wanted)) {
+      this._wanted = undefined;
     }
   }
 
@@ -178,48 +191,22 @@ export class LogPanel implements ITab, IPanel {
     return trans._n('%1 line', '%1 lines', total);
   }
 
-  private _draw({ added, gone }: { added: ILogLine[]; gone: ILogLine[] }): void {
-    const height = this._box.scrollHeight;
-    for (const { id } of gone) {
-      this._nodes.get(id)?.remove();
-      this._nodes.delete(id);
+  /** Bring a line into sight; where it is not among those shown, with the lines around it. */
+  private _jump({ id, trial_id }: ILogLine): void {
+    if (!this._box.show(id)) {
+      this._wanted = id;
+      this._filters.narrow(trial_id, null);
+      this._restart(Math.max(0, id - BEFORE_ERROR));
+      setHidden(this._box.toEnd, false);
     }
-    const lost = height - this._box.scrollHeight;
-    const nodes = added.map(line => {
-      const node = this._line(line);
-      this._nodes.set(line.id, node);
-      return node;
-    });
-    this._box.append(...nodes);
-    this._filters.offerRanks(added.reduce((most, line) => Math.max(most, line.rank + 1), 0));
-    if (this._isAtEnd) {
-      this._goToEnd();
-    } else {
-      this._box.scrollTop -= lost; // what the reader looks at stays where it is
-    }
-  }
-
-  private _line(line: ILogLine): HTMLElement {
-    const { trans } = this._options;
-    const place = trans.__('trial %1 rank %2', line.trial_id, line.rank);
-    return h(
-      'div.det-log-line',
-      { 'data-level': line.level, title: line.level },
-      h('span.det-quiet', {}, `${formatClock(line.at)} ${place} `),
-      line.text
-    );
-  }
-
-  private _onScroll(): void {
-    const { scrollHeight, scrollTop, clientHeight } = this._box;
-    this._isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
-    setHidden(this._toEnd, this._isAtEnd);
   }
 
   private _goToEnd(): void {
-    this._isAtEnd = true;
-    setHidden(this._toEnd, true);
-    this._box.scrollTop = this._box.scrollHeight;
+    if (this._from === null) {
+      this._box.goToEnd();
+    } else {
+      this._restart();
+    }
   }
 
   private _say(text: string): void {
@@ -227,15 +214,17 @@ export class LogPanel implements ITab, IPanel {
   }
 
   private readonly _filters: LogFilters;
-  private readonly _box: HTMLElement;
-  private readonly _toEnd: HTMLButtonElement;
+  private readonly _box: LogBox;
+  private readonly _first: FirstError;
   private readonly _status = h('span.det-quiet', { role: 'status' });
-  private readonly _nodes = new Map<number, HTMLElement>();
   private _lines = new LogLines();
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _round = 0;
+  /** Lines after this one are shown, to look at one; `null`: the newest. */
+  private _from: number | null = null;
+  /** The line to look at. */
+  private _wanted: number | undefined;
   private _isAsking = false;
-  private _isAtEnd = true;
   private _isEnded = false;
   private _isLive = false;
 }

@@ -81,6 +81,12 @@ def test_the_answer_has_the_lines_and_comes_from_another_thread() -> None:
     assert (said["total"], said["last_id"], said["is_over"]) == (1, 8, False)
 
 
+def test_of_the_lines_that_fit_only_the_first_come_when_they_are_asked_for() -> None:
+    master = Master(lines=["Traceback", "  at", "E"] + ["x" * 999] * 900)
+    said = answer(master.as_client(), 9, {**ASKED, "first": 3})
+    assert [line["text"] for line in said["lines"]] == ["Traceback", "  at", "E"]
+
+
 def test_an_answer_is_never_too_large_for_a_message() -> None:
     printed = ["old"] + ["x" * 9000] * 400 + ["new"]
     said = answer(Master(lines=printed).as_client(), 9, ASKED)

@@ -28,6 +28,8 @@ ROOMS = (
     "metrics",
     "timings",
     "system",
+    "config",
+    "checkpoints",
     "cluster",
     "experiment",
     "search",

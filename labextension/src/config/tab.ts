@@ -1,0 +1,97 @@
+/** The tab of the effective configuration: each value, and who gave it. */
+import { copyButton } from '../dom/copy.js';
+import { h, setText } from '../dom/dom.js';
+import type { ITrans } from '../model/trans.js';
+import { AskedPanel } from '../tabs/asked.js';
+import type { ITab, ITabContext } from '../tabs/tab.js';
+import { configLines, fittingLines, type IConfigLine, type Origin } from './lines.js';
+
+interface IConfigAnswer {
+  yaml: string;
+  template: string | null;
+  notices: string[];
+}
+
+export function configTab(context: ITabContext): ITab {
+  return {
+    id: 'config',
+    label: context.asking.trans.__('Config'),
+    open: host => new ConfigPanel(context, host)
+  };
+}
+
+class ConfigPanel extends AskedPanel<IConfigAnswer> {
+  constructor({ asking, ask }: ITabContext, host: HTMLElement) {
+    super({ ask, type: 'config', slowHint: asking.slowHint });
+    const { trans } = asking;
+    this._trans = trans;
+    const label = trans.__('Search');
+    this._search = h('input.det-field.det-log-search', {
+      type: 'search',
+      placeholder: label,
+      'aria-label': label
+    });
+    this._origin = h(
+      'select.det-field',
+      { 'aria-label': trans.__('Who gave it') },
+      h('option', { value: '' }, trans.__('all values')),
+      ...Object.entries(this._words()).map(([value, word]) => h('option', { value }, word))
+    );
+    this._search.addEventListener('input', () => this._list());
+    this._origin.addEventListener('change', () => this._list());
+    const copy = copyButton(trans, trans.__('Copy the YAML'), this._box, () => this._yaml);
+    const tools = h('div.det-line', {}, this._search, this._origin, this._said);
+    tools.append(h('div.det-aside', {}, copy));
+    host.append(tools, this._notices, this._box);
+  }
+
+  /** It does not change. */
+  update(): void {
+    this._note('');
+  }
+
+  protected _draw({ yaml, template, notices }: IConfigAnswer): void {
+    this._yaml = yaml;
+    this._lines = configLines(yaml);
+    const about = template === null ? [] : [this._trans.__('template %1', template)];
+    this._notices.replaceChildren(...[...about, ...notices].map(text => h('p', {}, text)));
+    this._list();
+  }
+
+  private _list(): void {
+    const origin = (this._origin.value || null) as Origin | null;
+    const shown = fittingLines(this._lines, this._search.value, origin);
+    this._box.replaceChildren(...shown.map(line => this._line(line)));
+    if (this._lines.length > 0) {
+      setText(this._said, shown.length === 0 ? this._trans.__('No line fits.') : '');
+    }
+  }
+
+  private _line({ text, origins }: IConfigLine): HTMLElement {
+    const words = origins.filter(one => one !== 'submitted').map(one => this._words()[one]);
+    const note = words.length === 0 ? null : h('span.det-origin', {}, words.join(', '));
+    return h(
+      'div.det-config-line',
+      { 'data-origin': origins.join(' ') },
+      h('span', {}, text),
+      note
+    );
+  }
+
+  private _words(): Record<Origin, string> {
+    const trans = this._trans;
+    return {
+      submitted: trans.__('submitted'),
+      template: trans.__('template'),
+      default: trans.__('default')
+    };
+  }
+
+  private readonly _trans: ITrans;
+  private readonly _search: HTMLInputElement;
+  private readonly _origin: HTMLSelectElement;
+  private readonly _notices = h('div.det-quiet');
+  private readonly _box = h('div.det-config', { tabindex: 0 });
+  private _lines: IConfigLine[] = [];
+  private _yaml = '';
+}

@@ -1,0 +1,72 @@
+/** A panel that shows one answer of the kernel: asked for when it is seen and something is new. */
+import { h, setText } from '../dom/dom.js';
+import type { Ask } from '../model/questions.js';
+import type { IPanel } from './tab.js';
+
+const SLOW_MS = 3000;
+
+export interface IAskedOptions {
+  ask: Ask;
+  /** The type of the question. */
+  type: string;
+  /** Said when the answer takes long. */
+  slowHint: string;
+}
+
+export abstract class AskedPanel<Answer> implements IPanel {
+  protected constructor(private readonly _options: IAskedOptions) {}
+
+  setShown(isShown: boolean): void {
+    this._isShown = isShown;
+    this._askIfNew();
+  }
+
+  dispose(): void {
+    this._isShown = false;
+    this._round += 1;
+  }
+
+  protected abstract _draw(answer: Answer): void;
+
+  /** Ask again when this has changed. */
+  protected _note(version: string): void {
+    this._version = version;
+    this._askIfNew();
+  }
+
+  private _askIfNew(): void {
+    if (this._isShown && this._version !== undefined && this._version !== this._asked) {
+      this._asked = this._version;
+      void this._ask();
+    }
+  }
+
+  private async _ask(): Promise<void> {
+    const { ask, type, slowHint } = this._options;
+    const round = (this._round += 1);
+    const say = (text: string): void => {
+      if (round === this._round) {
+        setText(this._said, text);
+      }
+    };
+    const slow = setTimeout(() => say(slowHint), SLOW_MS);
+    try {
+      const answer = await ask<Answer>(type, {});
+      say('');
+      if (round === this._round) {
+        this._draw(answer);
+      }
+    } catch (error) {
+      say(error instanceof Error ? error.message : String(error));
+      this._asked = undefined; // the next state asks again
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+
+  protected readonly _said = h('p.det-quiet', { role: 'status' });
+  private _version: string | undefined;
+  private _asked: string | undefined;
+  private _round = 0;
+  private _isShown = false;
+}
