@@ -143,16 +143,16 @@ def answers() -> dict[str, Any]:
 
 def checkpoints() -> list[dict[str, Any]]:
     """Return three checkpoints, one of them deleted."""
-    return [
+    saved = [
         CheckpointView(
             uuid=f"c{i}", experiment_id=7, trial_id=9, steps_completed=100 - 22 * i,
             path=f"/home/ada/.det_jupyter/checkpoints/7/9/5e1f0c{i}", size_bytes=2_481_000,
-            created_at=CREATED_AT - 60 * i, searcher_metric=metric, state=state,
-        ).model_dump()
-        for i, (metric, state) in enumerate(
-            [(0.958, "COMPLETED"), (0.961, "COMPLETED"), (None, "DELETED")]
+            created_at=CREATED_AT - 60 * i, searcher_metric=metric,
         )
+        for i, metric in enumerate([0.958, 0.961, None])
     ]  # fmt: skip
+    saved[2].state = "DELETED"
+    return [one.model_dump() for one in saved]
 
 
 def metrics_page() -> SeriesPage:
