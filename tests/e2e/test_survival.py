@@ -18,6 +18,7 @@ import torch
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict, RankFailed
+from det_jupyter.wire import SeriesQuery
 from tests.processes import DetHome, wait_until
 from tests.soak.faults import Fault
 from tests.soak.soak import Soak
@@ -61,6 +62,17 @@ def assert_equal_to(undisturbed: dict[str, Any], experiment: Experiment) -> None
         assert torch.equal(weights[name], tensor), f"{name} differs"
     assert curve(experiment, "batches", "loss") == undisturbed["loss"]
     assert curve(experiment, "validation", "error") == undisturbed["error"]
+
+
+def assert_measured(client: Client, experiment: Experiment) -> None:
+    """Times and samples of both ranks and of the machine are there, each moment once."""
+    trial_id = experiment.trial.id
+    times = client.series(trial_id, SeriesQuery(of="timings", axis="batches", names=["forward"]))
+    system = client.series(trial_id, SeriesQuery(of="system", names=["memory_free", "memory_rss"]))
+    found = {(one.source, one.name): one.x for one in [*times.series, *system.series] if one.x}
+    both = {(f"rank:{rank}", name) for rank in (0, 1) for name in ("forward", "memory_rss")}
+    assert found.keys() == {*both, ("host", "memory_free")}
+    assert all(x == sorted(set(x)) for x in found.values())
 
 
 def test_an_undisturbed_run_has_every_record_once(undisturbed: dict[str, Any]) -> None:
@@ -125,6 +137,7 @@ def test_master_killed_while_training(
     assert experiment.wait(60) == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0
     assert_equal_to(undisturbed, experiment)
+    assert_measured(client, experiment)
 
 
 def test_agent_killed_while_training(

@@ -18,7 +18,7 @@ from det_jupyter.master.views.series_pages import MAX_POINTS, Columns, columns_o
 from det_jupyter.master.views.series_tables import Numbers, Table, merged
 from det_jupyter.records import to_finite
 from det_jupyter.wire import BATCHES, Curve, CurveKey, Series, SeriesQuery
-from det_jupyter.wire.curves import steps_per_epoch_of
+from det_jupyter.wire.curves import most_points, steps_per_epoch_of
 
 
 class Points:
@@ -103,9 +103,12 @@ def to_curves(
 
     Args:
         records: Trial and metrics record (as JSON), in the order in which they were written.
-        max_points: Thin each curve to about this many points; its extremes stay.
+        max_points: Thin each curve to about this many points (of very many curves, to fewer); its
+            extremes stay.
     """
     gathered = gather(records)
+    if max_points is not None:
+        max_points = min(max_points, most_points(len(gathered.points)))
     return [
         _to_curve(
             key, gathered.points[key].to_arrays(), gathered.steps_per_epoch.get(key), max_points
