@@ -159,21 +159,19 @@ def test_validation_alone_counts_as_one_batch() -> None:
 
 
 def test_five_thousand_names_share_the_points_of_a_page() -> None:
-    taken = [(float(at), {f"name{i}": float(at) for i in range(5000)}) for at in range(200)]
+    taken = [(float(at), {f"name{i}": float(at) for i in range(5000)}) for at in range(90)]
     found = to_series({"host": of_samples(taken)}, of(columns=600))
     assert len(found) == 5000
     assert sum(len(one.x) for one in found) <= MAX_POINTS
-    assert {max(one.high) for one in found} == {199.0}
+    assert {max(one.high) for one in found} == {89.0}
 
 
 def test_curves_of_five_thousand_names_have_few_points_each() -> None:
-    values = {f"name{i}": [float(j) for j in range(300)] for i in range(5000)}
+    values = {f"name{i}": [float(j) for j in range(250)] for i in range(5000)}
     record = {"kind": "batch_metrics", "at": 5.0, "first": 1, "values": values}
     curves = to_curves([(1, record)], max_points=4000)
     assert {len(curve.steps) for curve in curves} == {200}
-    assert {max(value or 0 for value in curve.values) for curve in curves} == {299.0}
-    whole = to_curves([(1, record)])
-    assert {len(curve.steps) for curve in whole} == {300}
+    assert {max(value or 0 for value in curve.values) for curve in curves} == {249.0}
 
 
 def test_nothing_gives_no_series() -> None:
