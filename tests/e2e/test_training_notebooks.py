@@ -56,3 +56,11 @@ def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples:
     assert "\nExperiment 4 “cancer, a search” (COMPLETED, 100%, 4 trials, accuracy " in text
     assert "Wrote 4 rows, trials of experiment 4, to search.csv." in text
     assert (tmp_path / "search.csv").exists()
+
+
+def test_trials_that_are_made_to_be_limited_say_so(tmp_path: Path, examples: Path) -> None:
+    text = printed(examples / "bottlenecks.ipynb", tmp_path)  # it asserts the verdicts itself
+    sentences = dict(re.findall(r"^(\w+) +(.*\.)$", text, re.MULTILINE))
+    assert "waiting for data" in sentences["input"]
+    assert sentences["straggler"].startswith("Rank 1 is a straggler because of its data")
+    assert "num_workers=2" in text  # what `diagnose` tried, with what it gained
