@@ -41,6 +41,8 @@ class SampleBox:
     def note_missing(self, source: str, reasons: Mapping[str, str]) -> None:
         """Note why names of a source have no values; these are all its reasons."""
         before = self._missing.get(source, {})
+        if reasons == before:
+            return
         news = {name: reason for name, reason in reasons.items() if before.get(name) != reason}
         if news:
             self._news.setdefault(source, {}).update(news)

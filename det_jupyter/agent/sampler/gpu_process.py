@@ -60,6 +60,7 @@ def _print_samples(interval_s: float, uuids: list[str]) -> int:
             if not words:
                 return 0
             interval_s = float(words[-1])
+            due = time.monotonic()
 
 
 def _print(line: Mapping[str, Any]) -> None:

@@ -23,13 +23,13 @@ from typing import Any
 
 from det_jupyter.agent.launch.zygote_process import child_setup
 from det_jupyter.agent.sampler.rates import Values
-from det_jupyter.measures import GPU
 from det_jupyter.system import paths
 
 logger = logging.getLogger(__name__)
 
 _START_S = 30.0  # the driver may load for so long if no program used it before
 _SILENCE_S = 10.0
+_GOODBYE_S = 1.0
 _PAUSES_S = (1.0, 60.0)
 _MAX_LINE_BYTES = 1 << 20
 
@@ -131,12 +131,14 @@ class GpuWatch:
         except TimeoutError:
             self._take(HANGS)
             reason = HANGS
+        except asyncio.CancelledError:
+            _end(process)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _GOODBYE_S)
+            raise
         finally:
             self._process = None
-            with suppress(ProcessLookupError):
-                process.kill()
-            if process.stdin is not None:
-                process.stdin.close()
+        _end(process)
         code = await process.wait()  # for as long as the driver keeps it
         return reason or f"the process that reads the GPUs ended with exit code {code}", has_worked
 
@@ -159,6 +161,13 @@ class GpuWatch:
         return await asyncio.wait_for(process.stdout.readline(), self._interval_s + more_s)
 
 
+def _end(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
 def _to_sample(message: Mapping[str, Any]) -> GpuSample:
     return GpuSample(
         at=message["at"],
@@ -166,8 +175,3 @@ def _to_sample(message: Mapping[str, Any]) -> GpuSample:
         missing=message.get("missing"),
         memory={int(pid): float(used) for pid, used in message["memory"].items()},
     )
-
-
-def without_values(uuids: Sequence[str], reason: str) -> dict[str, dict[str, str]]:
-    """Return that all values of all GPUs are missing for this reason."""
-    return {f"gpu:{uuid}": dict.fromkeys(GPU, reason) for uuid in uuids}

@@ -145,7 +145,7 @@ class GpuReader:
                 reading.values.pop(gpu.source, None)
                 reading.missing[gpu.source] = dict.fromkeys(GPU, self._reason(error))
                 gpu.handle = None
-                gpu.rates.forget()
+                gpu.rates = Rates()
         reading.memory = self._memory
         return reading
 
@@ -168,7 +168,7 @@ class GpuReader:
                 reason = gpu.unanswered[names]
             missing |= dict.fromkeys(names, reason)
         counts = {name: values.pop(name) for name in list(values) if name.startswith("nvlink")}
-        values |= gpu.rates.of_all(counts, self._clock()) | gpu.pcie
+        values |= gpu.rates.of(counts, self._clock()) | gpu.pcie
         gpu.pcie = {}
         if _PCIE in gpu.unanswered:
             missing |= dict.fromkeys(_PCIE, gpu.unanswered[_PCIE])

@@ -14,6 +14,9 @@ from det_jupyter.measures import PROCESS
 LINUX_ONLY = "processes are measured on Linux only, which has /proc"
 
 
+_DISK = ("disk_read", "disk_write")
+
+
 class ProcessReader:
     """Reads the processes of gangs. Used by one thread at a time."""
 
@@ -39,16 +42,19 @@ class ProcessReader:
                 f"rank:{key}": Reading(missing=dict.fromkeys(PROCESS, LINUX_ONLY)) for key in pids
             }
         for key in [key for key in self._trees if key not in pids]:
-            self._trees.pop(key).close()
-            self._shared.forget(f"rank:{key}")
-            self._shared.forget(f"workers:{key}")
+            self._drop(key)
         readings: dict[str, Reading] = {}
         members: dict[str, list[int]] = {}
         for key, pid in pids.items():
-            tree = self._trees.get(key) or self._trees.setdefault(key, RankTree(pid))
-            rank, workers = tree.read(now)
-            readings[f"rank:{key}"] = Reading(values=rank, missing=_disk_missing(tree.io_problem))
-            readings[f"workers:{key}"] = Reading(values=workers)
+            try:
+                tree = self._trees.get(key) or self._trees.setdefault(key, RankTree(pid))
+                rank, workers = tree.read(now)
+            except OSError:  # it has ended
+                self._drop(key)
+                continue
+            readings[f"rank:{key}"], readings[f"workers:{key}"] = Reading(rank), Reading(workers)
+            _explain(readings[f"rank:{key}"], _DISK, tree.files.io_problem)
+            _explain(readings[f"workers:{key}"], PROCESS, tree.files.children_problem)
             members |= {f"rank:{key}": [pid], f"workers:{key}": tree.worker_pids}
         self.source_of = {pid: source for source, pids in members.items() for pid in pids}
         self._add_shared(readings, members, now)
@@ -64,12 +70,18 @@ class ProcessReader:
             if source in readings:
                 readings[source].missing["memory_pss"] = problem
 
+    def _drop(self, key: str) -> None:
+        if (tree := self._trees.pop(key, None)) is not None:
+            tree.close()
+        for source in (f"rank:{key}", f"workers:{key}"):
+            self._shared.problems.pop(source, None)
+
     def close(self) -> None:
         """Close all files."""
-        for tree in self._trees.values():
-            tree.close()
-        self._trees.clear()
+        for key in list(self._trees):
+            self._drop(key)
 
 
-def _disk_missing(problem: str) -> dict[str, str]:
-    return dict.fromkeys(("disk_read", "disk_write"), problem) if problem else {}
+def _explain(reading: Reading, names: Iterable[str], problem: str) -> None:
+    if problem:
+        reading.missing |= dict.fromkeys(names, problem)

@@ -1,24 +1,29 @@
 """One process, read from Linux's /proc.
 
 A file of /proc that stays open belongs to its process: after the end of that, reading fails, even
-if another process has the pid. Reading it again costs half as much as opening it.
+if another process has the pid. Reading it again costs half as much as opening it, or less.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _STATE, _UTIME, _STIME, _THREADS, _RSS = 0, 11, 12, 17, 21  # fields of `stat` after the name
+_READ_BYTES, _WRITE_BYTES = 9, 11  # words of `io`
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ENDED = (b"Z", b"X")
 
+NO_PERMISSION = "no permission to read what this process counts (/proc/PID/io)"
+NOT_COUNTED = "the system does not count the disk use of processes (/proc/PID/io)"
 
-@dataclass(frozen=True, slots=True)
-class ProcessReading:
-    """What a process has used."""
+NO_CHILDREN = "the kernel does not list the children of processes (/proc/PID/task/TID/children)"
+
+
+class Usage(NamedTuple):
+    """What a process has used since it began, and what it uses now."""
 
     cpu_s: float
     rss_bytes: int
@@ -35,49 +40,84 @@ class ProcFiles:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.io_problem = ""  # why `io` cannot be read
-        self._stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        self._stat = _open(pid, "stat")
         self._io: int | None = None
+        self._children: int | None = None
+        self.children_problem = ""  # why its children are not known
+        try:
+            self._io = _open(pid, "io")
+        except PermissionError:
+            self.io_problem = NO_PERMISSION
+        except OSError:
+            self.io_problem = NOT_COUNTED
+        try:
+            self._children = _open(pid, f"task/{pid}/children")
+        except OSError:
+            self.children_problem = NO_CHILDREN
 
-    def read(self) -> ProcessReading | None:
+    def usage(self) -> Usage | None:
         """Return its use; None if it has ended and waits to be reaped.
 
         Raises:
             OSError: It is gone.
         """
         data = os.pread(self._stat, 1024, 0)
-        fields = data[data.rindex(b")") + 2 :].split()
+        fields = data[data.rindex(b")") + 2 :].split(None, _RSS + 1)
         if fields[_STATE] in _ENDED:
             return None
-        return ProcessReading(
-            cpu_s=(int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S,
-            rss_bytes=int(fields[_RSS]) * _PAGE_BYTES,
-            num_threads=int(fields[_THREADS]),
+        return Usage(
+            (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S,
+            int(fields[_RSS]) * _PAGE_BYTES,
+            int(fields[_THREADS]),
         )
 
     def disk_bytes(self) -> tuple[int, int] | None:
-        """Return the bytes that it caused to be read from and written to disks; None: unknown."""
-        if self.io_problem:
+        """Return the bytes that it caused to be read from and written to disks; None: unknown.
+
+        Raises:
+            OSError: It is gone.
+        """
+        if self._io is None:
             return None
         try:
-            if self._io is None:
-                self._io = os.open(f"/proc/{self.pid}/io", os.O_RDONLY | os.O_CLOEXEC)
-            lines = os.pread(self._io, 512, 0).split(b"\n")
-        except ProcessLookupError:
+            words = os.pread(self._io, 512, 0).split()
+        except PermissionError:  # it can be opened, for example, and read only with CAP_SYS_PTRACE
+            self.io_problem = NO_PERMISSION
+            os.close(self._io)
+            self._io = None
             return None
-        except PermissionError:
-            self.io_problem = "no permission to read what this process counts (/proc/PID/io)"
-            return None
-        except OSError:
-            self.io_problem = "the system does not count the disk use of processes (/proc/PID/io)"
-            return None
-        counts = dict(line.split(b": ") for line in lines if line)
-        return int(counts[b"read_bytes"]), int(counts[b"write_bytes"])
+        return int(words[_READ_BYTES]), int(words[_WRITE_BYTES])
+
+    def children(self) -> list[int]:
+        """Return the children of its main thread.
+
+        Raises:
+            OSError: It is gone.
+        """
+        if self._children is None:
+            return []
+        data = os.pread(self._children, 65536, 0)
+        return list(map(int, data.split())) if data else []
 
     def close(self) -> None:
         """Close the files."""
-        for fd in (self._stat, self._io):
+        for fd in (self._stat, self._io, self._children):
             if fd is not None:
                 os.close(fd)
+
+
+def _open(pid: int, name: str) -> int:
+    return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def children_of_threads(pid: int) -> list[int]:
+    """Return the children of all threads of a process; none if it is gone."""
+    children: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                children += map(int, file.read().split())
+    return children
 
 
 def pss_bytes(pid: int) -> int:
@@ -93,20 +133,3 @@ def pss_bytes(pid: int) -> int:
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) * 1024
     return 0  # of a process that ends
-
-
-def children_of(pid: int, *, of_all_threads: bool) -> list[int]:
-    """Return the children of a process: of its main thread, or of all its threads.
-
-    Raises:
-        OSError: It is gone, or the kernel does not list children.
-    """
-    threads = os.listdir(f"/proc/{pid}/task") if of_all_threads else [str(pid)]
-    children: list[int] = []
-    for thread in threads:
-        with (
-            suppress(ProcessLookupError),
-            open(f"/proc/{pid}/task/{thread}/children", "rb") as file,
-        ):
-            children += map(int, file.read().split())
-    return children

@@ -1,22 +1,20 @@
 """A rank and the processes below it: its data loaders' workers, and what else it has started.
 
-New processes are looked for every 2 s among the children of main threads, where data loaders start
-theirs, and every 10 s among those of all threads. PSS is read when its share of the time
-allows (shared_memory.py).
+Data loaders start their workers in the main thread, whose children are looked up in each reading.
+Those of a rank's other threads, of which it has many, are looked up every 30 s. The workers, of
+which there may be many too, are read at most once a second.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 
-import psutil
+from det_jupyter.agent.sampler.procfs import ProcFiles, Usage, children_of_threads
+from det_jupyter.agent.sampler.rates import Rate, Values
 
-from det_jupyter.agent.sampler.procfs import ProcessReading, ProcFiles, children_of
-from det_jupyter.agent.sampler.rates import Rates, Values
-
-_LOOK_S = 2.0
-_LOOK_EVERYWHERE_S = 10.0
+_LOOK_EVERYWHERE_S = 30.0
+_WORKERS_S = 0.9  # below a second: the intervals of ticks differ a little
 
 
 class _Member:
@@ -24,19 +22,21 @@ class _Member:
 
     def __init__(self, pid: int) -> None:
         self.files = ProcFiles(pid)
-        self.cpu = Rates()
-        self.disk = Rates()
+        self.usage: Usage | None = None
+        self.rates: Values = {}
+        self._cpu, self._read, self._write = Rate(), Rate(), Rate()
 
-    def read(self, now: float) -> tuple[ProcessReading, Values] | None:
-        reading = self.files.read()
-        if reading is None:
-            return None
-        counts: Values = {"cpu_util": 100 * reading.cpu_s}
-        rates = self.cpu.of_all(counts, now)
+    def read(self, now: float) -> None:
+        self.rates = {}
+        self.usage = self.files.usage()
+        if self.usage is None:
+            return
+        if (cpu := self._cpu.of(self.usage.cpu_s, now)) is not None:
+            self.rates["cpu_util"] = 100 * cpu
         if (disk := self.files.disk_bytes()) is not None:
-            counts = {"disk_read": disk[0], "disk_write": disk[1]}
-            rates |= self.disk.of_all(counts, now)
-        return reading, rates
+            read, written = self._read.of(disk[0], now), self._write.of(disk[1], now)
+            if read is not None and written is not None:
+                self.rates |= {"disk_read": read, "disk_write": written}
 
 
 class RankTree:
@@ -44,99 +44,90 @@ class RankTree:
 
     Args:
         pid: The rank's.
+
+    Raises:
+        OSError: There is no such process.
     """
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._members: dict[int, _Member] = {}
-        self._look_at = self._look_everywhere_at = 0.0
+        self._rank = _Member(pid)
+        self._workers: dict[int, _Member] = {}  # all below the rank, parents first
+        self._children: set[int] = set()
+        self._workers_at = self._look_everywhere_at = 0.0
         self._has_lost = False
-        self._add([pid])
 
     @property
     def worker_pids(self) -> list[int]:
         """The processes below the rank."""
-        return [pid for pid in self._members if pid != self._pid]
+        return list(self._workers)
 
     @property
-    def io_problem(self) -> str:
-        """Why the rank's disk use is unknown, or ""."""
-        rank = self._members.get(self._pid)
-        return rank.files.io_problem if rank else ""
+    def files(self) -> ProcFiles:
+        """The rank's own files."""
+        return self._rank.files
 
     def read(self, now: float) -> tuple[Values, Values]:
-        """Return the values of the rank (none if it has ended) and of its workers together."""
-        if now >= self._look_at:
-            self._look(now)
-        has_lost, self._has_lost = self._has_lost, False
-        found = list(self._read_members(now))
-        if self._has_lost or has_lost:
-            # The system adds the disk use of a child that ended to its parent's.
-            for _, _, rates in found:
-                rates.pop("disk_read", None)
-                rates.pop("disk_write", None)
-        rank = [(reading, rates) for pid, reading, rates in found if pid == self._pid]
-        workers = [(reading, rates) for pid, reading, rates in found if pid != self._pid]
-        return _together(rank), _together(workers) | {"num_processes": float(len(workers))}
+        """Return the values of the rank, and of its workers together where they were read.
 
-    def _read_members(self, now: float) -> Iterator[tuple[int, ProcessReading, Values]]:
-        for pid, member in list(self._members.items()):
+        Raises:
+            OSError: The rank is gone.
+        """
+        had_lost, self._has_lost = self._has_lost, False
+        self._rank.read(now)
+        children = set(self._rank.files.children())
+        self._has_lost |= not self._children <= children
+        self._children = children
+        self._add(children)
+        if now >= self._look_everywhere_at:
+            self._look_everywhere_at = now + _LOOK_EVERYWHERE_S
+            self._add(children_of_threads(self._rank.files.pid))
+        workers: Values = {}
+        if now >= self._workers_at:
+            self._workers_at = now + _WORKERS_S
+            workers = self._read_workers(now)
+        if had_lost or self._has_lost:
+            # The system adds the disk use of a child that was reaped to its parent's.
+            for values in (self._rank.rates, workers):
+                values.pop("disk_read", None)
+                values.pop("disk_write", None)
+        return _together([self._rank]), workers
+
+    def _read_workers(self, now: float) -> Values:
+        unread = list(self._workers)
+        for pid in unread:  # it grows meanwhile
+            worker = self._workers[pid]
             try:
-                if (read := member.read(now)) is not None:
-                    yield pid, *read
+                worker.read(now)
+                unread += self._add(worker.files.children())
             except OSError:
                 self._has_lost = True
-                self._members.pop(pid).files.close()
-
-    def _look(self, now: float) -> None:
-        self._look_at = now + _LOOK_S
-        everywhere = now >= self._look_everywhere_at
-        if everywhere:
-            self._look_everywhere_at = now + _LOOK_EVERYWHERE_S
-        unseen = list(self._members)
-        while unseen:
-            pid = unseen.pop()
-            unseen += self._add(_children(pid, everywhere=everywhere))
+                self._workers.pop(pid).files.close()
+        living = [worker for worker in self._workers.values() if worker.usage is not None]
+        return _together(living) | {"num_processes": float(len(living))}
 
     def _add(self, pids: Iterable[int]) -> list[int]:
         added = []
         for pid in pids:
-            if pid not in self._members:
-                try:
-                    self._members[pid] = _Member(pid)
-                except OSError:  # it has ended
-                    continue
-                added.append(pid)
+            if pid not in self._workers:
+                with suppress(OSError):  # it has ended
+                    self._workers[pid] = _Member(pid)
+                    added.append(pid)
         return added
 
     def close(self) -> None:
         """Close the files of its processes."""
-        while self._members:
-            self._members.popitem()[1].files.close()
+        for member in (self._rank, *self._workers.values()):
+            member.files.close()
+        self._workers.clear()
 
 
-def _children(pid: int, *, everywhere: bool) -> list[int]:
-    try:
-        return children_of(pid, of_all_threads=everywhere)
-    except ProcessLookupError:
-        return []
-    except OSError:
-        if not everywhere or not os.path.exists(f"/proc/{pid}"):
-            return []
-    try:  # a kernel without lists of children: all processes are searched
-        return [child.pid for child in psutil.Process(pid).children()]
-    except psutil.Error:
-        return []
-
-
-def _together(found: list[tuple[ProcessReading, Values]]) -> Values:
-    if not found:
-        return {}
-    values: Values = {
-        "memory_rss": float(sum(reading.rss_bytes for reading, _ in found)),
-        "num_threads": float(sum(reading.num_threads for reading, _ in found)),
-    }
-    for _, rates in found:
-        for name, rate in rates.items():
-            values[name] = values.get(name, 0.0) + rate
+def _together(members: Iterable[_Member]) -> Values:
+    values: Values = {}
+    for member in members:
+        if member.usage is not None:
+            _, rss_bytes, num_threads = member.usage
+            values["memory_rss"] = values.get("memory_rss", 0.0) + rss_bytes
+            values["num_threads"] = values.get("num_threads", 0.0) + num_threads
+            for name, rate in member.rates.items():
+                values[name] = values.get(name, 0.0) + rate
     return values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _LEAST_S = 0.01  # readings that are closer together give no rate: their distance is mostly noise
@@ -18,33 +18,45 @@ class Reading:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-class Rates:
-    """How fast counters have grown between two readings.
+class Rate:
+    """How fast a counter has grown between two readings.
 
     Times are monotonic seconds: a step of the system clock changes no rate.
     """
 
-    def __init__(self) -> None:
-        self._last: dict[Hashable, tuple[float, float]] = {}  # key -> count, time
+    __slots__ = ("_count", "_then")
 
-    def of(self, key: Hashable, count: float, now: float) -> float | None:
-        """Return the growth of a counter per second since its last reading.
+    def __init__(self) -> None:
+        self._count = 0.0
+        self._then: float | None = None
+
+    def of(self, count: float, now: float) -> float | None:
+        """Return the growth of the counter per second since its last reading.
 
         None at the first reading, and when the counter is lower than it was: it has wrapped or
         begun anew, and how much was counted meanwhile is unknown.
         """
-        before, then = self._last.get(key, (count, now))
-        if now - then < _LEAST_S:
-            self._last.setdefault(key, (count, now))
+        before, then = self._count, self._then
+        if then is None or count < before:
+            self._count, self._then = count, now
             return None
-        self._last[key] = (count, now)
-        return (count - before) / (now - then) if count >= before else None
+        if now - then < _LEAST_S:
+            return None
+        self._count, self._then = count, now
+        return (count - before) / (now - then)
 
-    def of_all(self, counts: Mapping[str, float], now: float) -> Values:
+
+class Rates:
+    """The rates of counters by name."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, Rate] = {}
+
+    def of(self, counts: Mapping[str, float], now: float) -> Values:
         """Return the rates of those of these counters that have one."""
-        rates = {name: self.of(name, count, now) for name, count in counts.items()}
-        return {name: rate for name, rate in rates.items() if rate is not None}
-
-    def forget(self) -> None:
-        """Take the next readings as the first."""
-        self._last.clear()
+        found: Values = {}
+        for name, count in counts.items():
+            rate = self._rates.setdefault(name, Rate()).of(count, now)
+            if rate is not None:
+                found[name] = rate
+        return found

@@ -30,7 +30,7 @@ from det_jupyter.words import error_text
 logger = logging.getLogger(__name__)
 
 _DEFAULT_INTERVAL_S = 1.0  # where no gang says another
-_LOOK_S = 0.2  # how often it is checked whether anything is to be sampled
+_LOOK_S = 0.5  # how often it is checked whether anything is to be sampled
 _LINGER_S = 5.0  # how long after that: the next trial often starts soon
 
 NO_GPU = "this agent has no GPU: its slots are CPU places"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from det_jupyter.agent.sampler.procfs import pss_bytes
 
-_SHARE = 0.002  # of a core
+_SHARE = 0.0005  # of a core
 _AGAIN_S = 10.0
 NO_PERMISSION = "no permission to read the memory map of this process"
 NO_ROLLUP = "the kernel does not sum up memory maps (/proc/PID/smaps_rollup)"
@@ -78,7 +78,3 @@ class SharedMemory:
         except OSError:  # it has ended
             pass
         return 0
-
-    def forget(self, source: str) -> None:
-        """Forget a source that is no more."""
-        self.problems.pop(source, None)

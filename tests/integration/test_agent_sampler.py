@@ -1,0 +1,198 @@
+"""The process that reads GPUs is ended when the driver hangs; processes of ranks come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
+from det_jupyter.agent.sampler.gpu_watch import HANGS, GpuSample, GpuWatch, Patience
+from det_jupyter.agent.sampler.rank_tree import RankTree
+from det_jupyter.system import paths
+from tests.fake_nvml import SHAPE_VARIABLE
+from tests.processes import wait_until
+
+Taken = list[GpuSample | str]
+WORKER = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
+RANK = """
+import os, sys, threading, time
+def work():
+    if os.fork() == 0:
+        os.write(1, b".")
+        time.sleep(3600)
+work()
+thread = threading.Thread(target=work)
+thread.start()
+time.sleep(3600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    paths.data_dir().mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv(FAKE_NVML_VARIABLE, "tests.fake_nvml")
+
+
+async def watch_until(enough: Callable[[Taken], bool], interval_s: float = 0.05) -> Taken:
+    """Watch a GPU until this is true of what was taken; nothing else of the loop may wait."""
+    taken: Taken = []
+    watch = GpuWatch(["GPU-0"], take=taken.append, patience=Patience(start_s=20.0, silence_s=0.3))
+    watch.keep(interval_s)
+    longest_s = 0.0
+    async with asyncio.timeout(40):
+        while not enough(taken):
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest_s = max(longest_s, time.monotonic() - began)
+    watch.stop()
+    await asyncio.sleep(0.2)
+    assert not readers()
+    assert longest_s < 5.0
+    return taken
+
+
+def readers() -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and "gpu_process" in " ".join(child.cmdline())
+    ]
+
+
+def reasons(taken: Taken) -> list[str]:
+    return [what for what in taken if isinstance(what, str)]
+
+
+def test_a_driver_that_hangs_is_killed_said_and_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(SHAPE_VARIABLE, "hangs")
+    taken = asyncio.run(watch_until(lambda taken: len(taken) > 4))
+    kinds = [type(what) for what in taken]
+    assert kinds[:3] == [GpuSample, GpuSample, str]
+    assert set(reasons(taken)) == {HANGS}
+    assert kinds.count(GpuSample) > 2  # of the process that was started after it
+
+
+def test_a_driver_that_crashes_ends_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHAPE_VARIABLE, "crashes")
+    taken = asyncio.run(watch_until(lambda taken: bool(reasons(taken))))
+    assert reasons(taken) == [
+        f"the process that reads the GPUs ended with exit code {-signal.SIGABRT}"
+    ]
+
+
+def test_without_a_driver_the_reason_is_nvml_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHAPE_VARIABLE, "none")
+    taken = asyncio.run(watch_until(lambda taken: bool(taken)))
+    assert taken == ["NVML does not work: NVMLError: Driver Not Loaded"]
+
+
+def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHAPE_VARIABLE, "1")
+
+    async def count() -> float:
+        taken: Taken = []
+        watch = GpuWatch(["GPU-0"], take=taken.append)
+        watch.keep(60.0)
+        async with asyncio.timeout(30):
+            while not taken:
+                await asyncio.sleep(0.01)
+        began = time.monotonic()
+        watch.keep(0.05)
+        async with asyncio.timeout(30):
+            while len(taken) < 10:
+                await asyncio.sleep(0.01)
+        watch.stop()
+        await asyncio.sleep(0.2)
+        return time.monotonic() - began
+
+    assert asyncio.run(count()) < 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_processes_below_a_rank_are_found_and_forgotten_when_they_end() -> None:
+    rank = subprocess.Popen(
+        [sys.executable, "-S", "-c", RANK], stdout=subprocess.PIPE, process_group=0
+    )
+    assert rank.stdout is not None
+    tree = RankTree(rank.pid)
+    try:
+        assert rank.stdout.read(2) == b".."
+        now = 100.0
+        tree.read(now)
+        children = psutil.Process(rank.pid).children()
+        assert sorted(tree.worker_pids) == sorted(child.pid for child in children)
+        values, workers = tree.read(now + 1)
+        assert workers["num_processes"] == 2
+        assert {"cpu_util", "memory_rss", "disk_read"} <= workers.keys()
+        assert {"cpu_util", "memory_rss", "disk_read"} <= values.keys()
+        assert workers["memory_rss"] == pytest.approx(
+            sum(child.memory_info().rss for child in children), rel=0.3
+        )
+        os.kill(children[0].pid, signal.SIGKILL)
+        wait_until(lambda: children[0].status() == psutil.STATUS_ZOMBIE, "it has ended")
+        values, workers = tree.read(now + 2)
+        assert workers["num_processes"] == 1
+        rank.kill()
+        rank.wait()
+        with pytest.raises(ProcessLookupError):
+            tree.read(now + 3)
+    finally:
+        tree.close()
+        os.killpg(rank.pid, signal.SIGKILL)
+        rank.wait()
+        rank.stdout.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_disk_use_of_a_worker_that_was_reaped_does_not_count_again_for_its_rank(
+    tmp_path: Path,
+) -> None:
+    code = """
+import os, sys, time
+def write(path, megabytes):
+    with open(path, "wb") as file:
+        file.write(bytes(megabytes << 20)); file.flush(); os.fsync(file.fileno())
+child = os.fork()
+if child == 0:
+    write(sys.argv[1], 20)
+    os.write(1, b"w")
+    time.sleep(3600)
+sys.stdin.readline()
+os.kill(child, 9); os.waitpid(child, 0)
+os.write(1, b"r")
+time.sleep(3600)
+"""
+    rank = subprocess.Popen(
+        [sys.executable, "-S", "-c", code, str(tmp_path / "written")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0,
+    )  # fmt: skip
+    assert rank.stdin is not None
+    assert rank.stdout is not None
+    tree = RankTree(rank.pid)
+    try:
+        assert rank.stdout.read(1) == b"w"
+        tree.read(100.0)
+        tree.read(101.0)
+        rank.stdin.write(b"\n")
+        rank.stdin.flush()
+        assert rank.stdout.read(1) == b"r"
+        rates = [tree.read(102.0 + second)[0].get("disk_write", 0.0) for second in range(4)]
+        assert max(rates) < 1 << 20
+    finally:
+        tree.close()
+        rank.kill()
+        rank.wait()
+        rank.stdin.close()
+        rank.stdout.close()
