@@ -86,6 +86,22 @@ def test_a_submitted_experiment_starts_at_once_where_slots_are_free(world: World
     assert world.machine.changes().trials == {1}
 
 
+@pytest.mark.parametrize(
+    ("profiling", "interval_s"),
+    [
+        ({}, 1.0),
+        ({"enabled": True, "sampling_interval": 0.1}, 0.1),
+        ({"enabled": False, "sampling_interval": 0.1}, None),
+    ],
+)
+def test_a_gang_s_plan_says_how_often_its_machine_is_sampled(
+    world: World, profiling: dict[str, object], interval_s: float | None
+) -> None:
+    world.tell(registered())
+    (start,) = world.tell(submitted(profiling=profiling))
+    assert start.command.plan.sampling_interval_s == interval_s  # type: ignore[union-attr]
+
+
 def test_before_any_agent_is_there_a_trial_waits_and_says_so(world: World) -> None:
     assert world.tell(submitted()) == []
     assert world.allocation_state() is AllocationState.QUEUED

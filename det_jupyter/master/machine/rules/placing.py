@@ -122,6 +122,7 @@ def order_start(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
     """Return what a gang is started with; made again later, it may have a farther target."""
     assert trial.target is not None, "a trial that is to run has a target"
+    profiling = experiment.settings.profiling
     return GangPlan(
         allocation_id=allocation.id,
         experiment_id=experiment.id,
@@ -140,7 +141,7 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
         best_metric=experiment.best_metric,
         target=trial.target,
         target_is_last=trial.target_is_last,
-        sampling_interval_s=experiment.settings.profiling.sampling_interval,
+        sampling_interval_s=None if profiling.enabled is False else profiling.sampling_interval,
         orders=changes_of(trial),
     )
 
