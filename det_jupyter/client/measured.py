@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from det_jupyter.client.tables import Columns
 from det_jupyter.wire import Series
@@ -25,6 +25,16 @@ def system_columns(series: Iterable[Series]) -> Columns:
         columns["mean"] += one.mid
         columns["max"] += one.high
     return columns
+
+
+def by_trial(columns: Mapping[int, Columns]) -> Columns:
+    """Return the rows of several trials, given by their numbers, with a column `trial`."""
+    joined: Columns = {"trial": []}
+    for trial_id, own in columns.items():
+        joined["trial"] += [trial_id] * len(next(iter(own.values()), []))
+        for name, values in own.items():
+            joined.setdefault(name, []).extend(values)
+    return joined
 
 
 def step_columns(series: Iterable[Series]) -> Columns:

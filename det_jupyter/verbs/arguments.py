@@ -194,8 +194,9 @@ FILTERS = (
 )  # fmt: skip
 EXPORT = (
     argument("--to", required=True, metavar="FILE", help="FILE.csv, or FILE.parquet (pyarrow)"),
-    argument("--what", choices=("metrics", "trials"), default="metrics",
-             help="every value of every metric (default), or a row for each trial"),
+    argument("--what", choices=("metrics", "trials", "timings", "system"), default="metrics",
+             help="every value of every metric (default), a row for each trial, "
+                  "where its time went, or what machines and processes did"),
 )  # fmt: skip
 FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
 LOG_FILTERS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from det_jupyter.client import Experiment
+from det_jupyter.client.measured import by_trial
 from det_jupyter.client.tables import Columns, check_target, write
 from det_jupyter.client.taking_out import metric_columns
 from det_jupyter.verbs.grammar import Call
@@ -10,7 +11,7 @@ from det_jupyter.words import count
 
 
 def export(call: Call) -> str:
-    """Write the metrics or the trials of an experiment to a file."""
+    """Write metrics, trials, timings or system samples of an experiment to a file."""
     given, experiment = call.options, call.experiment(call.options.id)
     check_target(given.to)  # before everything is fetched
     columns = _columns(experiment, given.what)
@@ -20,8 +21,13 @@ def export(call: Call) -> str:
 
 
 def _columns(experiment: Experiment, what: str) -> Columns:
-    if what == "trials":
-        return experiment.trials_table().to_columns()
+    match what:
+        case "trials":
+            return experiment.trials_table().to_columns()
+        case "timings":
+            return by_trial({trial.id: trial.step_times() for trial in experiment.trials})
+        case "system":
+            return by_trial({trial.id: trial.system_metrics() for trial in experiment.trials})
     return metric_columns(experiment.curves())
 
 

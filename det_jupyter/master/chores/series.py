@@ -38,6 +38,7 @@ async def pack_series(service: Service, now: float) -> None:
         chunks.put(packed)
         for chunk in await asyncio.to_thread(_roll_up, path, [c.key for c in packed.chunks]):
             chunks.put_rolled(chunk)
+            await asyncio.sleep(0)  # others are served in between
 
 
 # numpy is imported in that thread, once there is something to pack: nothing waits for it.

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.client.measured import by_trial
 from det_jupyter.client.trial import Trial
 from det_jupyter.errors import ConfigError
 from det_jupyter.wire import Series, SeriesPage, SeriesQuery
@@ -58,6 +59,14 @@ def test_step_times_have_the_statistics_of_their_part() -> None:
         (0.0, 1, "forward", 0.1, 0.1, None, 0.3),
         (1.0, 1, "forward", 0.2, None, None, 0.4),
     ]
+
+
+def test_rows_of_several_trials_say_whose_they_are() -> None:
+    one, other = (trial_with(series("rank:0", "forward", [x])).step_times() for x in (0.1, 0.2))
+    columns = by_trial({3: one, 5: other})
+    assert (columns["trial"], columns["per_batch"]) == ([3, 5], [0.1, 0.2])
+    assert list(columns)[:3] == ["trial", "time", "rank"]
+    assert by_trial({}) == {"trial": []}
 
 
 def test_without_timings_there_are_columns_without_rows() -> None:
