@@ -138,6 +138,7 @@ class TrialChangeView(Wire):
         steps_completed: Batches completed when it took effect; None: not yet.
         text: What it changed: `lr 0.1 → 0.05`.
         error: Why it was refused.
+        keeps_period: No configuration has come since that has another min_validation_period.
     """
 
     id: int
@@ -146,6 +147,7 @@ class TrialChangeView(Wire):
     steps_completed: int | None = None
     text: Words = ""
     error: Words = ""
+    keeps_period: bool = True
 
 
 def to_text(change: Change) -> str:

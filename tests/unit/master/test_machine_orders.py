@@ -11,6 +11,7 @@ from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
+    ContinueRequested,
     PauseRequested,
     ProfileRequested,
     RecordArrived,
@@ -128,6 +129,20 @@ def test_a_profile_that_the_run_did_not_write_is_over_with_it(world: World) -> N
     none, written = world.trial().profiles[0].traces
     assert none.error == "the run ended before the trace was written"
     assert written.path == "/a"
+
+
+def test_a_new_configuration_ends_changes_of_the_validation_period(world: World) -> None:
+    both = Change(lr=0.5, min_validation_period=Length("batches", 5))
+    world.tell(change(both), change(Change(min_validation_period=Length("batches", 7))))
+    world.tell(change(Change(lr=0.25)))
+    first, second, _ = [noted.id for noted in world.trial().changes]
+    world.tell(made(first, 40), made(second, 50), saved(100), *completed(), exited())
+    config = dict(world.experiment().config)
+    config["searcher"] = config["searcher"] | {"max_length": {"batches": 200}}
+    config["min_validation_period"] = {"batches": 20}
+    again = world.tell(ContinueRequested(experiment_id=1, config=config))
+    assert planned(again) == [ChangeOrder(id=first, change=Change(lr=0.5), steps_completed=40)]
+    assert world.trial().changes[2].error == "the trial ended before it"
 
 
 def test_what_cannot_be_ordered_is_refused(world: World) -> None:

@@ -23,6 +23,7 @@ from det_jupyter.lengths import parse_length
 from det_jupyter.master.machine.core.lifecycle import move
 from det_jupyter.master.machine.core.state import Experiment, Trial
 from det_jupyter.master.machine.core.turn import Turn
+from det_jupyter.master.machine.rules.orders import settle_changes
 from det_jupyter.master.machine.rules.retention import usable
 from det_jupyter.searcher import Action, Create, ExitReason, Search
 from det_jupyter.wire import State
@@ -114,6 +115,8 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
     _must_have_checkpoints(turn, incomplete)
     if not _is_search(config):
         _take_new_hparams(incomplete[0], experiment.config, config)
+    period = "min_validation_period"
+    keep_period = config.get(period) == experiment.config.get(period)
     _take_on(experiment, config)
     move(experiment, State.ACTIVE)
     experiment.ended_at = None
@@ -121,6 +124,7 @@ def reopen(turn: Turn, experiment: Experiment, config: dict[str, Any]) -> None:
     experiment.search_progress = 0.0
     turn.touch(experiment)
     for trial in incomplete:
+        settle_changes(trial, keep_period=keep_period)
         _reopen_trial(turn, trial)
 
 

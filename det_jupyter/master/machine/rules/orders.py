@@ -13,6 +13,7 @@ from det_jupyter.master.machine.core.turn import Turn
 from det_jupyter.records import ChangeMade, TraceSaved
 from det_jupyter.wire import (
     AllocationState,
+    Change,
     ChangeOrder,
     Order,
     PassOrders,
@@ -29,10 +30,42 @@ MAX_PROFILES = 20  # of a trial; the oldest are forgotten
 def changes_of(trial: Trial) -> list[Order]:
     """Return the orders of a trial's changes that its ranks have not refused."""
     return [
-        ChangeOrder(id=change.id, change=change.change, steps_completed=change.steps_completed)
-        for change in trial.changes
-        if not change.error
+        ChangeOrder(id=noted.id, change=change, steps_completed=noted.steps_completed)
+        for noted in trial.changes
+        if not noted.error and (change := _lasting(noted)) is not None
     ]
+
+
+def _lasting(noted: TrialChangeView) -> Change | None:
+    """Return what of a change later runs repeat."""
+    change = noted.change
+    if noted.keeps_period or change.min_validation_period is None:
+        return change
+    if change.lr is None and change.lr_factor is None:
+        return None
+    return change.model_copy(update={"min_validation_period": None})
+
+
+def settle_changes(trial: Trial, *, keep_period: bool) -> None:
+    """Bring the changes of a trial that goes on after its end up to date.
+
+    Args:
+        trial: It.
+        keep_period: Its configuration has the same min_validation_period as before.
+    """
+    trial.changes = [
+        change.model_copy(
+            update={
+                "keeps_period": change.keeps_period and keep_period,
+                "error": change.error or ("" if _is_made(change) else "the trial ended before it"),
+            }
+        )
+        for change in trial.changes
+    ]
+
+
+def _is_made(change: TrialChangeView) -> bool:
+    return change.steps_completed is not None
 
 
 def pass_orders(turn: Turn, trial: Trial) -> None:
