@@ -41,7 +41,13 @@ export class ExperimentView {
         ? Promise.reject(new Error(trans.__('There is no kernel to carry this out.')))
         : options.onCommand(command);
     const settings = options.settings ?? new Settings();
-    const { ask, makeChart } = options;
+    const { makeChart } = options;
+    const ask: Ask | undefined =
+      options.ask &&
+      ((type, fields) =>
+        this._isLost
+          ? Promise.reject(new Error(trans.__('There is no kernel to answer.')))
+          : (options.ask as Ask)(type, fields));
     const logs = ask && new LogPanel({ trans, ask: query => ask('logs', query), slowHint });
     this._asking = {
       trans,

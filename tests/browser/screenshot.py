@@ -1,6 +1,8 @@
 """Draws docs/images: an example in JupyterLab while it trains.
 
-python -m tests.browser.screenshot quickstart|search|scheduling|compare [FILE]
+python -m tests.browser.screenshot quickstart|search|scheduling|compare|measured [FILE]
+
+`measured` draws the tabs about where a trial's time goes, light and dark; FILE is one of them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from tests.processes import det_home
 ROOT = Path(__file__).parents[2]
 
 
-HEIGHTS = {"quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320}
+HEIGHTS = {
+    "quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320, "measured": 1240
+}  # fmt: skip
+TABS = ["timings", "system"]
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+MEASURED_S = 90
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "2"}
 
 
@@ -34,6 +41,8 @@ def main(example: str, target: Path) -> None:
         folder.mkdir()
         if example == "compare":
             write_comparison(folder / "compare.ipynb")
+        elif example == "measured":
+            write_measured(folder / "measured.ipynb")
         else:
             shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
@@ -41,6 +50,8 @@ def main(example: str, target: Path) -> None:
             run_all(page)
             if example == "compare":
                 keep_comparison(page, target)
+            elif example == "measured":
+                keep_measured(page, target.parent)
             elif example == "scheduling":
                 keep_last_waiting(page, "small", target)
             else:
@@ -67,6 +78,57 @@ def write_comparison(target: Path) -> None:
         for i, source in enumerate(new)
     ]
     target.write_text(json.dumps(notebook), "utf-8")
+
+
+SLOW_DATA = """
+class Photos(torch.utils.data.Dataset):
+    def __init__(self, images, seconds):
+        self.images, self.seconds = images, seconds
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, i):
+        time.sleep(self.seconds)  # as if it were decoded
+        return self.images[i]
+"""
+
+
+def write_measured(target: Path) -> None:
+    """Write the quickstart's training, longer, with data that one of its ranks waits for."""
+    notebook = json.loads((ROOT / "examples/quickstart.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    kept = sources[: next(i for i, s in enumerate(sources) if "%%det_experiment" in s) + 1]
+    slow = "Photos(training_set, 0.0004 * self.context.distributed.get_rank())"
+    new = [
+        source.replace("import torch\n", "import time\n\nimport torch\n", 1)
+        .replace("DataLoader(training_set,", f"DataLoader({slow},")
+        .replace("max_length: {epochs: 6}", "max_length: {epochs: 400}")
+        for source in kept
+    ]
+    new.insert(-1, SLOW_DATA.strip())
+    notebook["cells"] = [
+        {**cells[0], "id": f"cell-{i}", "source": source, "outputs": []}
+        for i, source in enumerate(new)
+    ]
+    target.write_text(json.dumps(notebook), "utf-8")
+
+
+def keep_measured(page: Page, folder: Path) -> None:
+    """Keep the pictures of the tabs when there is something to see, in both themes."""
+    page.wait_for_selector(".det-view .det-tab", timeout=120_000)
+    page.wait_for_timeout(1000 * MEASURED_S)
+    for look, theme in THEMES.items():
+        page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })",
+            theme,
+        )
+        for tab in TABS:
+            page.click(f".det-view [role=tab][aria-controls$='-{tab}-panel']")
+            page.evaluate("() => document.querySelector('.det-view').scrollIntoView()")
+            page.wait_for_timeout(6000)
+            page.screenshot(path=folder / f"{tab}-{look}.png")
 
 
 def keep_comparison(page: Page, target: Path) -> None:

@@ -108,7 +108,7 @@ class LiveWidget(PageWidget):
         self._on_command = on_command
         self._on_choose = on_choose
         self._on_question = on_question
-        self._requests: deque[Any] = deque(maxlen=64)
+        self._requests: deque[Any] = deque(maxlen=256)
         self._setting = threading.Lock()  # the parts of two states must not be mixed
         super().__init__(esm, css, key=place_key(state), **_parts(state, []), **kwargs)
         self._state = state
@@ -134,12 +134,12 @@ class LiveWidget(PageWidget):
             logger.exception("choosing trial %s", change["new"])
 
     def _on_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        request = content.get("request")
+        if request is not None and request in self._requests:
+            return  # sent again, as the first could have been lost
+        self._requests.append(request)
         command = content.get("command")
         if content.get("type") == "command" and isinstance(command, str):
-            request = content.get("request")
-            if request is not None and request in self._requests:
-                return  # sent again, as the first could have been lost
-            self._requests.append(request)
             self.send({"type": "outcome", "command": command, "error": self._outcome(command)})
         elif content.get("type") in ANSWERERS:
             self._on_question(content, self.send)

@@ -1,5 +1,5 @@
 /** Which trial the tabs about one trial show; pure. */
-import type { IViewState, IVerdict, Status } from './state.js';
+import type { ITrace, IVerdict, IViewState, Status } from './state.js';
 
 export interface IShownTrial {
   id: number;
@@ -7,6 +7,7 @@ export interface IShownTrial {
   statusWord: string;
   numRanks: number;
   verdict: IVerdict | null;
+  traces: ITrace[];
 }
 
 /** The trial that the reader has chosen; else the first that trains, or the first. */
@@ -15,8 +16,8 @@ export function shownTrial(state: IViewState): IShownTrial | null {
   const running = trials.find(one => one.status === 'running');
   const trial = search?.chosen?.trial ?? running ?? trials[0];
   if (trial !== undefined) {
-    const { id, status, status_word, ranks, verdict } = trial;
-    return { id, status, statusWord: status_word, numRanks: ranks.length, verdict };
+    const { id, status, status_word, ranks, verdict, traces } = trial;
+    return { id, status, statusWord: status_word, numRanks: ranks.length, verdict, traces };
   }
   const rows = search?.rows ?? [];
   const row = rows.find(one => one.status === 'running') ?? rows[0];
@@ -27,6 +28,7 @@ export function shownTrial(state: IViewState): IShownTrial | null {
         status: row.status,
         statusWord: row.status_word,
         numRanks: row.num_slots,
-        verdict: null
+        verdict: null,
+        traces: []
       };
 }

@@ -1,10 +1,12 @@
 /** The tab of timings: the verdict, where the time of a batch goes, ranks side by side, a table. */
+import type { IPictureMark } from '../charts/picture.js';
 import { dataTable, h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import { formatPercent } from '../model/format.js';
 import { shownTrial, type IShownTrial } from '../model/shown.js';
 import { PARTS, type IViewState } from '../model/state.js';
 import { capitalized, formatSeconds } from '../model/units.js';
+import { OrderControls } from '../orders/controls.js';
 import { SeriesBoard } from '../series/board.js';
 import { LiveSeries } from '../series/live.js';
 import type { AskSeries, ISeriesPage } from '../series/pages.js';
@@ -36,7 +38,8 @@ class TimingsPanel implements IPanel {
     this._verdict = new VerdictBanner(trans);
     this._board = new SeriesBoard({
       ...{ trans, ask, slowHint, settings },
-      picture: (page, origin) => timingPictures(page, this._source, origin, trans),
+      picture: (page, origin) =>
+        timingPictures(page, this._source, origin, trans, this._isByTime ? [] : this._marks),
       empty: () => this._emptyText(),
       onPage: page => this._note(page)
     });
@@ -44,16 +47,25 @@ class TimingsPanel implements IPanel {
     const summary = { ask, slowHint, period: SUMMARY_MS, columns: 1, onSay: () => undefined };
     this._ranks = new LiveSeries({ ...summary, onPage: page => this._drawRanks(page) });
     this._parts = new LiveSeries({ ...summary, onPage: page => this._drawParts(page) });
+    this._orders = new OrderControls(asking, askKernel);
     this._select = this._makeSelect();
     this._axis = this._makeAxis();
     settings.onChange(() => this._follow());
     const line = h('div.det-line', {}, this._trial, this._select, this._axis, this._board.tools);
-    host.append(this._verdict.node, line, this._board.node, this._bars.node, this._table);
+    host.append(
+      this._verdict.node,
+      line,
+      this._board.node,
+      this._bars.node,
+      this._table,
+      this._orders.node
+    );
   }
 
   update(state: IViewState): void {
     this._shown = shownTrial(state);
     this._verdict.update(this._shown?.verdict ?? null);
+    this._drawOrders(state);
     this._follow();
   }
 
@@ -73,6 +85,23 @@ class TimingsPanel implements IPanel {
     this._parts.dispose();
   }
 
+  private _drawOrders({ changes }: IViewState): void {
+    const shown = this._shown;
+    setHidden(this._orders.node, shown === null || shown === undefined);
+    if (shown !== null && shown !== undefined) {
+      const own = changes.filter(one => one.trial_id === shown.id);
+      this._marks = own.flatMap(({ steps_completed: x, text: label }) =>
+        x === null ? [] : [{ x, label }]
+      );
+      const isRunning = shown.status === 'running';
+      this._orders.update({ trialId: shown.id, isRunning, changes: own, traces: shown.traces });
+    }
+  }
+
+  private get _isByTime(): boolean {
+    return this._context.settings.value.axis === 'time';
+  }
+
   private get _source(): string {
     return `rank:${this._rank}`;
   }
@@ -85,7 +114,7 @@ class TimingsPanel implements IPanel {
       return;
     }
     setText(this._trial, trans.__('Trial %1', shown.id));
-    const axis = this._context.settings.value.axis === 'time' ? 'time' : 'batches';
+    const axis = this._isByTime ? 'time' : 'batches';
     this._axis.value = axis;
     const isOver = isEnded(shown.status);
     const followed = { trial_id: shown.id, of: 'timings', axis } as const;
@@ -199,6 +228,7 @@ class TimingsPanel implements IPanel {
   private readonly _verdict: VerdictBanner;
   private readonly _board: SeriesBoard;
   private readonly _bars: RankBars;
+  private readonly _orders: OrderControls;
   private readonly _ranks: LiveSeries;
   private readonly _parts: LiveSeries;
   private readonly _select: HTMLSelectElement;
@@ -209,6 +239,7 @@ class TimingsPanel implements IPanel {
     rows.length === 0 ? [] : [this._tableOf(rows)]
   );
   private _shown: IShownTrial | null | undefined;
+  private _marks: IPictureMark[] = [];
   private _rank = 0;
   private _sections: string[] = [];
 }

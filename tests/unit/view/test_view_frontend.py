@@ -26,6 +26,7 @@ ROOMS = (
     "tabs",
     "logs",
     "metrics",
+    "orders",
     "timings",
     "system",
     "config",
