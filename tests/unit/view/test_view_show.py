@@ -71,6 +71,20 @@ def test_request_that_arrives_again_is_carried_out_once(state: ViewState) -> Non
 
 
 @pytest.mark.usefixtures("_built")
+def test_order_that_arrives_again_while_it_is_carried_out_is_given_once(state: ViewState) -> None:
+    asked: list[str] = []
+    widget = cast(
+        "Any",
+        live_widget(
+            state, lambda verb: None, on_question=lambda asks, send: asked.append(asks["request"])
+        ),
+    )
+    for request in ("a", "a", "b"):
+        widget._handle_custom_msg({"type": "profile", "trial_id": 1, "request": request}, [])
+    assert asked == ["a", "b"]
+
+
+@pytest.mark.usefixtures("_built")
 def test_refusal_is_answered_with_its_reason(state: ViewState) -> None:
     def refuse(command: str) -> None:
         raise Conflict("experiment 7 is over: it cannot be paused")
