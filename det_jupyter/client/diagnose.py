@@ -21,10 +21,11 @@ from det_jupyter.errors import ConfigError, RankFailed, WaitTimeout
 from det_jupyter.measures import PARTS
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.wire import CreateExperiment, SeriesQuery, State, TrialView
+from det_jupyter.wire import CreateExperiment, Curve, SeriesQuery, State
 from det_jupyter.words import count, length, shortened
 
 _GROUP = "rehearsal"  # of the metrics that a run reports
+_LEAST_TIMED_S = 1.0  # the ranks flush their timings about twice a second
 _TRIES = 3  # of a run that more urgent work sends away
 
 
@@ -129,9 +130,9 @@ class Diagnosing:
             left_s = max(0.1, self._deadline - time.monotonic())
             state = experiment.wait(left_s, on_tick=lambda live: self._show(recipe, live))
             is_over = True
-            curves = self._client.curves(experiment.id)
-            if recipe.name == AS_IS:
-                self._note_shares(experiment.view.trials[0])
+            curves = {c.name: c for c in self._client.curves(experiment.id) if c.group == _GROUP}
+            if recipe.name == AS_IS and "seconds" in curves:
+                self._note_shares(curves["seconds"])
         except RankFailed:
             is_over = True
             raise
@@ -147,16 +148,17 @@ class Diagnosing:
                 remove(self._client, [experiment], VERB)
         if state is State.CANCELED:
             return None
-        return {c.name: c.values[-1] or 0.0 for c in curves if c.group == _GROUP}
+        return {name: curve.values[-1] or 0.0 for name, curve in curves.items()}
 
-    def _note_shares(self, trial: TrialView) -> None:
-        """Note where the chief's time went in what was measured."""
-        since = max(0.0, (trial.ended_at or time.time()) - self._plan.seconds)
-        query = SeriesQuery(of="timings", sources=["rank:0"], since=since, columns=1)
-        parts = {s.name: s.mid[0] for s in self._client.series(trial.id, query).series if s.mid}
-        seconds = {name: parts[name] for name in PARTS.keys() & parts.keys()}
-        if whole := sum(seconds.values()):
-            self._found.shares.update({name: value / whole for name, value in seconds.items()})
+    def _note_shares(self, seconds: Curve) -> None:
+        """Note where the chief's time went while it was measured, for so long up to then."""
+        until = seconds.times[-1]
+        since = max(0.0, until - max(_LEAST_TIMED_S, seconds.values[-1] or 0.0))
+        query = SeriesQuery(of="timings", sources=["rank:0"], since=since, until=until, columns=1)
+        series = self._client.series(seconds.trial_id, query).series
+        parts = {one.name: one.mid[0] for one in series if one.name in PARTS and one.mid}
+        if whole := sum(parts.values()):
+            self._found.shares.update({name: value / whole for name, value in parts.items()})
 
     def _note(self, recipe: Recipe, measured: dict[str, float]) -> None:
         details = self._found.details

@@ -24,7 +24,7 @@ class Slow(torch.utils.data.Dataset):
         return 256
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.005)
         return inputs[index], targets[index]
 
 
@@ -54,12 +54,15 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
 ) -> None:
     experiment = ended(client, SLOW_DATA, slots=1)
     before = {view.id for view in client.experiments()}
-    found = experiment.diagnose(seconds=0.8, rounds=2, timeout=200)
+    found = experiment.diagnose(seconds=0.6, rounds=2, timeout=200)
     by_name = {row["recipe"]: row for row in found.table()}
     assert by_name["replay"]["sign"] == "gain", found
     assert by_name["workers"]["sign"] == "gain", found
     assert by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
     assert found.verdict.kind == "input"
+    [_, by_timings] = found.verdict.causes[0].evidence
+    assert by_timings.startswith("by its own timings, rank 0 waits for that ")
+    assert int(by_timings.split()[-5]) > 50, by_timings
     assert "num_workers=" in found.yaml
     assert "Left out, as the trial has 1 slot" in repr(found)
     assert {view.id for view in client.experiments()} == before
@@ -69,12 +72,11 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
 def test_the_exchange_of_a_large_model_is_found_by_exchanging_less(client: Client) -> None:
     experiment = ended(client, LARGE, slots=2, batch=4)
     names = ["aggregation_1000", "one_slot"]
-    found = experiment.diagnose(recipes=names, seconds=1, rounds=2, timeout=200, keep=True)
+    found = experiment.diagnose(recipes=names, seconds=0.6, rounds=2, timeout=200, keep=True)
     by_name = {row["recipe"]: row for row in found.table()}
     assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
     assert by_name["aggregation_1000"]["ratio"] > 1.2, found
     assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
-    assert "it saves optimizer steps too, " in found.verdict.causes[0].evidence[1], found.verdict
     runs = [view for view in client.experiments() if view.parent_id == experiment.id]
     assert [view.config["resources"]["slots_per_trial"] for view in runs] == [2, 2, 1] * 2
     assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}
@@ -134,7 +136,7 @@ def test_more_urgent_work_goes_first_and_the_run_is_repeated(client: Client) -> 
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    found = experiment.diagnose(recipes=["replay"], seconds=2, rounds=2, timeout=200)
+    found = experiment.diagnose(recipes=["replay"], seconds=1, rounds=2, timeout=200)
     thread.join()
     assert urgent[0].wait(60) is State.COMPLETED
     assert [row["recipe"] for row in found.table()] == ["as_it_is", "replay"]

@@ -2,7 +2,8 @@
 
     DET_JUPYTER_REHEARSAL="seconds=5 warmup=4 replay=16"
 
-    warm-up     until `warmup` batches, a second and the recording are over
+    warm-up     until `warmup` batches, a second (`seconds`, if that is less) and the recording
+                are over
     measured    `seconds`, in ten slices of a multiple of `every` batches (one exchange of
                 gradients); of each the records that all ranks trained per second
     the end     the chief reports the median of the slices and the run leaves, without a checkpoint
@@ -150,8 +151,8 @@ class Rehearsal:
         if self._batches == 1:
             self._first_at = now
         is_recorded = self._replay is None or self._replay.is_recorded
-        is_long = self._batches >= self._plan.warmup and now - self._first_at >= _WARMUP_S
-        if is_long and is_recorded:
+        is_late = now - self._first_at >= min(_WARMUP_S, self._plan.seconds)
+        if is_late and is_recorded and self._batches >= self._plan.warmup:
             self._slice_at, self._first = now, self._batches
 
     def is_over(self) -> bool:
@@ -166,7 +167,8 @@ class Rehearsal:
         if self.is_over():
             low, middle, high = quantiles(self._rates, n=4, method="inclusive")
             rates = {"records_per_s": middle, "low": low, "high": high}
-            self._core.train.report_metrics(GROUP, steps, rates | self._workers)
+            found = rates | {"seconds": self._measured_s} | self._workers
+            self._core.train.report_metrics(GROUP, steps, found)
 
 
 def _more(workers: int, local_size: int) -> int:
