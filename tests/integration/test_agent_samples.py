@@ -37,7 +37,7 @@ def test_a_gang_of_two_ranks_is_sampled_with_its_host_its_workers_and_the_gpus(
     started = master.begin(make_plan("1.1.1", acts, sampling_interval_s=0.1))
     wait_until(lambda: len(master.sampled("rank:1.1.1:0", "cpu_util")) >= 20, "20 samples")
     wait_until(lambda: master.sampled("workers:1.1.1:0", "memory_rss"), "the worker is seen")
-    wait_until(lambda: master.sampled("workers:1.1.1:0", "memory_pss"), "PSS is read")
+    wait_until(lambda: master.sampled("rank:1.1.1:0", "memory_pss"), "PSS is read")
     wait_until(lambda: master.sampled("gpu:GPU-7", "nvlink_sent"), "the GPUs are sampled")
 
     assert master.sampled("host", "cpu_util_simple")
@@ -78,9 +78,9 @@ def test_nothing_is_sampled_without_a_gang_until_the_master_asks(
     agent, master = sampled
     home = agent.home
     wait_until(lambda: find(home, GPU_PROCESS) is None, "the process that reads GPUs has ended")
-    time.sleep(1.5)  # the last report is on its way
+    time.sleep(1.1)  # the last report is on its way
     master.samples.clear()
-    time.sleep(1.2)
+    time.sleep(1.0)
     assert master.samples == []
     master.order(TakeSamples(for_s=1.0))
     wait_until(lambda: master.sampled("host", "memory_free"), "the host is sampled")

@@ -7,33 +7,42 @@ to each new connection.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from det_jupyter.wire import SystemSample, SystemSampled
 
-MAX_VALUES = 100_000  # kept at a time: about 10 MB, 4 minutes of 8 GPUs and 16 ranks
+MAX_VALUES = 100_000  # kept at a time: 7 MB; 6 minutes of 8 GPUs, 16 ranks, 64 workers
 REPORT_VALUES = 20_000  # of one report, about 1 MB
 EVERY_S = 1.0  # how often a report is due at most
 
 
 class SampleBox:
-    """Samples that wait to be sent."""
+    """Samples that wait to be sent.
 
-    def __init__(self) -> None:
+    Each has the time at which it was put in, so that they are in the order of their times, from
+    whichever reader they come.
+
+    Args:
+        clock: Returns UTC seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._samples: deque[tuple[int, SystemSample]] = deque()  # with their numbers of values
         self._num_values = 0
         self._missing: dict[str, dict[str, str]] = {}
         self._news: dict[str, dict[str, str]] = {}
         self._due = -math.inf
 
-    def put(self, at: float, values: Mapping[str, Mapping[str, float]]) -> None:
+    def put(self, values: Mapping[str, Mapping[str, float]]) -> None:
         """Add a sample."""
         kept = {source: _rounded(named) for source, named in values.items() if named}
         if not kept:
             return
         number = sum(map(len, kept.values()))
-        self._samples.append((number, SystemSample.model_construct(at=at, values=kept)))
+        self._samples.append((number, SystemSample.model_construct(at=self._clock(), values=kept)))
         self._num_values += number
         while self._num_values > MAX_VALUES:
             self._num_values -= self._samples.popleft()[0]

@@ -2,9 +2,9 @@
 
 One JSON object per line:
 
-    {"at": UTC seconds, "values": {source: {name: value}}, "missing": {source: {name: reason}},
-     "memory": {pid: bytes}}            `missing` only when it has changed
-    {"failed": reason}                  the last line, when NVML does not work
+    {"values": {source: {name: value}}, "memory": {pid: bytes},
+     "missing": {source: {name: reason}}}    `missing` only when it has changed
+    {"failed": reason}                       the last line, when NVML does not work
 
 A number on a line of standard input is the interval from then on; its end ends the process. It is
 a process of its own because calls into the driver can hang, or crash.
@@ -44,9 +44,8 @@ def _print_samples(interval_s: float, uuids: list[str]) -> int:
     failures = 0
     due = time.monotonic()
     while True:
-        at = time.time()
         reading = reader.read()
-        sample: dict[str, Any] = {"at": at, "values": reading.values, "memory": reading.memory}
+        sample: dict[str, Any] = {"values": reading.values, "memory": reading.memory}
         if reading.missing != told:
             sample["missing"] = told = reading.missing
         _print(sample)

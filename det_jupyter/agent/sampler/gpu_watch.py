@@ -41,13 +41,11 @@ class GpuSample:
     """A sample of the GPUs.
 
     Args:
-        at: UTC seconds.
         values: By source and name.
         missing: Why names of a source have no values; None: as before.
         memory: GPU memory by pid.
     """
 
-    at: float
     values: Mapping[str, Values]
     missing: Mapping[str, Mapping[str, str]] | None
     memory: Mapping[int, float]
@@ -170,7 +168,6 @@ def _end(process: Process) -> None:
 
 def _to_sample(message: Mapping[str, Any]) -> GpuSample:
     return GpuSample(
-        at=message["at"],
         values=message["values"],
         missing=message.get("missing"),
         memory={int(pid): float(used) for pid, used in message["memory"].items()},

@@ -143,7 +143,6 @@ class Sampler:
             self._readers = None
 
     async def _sample(self, demand: _Demand) -> None:
-        at = time.time()
         readers = self._readers = self._readers or _Readers()
         gangs = [gang for of_agent in demand.gangs.values() for gang in of_agent]
         try:
@@ -166,7 +165,7 @@ class Sampler:
                 }
                 if rank in readings:
                     readings[rank].missing |= self._gpu_memory_missing(rank, has_gpu=has_gpu)
-            self._put(agent_id, at, readings)
+            self._put(agent_id, readings)
 
     def _gpu_memory_missing(self, rank: str, *, has_gpu: bool) -> dict[str, str]:
         if not has_gpu:
@@ -175,7 +174,7 @@ class Sampler:
             return {}
         return {"gpu_memory": self._gpu_problem or NOT_LISTED}
 
-    def _put(self, agent_id: str, at: float, readings: Mapping[str, Reading]) -> None:
+    def _put(self, agent_id: str, readings: Mapping[str, Reading]) -> None:
         agent = self._agents[agent_id]
         if not agent.gpus:
             agent.box.note_missing("gpu", dict.fromkeys(GPU, NO_GPU))
@@ -183,7 +182,7 @@ class Sampler:
         self._sources[agent_id] = set(readings)
         for source, reading in readings.items():
             agent.box.note_missing(source, reading.missing)
-        agent.box.put(at, {source: reading.values for source, reading in readings.items()})
+        agent.box.put({source: reading.values for source, reading in readings.items()})
         self._runner.news.set()
 
     def _take_gpus(self, taken: GpuSample | str) -> None:
@@ -201,7 +200,7 @@ class Sampler:
             for source, reasons in (taken.missing or {}).items():
                 agent.box.note_missing(source, reasons)
             allocations = {gang.plan.allocation_id for gang in gangs}
-            agent.box.put(taken.at, dict(taken.values) | self._gpu_memory(taken, allocations))
+            agent.box.put(dict(taken.values) | self._gpu_memory(taken, allocations))
         self._runner.news.set()
 
     def _gpu_memory(self, sample: GpuSample, allocations: Set[str]) -> dict[str, Values]:

@@ -152,15 +152,15 @@ def test_pss_that_cannot_be_read_has_a_reason(error: OSError, problems: dict[str
 
 
 def test_samples_are_sent_once_at_most_once_a_second_and_without_digits_of_noise() -> None:
-    box = SampleBox()
+    box = SampleBox(clock=iter([5.0, 6.0]).__next__)
     assert not box.is_due(100.0)
-    box.put(5.0, {"host": {"cpu_util_simple": 12.3456}, "gpu:a": {}})
+    box.put({"host": {"cpu_util_simple": 12.3456}, "gpu:a": {}})
     assert box.is_due(100.0)
     report = box.take(100.0)
     assert [(s.at, s.values) for s in report.samples] == [
         (5.0, {"host": {"cpu_util_simple": 12.35}})
     ]
-    box.put(6.0, {"host": {"cpu_util_simple": 1.0}})
+    box.put({"host": {"cpu_util_simple": 1.0}})
     assert not box.is_due(100.9)
     assert [sample.at for sample in box.take(101.0).samples] == [6.0]
     assert not box.is_due(200.0)
@@ -169,9 +169,9 @@ def test_samples_are_sent_once_at_most_once_a_second_and_without_digits_of_noise
 def test_without_a_master_the_oldest_samples_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box_module, "MAX_VALUES", 10)
     monkeypatch.setattr(box_module, "REPORT_VALUES", 6)
-    box = SampleBox()
-    for at in range(1000):
-        box.put(float(at), {"host": {"memory_free": 1.0, "cpu_util_simple": 2.0}})
+    box = SampleBox(clock=map(float, range(1000)).__next__)
+    for _ in range(1000):
+        box.put({"host": {"memory_free": 1.0, "cpu_util_simple": 2.0}})
     first = box.take(0.0)
     assert box.is_due(0.0)  # the rest follows at once
     samples = first.samples + box.take(0.0).samples
