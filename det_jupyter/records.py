@@ -85,7 +85,7 @@ class BatchTimings:
 class PartTimes(NamedTuple):
     """How long one part took within an interval: in all, and of its single durations, seconds."""
 
-    num: int
+    num: Count
     total: float
     p50: float
     p95: float

@@ -19,10 +19,14 @@ from det_jupyter.lengths import Length
 from det_jupyter.master.service.ingest import NEEDED
 from det_jupyter.records import (
     BatchTimings,
+    ChangeMade,
     CheckpointSaved,
     Notice,
+    PartTimes,
     Record,
+    StepTimes,
     TargetReached,
+    TraceSaved,
     parse_line,
     to_line,
 )
@@ -48,6 +52,14 @@ GOOD: list[Record] = [
     first_step(),
     batches(1, [0.5, 0.4]),
     BatchTimings(at=1.0, first=1, records=[8], durations_ns={"batch": [5]}),
+    StepTimes(
+        at=2.0,
+        first=1,
+        batches=2,
+        samples=16,
+        seconds=1.0,
+        parts={"rest": PartTimes(2, 1.0, 0.5, 0.5, 0.5)},
+    ),
     validation(2, 0.5),
     progress(2),
     CheckpointSaved(at=1.0, uuid="u", steps_completed=2, path="/u", size_bytes=1, metadata={}),
@@ -55,6 +67,8 @@ GOOD: list[Record] = [
     last_words()[1],
     failed().record,
     Notice(at=1.0, rank=0, text="mind"),
+    TraceSaved(at=1.0, order_id=3, first=1, steps=2, path="/trace", size_bytes=5),
+    ChangeMade(at=1.0, order_id=3, steps_completed=2, text="lr 1 → 2"),
 ]
 NUMBERS = ["-1", "1.5", "1e999", "-1e999", "NaN", '"NaN"', '"Infinity"', str(2**53 + 1),
            str(2**63), str(-(2**63) - 1), "9" * 400, "9" * 5000, "null", "true", '"7"', "[]", "{}",
@@ -117,7 +131,8 @@ def test_every_kind_of_record_is_damaged_here() -> None:
     kinds = {kind for kind in get_args(get_args(Record)[0])}
     assert {type(record) for record in GOOD} == kinds
     assert {record.kind for record in GOOD} - NEEDED == {
-        "batch_metrics", "timings", "metrics", "progress", "notice",
+        "batch_metrics", "timings", "step_times", "metrics", "progress", "notice", "trace",
+        "change",
     }  # fmt: skip
 
 
