@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from det_jupyter.diagnosis.facts import Setting
 from det_jupyter.diagnosis.rules import Found, find
 from det_jupyter.diagnosis.sentences import UNKNOWN, put
+from det_jupyter.diagnosis.waiting import has_too_few_slices
 from det_jupyter.diagnosis.window import Window
 from det_jupyter.records import StepTimes
 from det_jupyter.wire.gangs import SystemSample
@@ -51,12 +52,11 @@ class Diagnosis:
         """
         missing = self._window.missing()
         if missing:
-            if self.verdict is not None and self.verdict.kind != "unknown":
-                return None
-            sentence = f"{UNKNOWN.format(missing=missing)}."
-            return self._show(Verdict(kind="unknown", sentence=sentence, at=at, batches=0))
+            return self._say_unknown(at, missing)
         facts = self._window.facts()
         causes = () if self.verdict is None else self.verdict.causes
+        if not is_last and has_too_few_slices(facts):
+            return self._say_unknown(at, "too few intervals to tell a slow rank from uneven steps")
         found = find(facts, self.setting, {cause.kind for cause in causes})
         verdict = Verdict(
             kind=found.kind,
@@ -67,6 +67,12 @@ class Diagnosis:
             batches=facts.batches,
         )
         return self._show(verdict) if is_last or self._is_settled(verdict, found) else None
+
+    def _say_unknown(self, at: float, missing: str) -> Verdict | None:
+        if self.verdict is not None and self.verdict.kind != "unknown":
+            return None
+        sentence = f"{UNKNOWN.format(missing=missing)}."
+        return self._show(Verdict(kind="unknown", sentence=sentence, at=at, batches=0))
 
     def _is_settled(self, verdict: Verdict, found: Found) -> bool:
         shown = self.verdict

@@ -62,7 +62,7 @@ def find(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> F
         setting: What is known of it.
         shown: Kinds of causes that the last verdict has.
     """
-    straggler = find_straggler(facts, setting) if len(facts.ranks) > 1 else None
+    straggler = find_straggler(facts, setting)
     shares = divide(facts, straggler)
     losses = [
         advise(kind, share, facts, setting, straggler)

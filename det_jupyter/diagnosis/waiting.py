@@ -6,9 +6,9 @@ At each exchange all ranks wait for the last one. Over a window:
                             12 %  11 %  13 %  12 %     each is the last one in turns: uneven steps
                             31 %  42 %  12 %  40 %     both: 12 % uneven, 28 % because of rank 2
 
-Slow are those that wait less than half as long as the longest wait, if they are at most half of
-all ranks (several on one slow machine), and slow in nearly all slices of the window: jitter and a
-load that moves from core to core are no straggler.
+Slow are those that wait much less than the longest wait (SLOW_WAITS_AT_MOST), if they are at most
+half of all ranks (several on one slow machine), and slow in nearly all slices of the window:
+jitter and a load that moves from core to core are no straggler.
 
 Why a rank is slow:
 
@@ -25,13 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import fmean, median
 from typing import Literal
 
 from det_jupyter.diagnosis.facts import Facts, Place, RankFacts, Setting, mean_of
 
-SLOW_WAITS_AT_MOST = 0.5  # of the longest wait
-SLOW_IN_SLICES = 0.75
+SLOW_WAITS_AT_MOST = 0.4  # of the longest wait
+SLOW_IN_SLICES = 0.85
+MIN_SLICES = 5  # with fewer, a slow rank cannot be told from uneven steps; all of them must agree
+WORTH_A_WORD = 0.1  # of the time: below, waiting is no cause anyway
+MIN_LAST_SLICES = 3  # of a run that has ended
 DATA_EXPLAINS = 0.5  # of the difference
 CPU_FULL = 90.0  # %
 MORE_CPU = 15.0  # % of a core
@@ -53,6 +57,8 @@ class Straggler:
 
 def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
     """Return the rank that the others wait for, if it is always the same one."""
+    if len(facts.ranks) == 1:
+        return None
     slow = _slow_ranks(facts.ranks)
     if not slow:
         return None
@@ -68,6 +74,12 @@ def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
     return Straggler(ranks, share, "compute")
 
 
+def has_too_few_slices(facts: Facts) -> bool:
+    """Return whether ranks wait for each other, and it is too early to say for whom."""
+    slices = min(len(rank.waits) for rank in facts.ranks)
+    return slices < MIN_SLICES and max(rank.wait for rank in facts.ranks) >= WORTH_A_WORD
+
+
 def _slow_ranks(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     longest = max(rank.wait for rank in ranks)
     slow = [rank for rank in ranks if rank.wait < SLOW_WAITS_AT_MOST * longest]
@@ -80,7 +92,8 @@ def _slow_ranks(ranks: Sequence[RankFacts]) -> list[RankFacts]:
         and waits.index(min(waits)) in names
         for waits in slices
     )
-    is_lasting = agreeing >= SLOW_IN_SLICES * len(slices)
+    needed = ceil(SLOW_IN_SLICES * len(slices)) if len(slices) > MIN_SLICES else len(slices)
+    is_lasting = len(slices) >= MIN_LAST_SLICES and agreeing >= needed
     return sorted(slow, key=lambda rank: rank.wait) if is_lasting else []
 
 

@@ -1,41 +1,21 @@
-"""The recent past of a run: what its ranks and machines reported, as far back as rules look.
-
-The first interval of each rank is left out: compiling, choosing algorithms and filling caches
-belong to the start. What is periodic (a validation after each epoch) would be half of the minute
-in which it happens and nothing of the next ones: its share is that of whole cycles.
-"""
+"""The recent past of a run: what its ranks and machines reported, as far back as rules look."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 
-from det_jupyter.diagnosis.facts import (
-    PERIODIC,
-    Facts,
-    Growth,
-    Periodic,
-    RankFacts,
-    Setting,
-    kind_of,
-)
-from det_jupyter.measures import SECTION
+from det_jupyter.diagnosis.facts import Facts, Growth, Setting
+from det_jupyter.diagnosis.rank_times import MIN_BATCHES, MIN_INTERVALS, RECENT_S, RankTimes
 from det_jupyter.records import StepTimes
 from det_jupyter.wire.gangs import SystemSample
-from det_jupyter.wire.verdict import CauseKind
 
-RECENT_S = 60.0  # the window
-MIN_BATCHES = 20  # though that may take longer than the window
-MIN_INTERVALS = 2
 MIN_SECONDS = 1.0
-_MAX_INTERVALS = 240
-_NUM_SLICES = 8
-_NUM_CYCLES = 6
+_NUM_SLICES = 16
 _SAMPLE_EVERY_S = 0.9  # finer ones are left out
 _MEMORY_EVERY_S = 5.0
 _MAX_MEMORY = 240  # points: 20 minutes
-_EXCHANGE = "exchange"  # transfer and waiting, where they are not told apart
 _MEMORY = ("memory_pss", "memory_rss", "gpu_memory")  # of the first two, the first there is
 
 
@@ -48,7 +28,7 @@ class Window:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self._ranks = [_RankTimes() for _ in setting.places]
+        self._ranks = [RankTimes() for _ in setting.places]
         self._samples: deque[tuple[str, SystemSample]] = deque()
         self._memory: dict[tuple[int, str, str], deque[tuple[float, float]]] = {}
         self._sampled_at: dict[str, float] = {}
@@ -111,7 +91,7 @@ class Window:
         begin = min(times.begin for times in self._ranks)
         end = max(times.recent[-1].at for times in self._ranks)
         num_slices = min(_NUM_SLICES, *(len(times.recent) for times in self._ranks))
-        longest = max(self._ranks, key=_RankTimes.cycles_share)
+        longest = max(self._ranks, key=RankTimes.cycles_share)
         return Facts(
             ranks=tuple(
                 times.facts(rank, held, transfer, self._slices(times, begin, end, num_slices))
@@ -124,7 +104,7 @@ class Window:
         )
 
     def _slices(
-        self, times: _RankTimes, begin: float, end: float, num: int
+        self, times: RankTimes, begin: float, end: float, num: int
     ) -> list[list[StepTimes]]:
         slices: list[list[StepTimes]] = [[] for _ in range(num)]
         for interval in times.recent:
@@ -153,125 +133,6 @@ class Window:
     def _last(self, agent_id: str) -> Mapping[str, Mapping[str, float]]:
         found = (sample.values for agent, sample in reversed(self._samples) if agent == agent_id)
         return next(found, {})
-
-
-class _RankTimes:
-    """The recent intervals of one rank, and when periodic things happened."""
-
-    def __init__(self) -> None:
-        self.recent: deque[StepTimes] = deque()
-        self.batches = 0
-        self.seconds = 0.0
-        self._first_at: float | None = None
-        self._elapsed = 0.0
-        self._happened: dict[CauseKind, deque[tuple[float, float, int]]] = {
-            kind: deque(maxlen=_NUM_CYCLES) for kind in PERIODIC
-        }
-
-    @property
-    def begin(self) -> float:
-        return self.recent[0].at - self.recent[0].seconds
-
-    def add(self, times: StepTimes) -> bool:
-        if times.at == self._first_at or any(known.at == times.at for known in self.recent):
-            return False
-        if self._first_at is None:
-            self._first_at = times.at
-            return True
-        self.recent.append(times)
-        self.batches += times.batches
-        self.seconds += times.seconds
-        self._elapsed += times.seconds
-        for kind, happened in self._happened.items():
-            if (part := times.parts.get(kind)) and part.num:
-                happened.append((self._elapsed, part.total, part.num))
-        while self._is_longer_than_needed():
-            oldest = self.recent.popleft()
-            self.batches -= oldest.batches
-            self.seconds -= oldest.seconds
-        return True
-
-    def _is_longer_than_needed(self) -> bool:
-        if len(self.recent) > _MAX_INTERVALS:
-            return True
-        oldest = self.recent[0]
-        return (
-            len(self.recent) > MIN_INTERVALS
-            and self.seconds - oldest.seconds >= RECENT_S
-            and self.batches - oldest.batches >= MIN_BATCHES
-        )
-
-    def periodic_share(self) -> float:
-        return _total(self.recent, *PERIODIC) / self.seconds
-
-    def exchange_share(self) -> float:
-        return _total(self.recent, _EXCHANGE) / self.seconds
-
-    def facts(
-        self, rank: int, held: float, transfer: float, slices: Sequence[Sequence[StepTimes]]
-    ) -> RankFacts:
-        """Return where the time went.
-
-        Args:
-            rank: Its number.
-            held: The share of the time in which the rank that was held longest saved or validated:
-                the others wait for it meanwhile, which is no waiting of its own kind.
-            transfer: The share of exchanges that are not told apart from waiting on the rank where
-                it is smallest: that rank waits least, so this is what exchanges take.
-            slices: The intervals, in slices of equal length.
-        """
-        seconds = dict[str, float]()
-        for interval in self.recent:
-            for name, part in interval.parts.items():
-                if not name.startswith(SECTION) and kind_of(name) not in PERIODIC:
-                    seconds[name] = seconds.get(name, 0.0) + part.total
-        if (both := seconds.pop(_EXCHANGE, 0.0)) > 0:
-            apart = {"exchange_transfer": transfer * self.seconds}
-            apart["exchange_wait"] = max(0.0, both - apart["exchange_transfer"])
-            seconds |= {name: seconds.get(name, 0.0) + value for name, value in apart.items()}
-        extra = (held - self.periodic_share()) * self.seconds
-        if "exchange_wait" in seconds:
-            seconds["exchange_wait"] = max(0.0, seconds["exchange_wait"] - extra)
-        total = sum(seconds.values()) or 1.0
-        return RankFacts(
-            rank=rank,
-            batches=self.batches,
-            batch_s=total / self.batches,
-            parts={name: value / total for name, value in seconds.items()},
-            waits=tuple(_wait_share(piece) for piece in slices),
-        )
-
-    def cycles_share(self) -> float:
-        return sum(cycle.share for cycle in self.cycles().values())
-
-    def cycles(self) -> dict[CauseKind, Periodic]:
-        """Return what is periodic, over whole cycles: from the end of one to that of another."""
-        found = {}
-        for kind, happened in self._happened.items():
-            if len(happened) < 2:
-                continue
-            begin, *_ = happened[0]
-            last, *_ = happened[-1]
-            num = sum(count for _, _, count in list(happened)[1:])
-            total = sum(part for _, part, _ in list(happened)[1:])
-            elapsed = last - begin
-            since = self._elapsed - last
-            if since > 2 * elapsed / (len(happened) - 1):  # it happens more seldom by now
-                elapsed += since
-            found[kind] = Periodic(
-                share=min(1.0, total / elapsed), seconds=total / num, every_s=elapsed / num
-            )
-        return found
-
-
-def _total(intervals: Iterable[StepTimes], *names: str) -> float:
-    parts = (interval.parts.get(name) for interval in intervals for name in names)
-    return sum(part.total for part in parts if part)
-
-
-def _wait_share(intervals: Sequence[StepTimes]) -> float:
-    seconds = sum(interval.seconds for interval in intervals) - _total(intervals, *PERIODIC)
-    return _total(intervals, "exchange_wait", _EXCHANGE) / max(seconds, 1e-9)
 
 
 def _means(

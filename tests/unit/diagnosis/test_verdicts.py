@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.diagnosis import Place
@@ -115,6 +115,21 @@ def test_validation_names_the_period_to_raise() -> None:
 def test_one_long_validation_is_no_cause_until_its_cycle_is_known() -> None:
     verdict = alone(HEALTHY, once=every(9, validation=600.0), num_intervals=14)
     assert verdict.kind == "healthy"
+
+
+def test_a_validation_that_is_reported_in_parts_happened_once() -> None:
+    def once(index: int) -> list[Parts]:
+        return [{"validation": 900.0} if 8 <= index < 11 else {}]
+
+    assert verdict_of(run([HEALTHY], once=once, num_intervals=14)).kind == "healthy"
+
+
+def test_long_validations_that_are_reported_in_parts_count_by_cycles() -> None:
+    def once(index: int) -> list[Parts]:
+        return [{"validation": 990.0} if index % 30 in (28, 29) else {}]
+
+    verdict = verdict_of(run([HEALTHY], once=once, num_intervals=95))
+    assert verdict.shares["validation"] == pytest.approx(2 / 30, abs=0.02)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8])
@@ -303,3 +318,19 @@ def test_permuted_ranks_permute_the_straggler(order: list[int]) -> None:
     own = [HEALTHY, HEALTHY, INPUT, HEALTHY]
     verdict = verdict_of(run(together([own[i] for i in order])))
     assert verdict.causes[0].rank == order.index(2)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**31), num_ranks=st.sampled_from([2, 3, 8]))
+def test_a_load_that_slows_any_rank_for_a_while_makes_no_straggler(
+    seed: int, num_ranks: int
+) -> None:
+    random = Random(seed)
+
+    def loaded(_: int) -> list[Parts]:
+        return together(
+            [{**HEALTHY, "forward": random.choice([3.0, 3.0, 12.0])} for _ in range(num_ranks)]
+        )
+
+    verdict = verdict_of(run(loaded, num_intervals=30))
+    assert "straggler" not in {cause.kind for cause in verdict.causes}
