@@ -17,7 +17,7 @@ from det_jupyter.client.diagnosed import Diagnosis
 from det_jupyter.client.diagnosis_plan import VERB, Plan, hparams_of, request_for
 from det_jupyter.diagnosis.outcome import Found, build_rows, conclude, not_worth_it
 from det_jupyter.diagnosis.recipes import AS_IS, Recipe
-from det_jupyter.errors import ConfigError, RankFailed, WaitTimeout
+from det_jupyter.errors import ConfigError, Conflict, RankFailed, WaitTimeout
 from det_jupyter.measures import PARTS
 from det_jupyter.view import WaitingNews
 from det_jupyter.view.live import LiveExperiment
@@ -102,25 +102,33 @@ class Diagnosing:
     def _try(self, recipe: Recipe, turn: int) -> None:
         """Run a recipe, again if more urgent work sends it away."""
         request = request_for(self._plan, recipe)
-        failures, rates = self._found.failures, self._found.rates
         for _ in range(_TRIES):
             try:
                 measured = self._run(request, recipe)
             except (ConfigError, RankFailed) as error:
+                # Not which run it was, which is deleted.
+                reason = error.args[0].rpartition("ended with an error: ")[2]
                 if recipe.name == AS_IS:
-                    where = f"{VERB}: the trial of experiment {self._plan.view.id} fails as it is"
-                    error.args = (f"{where}: {error.args[0]}", *error.args[1:])
+                    error.args = (f"{self._where()} fails as it is: {reason}",)
                     raise
-                failures[recipe.name] = shortened(str(error).split(": ", 1)[-1], 200)
+                self._give_up(recipe, shortened(reason, 200))
                 return
             if measured is None:
-                failures[recipe.name] = "its run was killed"
+                self._give_up(recipe, "its run was killed")
                 return
             if rate := measured.get("records_per_s"):
-                rates.setdefault(recipe.name, {})[turn] = rate
+                self._found.rates.setdefault(recipe.name, {})[turn] = rate
                 self._note(recipe, measured)
                 return
-        failures[recipe.name] = f"more urgent work sent it away {_TRIES} times"
+        self._give_up(recipe, f"more urgent work sent it away {_TRIES} times")
+
+    def _give_up(self, recipe: Recipe, why: str) -> None:
+        if recipe.name == AS_IS:
+            raise Conflict(f"{self._where()} was not measured as it is: {why}")
+        self._found.failures[recipe.name] = why
+
+    def _where(self) -> str:
+        return f"{VERB}: the trial of experiment {self._plan.view.id}"
 
     def _run(self, request: CreateExperiment, recipe: Recipe) -> dict[str, float] | None:
         """Return what a run has measured: nothing if it had to leave; None if it was killed."""

@@ -85,6 +85,7 @@ class ExaminedExperiment(ComparedExperiment):
         Raises:
             ConfigError: It cannot be diagnosed so; a function cannot at all.
             RankFailed: As it is, it fails.
+            Conflict: Its run was killed, or sent away by more urgent work again and again.
             WaitTimeout: It took too long.
         """
         view = self._client.experiment(self.id)

@@ -1,0 +1,169 @@
+"""Which runs a diagnosis makes, and what it does with those that fail, against a fake master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from det_jupyter.client import Client
+from det_jupyter.client.diagnose import Diagnosing
+from det_jupyter.client.diagnosed import Diagnosis
+from det_jupyter.client.diagnosis_plan import plan_diagnosis
+from det_jupyter.errors import Conflict, NotFound, RankFailed, WaitTimeout
+from det_jupyter.wire import CreateExperiment, Curve, ExperimentView, SeriesPage, State
+from tests.unit.client.test_client_diagnose import experiment
+
+Outcome = float | State | Exception  # records per second, or another end
+
+RATES: dict[str, Outcome] = {"as it is": 100.0, "recorded batches": 101.0}
+
+
+class FakeMaster:
+    """Runs what it is asked to in no time.
+
+    Args:
+        outcomes: Of the runs, by the recipe's title; a list is for one run after the other.
+    """
+
+    def __init__(self, outcomes: Mapping[str, Outcome | list[Outcome]]) -> None:
+        self._outcomes = {t: o if isinstance(o, list) else [o] for t, o in outcomes.items()}
+        self.runs: list[str] = []
+        self.killed = 0
+        self.there: set[int] = set()
+
+    def create(self, request: CreateExperiment) -> Any:
+        self.runs.append(request.config["name"].partition(", ")[2])
+        self.there.add(len(self.runs))
+        return experiment().model_copy(update={"id": len(self.runs)})
+
+    def experiment(self, experiment_id: int) -> ExperimentView:
+        if experiment_id not in self.there:
+            raise NotFound("it is gone")
+        return experiment().model_copy(update={"id": experiment_id})
+
+    def handle(self, experiment_id: int) -> Any:
+        return FakeHandle(self, experiment_id)
+
+    def outcome(self, experiment_id: int) -> Outcome:
+        title = self.runs[experiment_id - 1]
+        outcomes = self._outcomes.get(title, [100.0])
+        place = self.runs[:experiment_id].count(title) - 1
+        return outcomes[min(place, len(outcomes) - 1)]
+
+    def curves(self, experiment_id: int) -> list[Curve]:
+        rate = self.outcome(experiment_id)
+        if not isinstance(rate, float):
+            return []
+        values = {"records_per_s": rate, "seconds": 5.0}
+        return [
+            Curve(trial_id=1, group="rehearsal", name=n, steps=[1], values=[v], times=[9.0])
+            for n, v in values.items()
+        ]
+
+    def series(self, trial_id: int, query: Any) -> SeriesPage:
+        return SeriesPage(series=[], began_at=None)
+
+
+class FakeHandle:
+    """A handle on a run of the fake master."""
+
+    def __init__(self, master: FakeMaster, experiment_id: int) -> None:
+        self._master = master
+        self.id = experiment_id
+
+    def wait(self, timeout: float | None = None, *, on_tick: Callable[[Any], None]) -> State:
+        outcome = self._master.outcome(self.id)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome if isinstance(outcome, State) else State.COMPLETED
+
+    def kill(self) -> None:
+        self._master.killed += 1
+
+    def delete(self) -> None:
+        self._master.there.discard(self.id)
+
+
+def diagnose(master: FakeMaster, *, keep: bool = False, **chosen: Any) -> Diagnosis:
+    given: dict[str, Any] = {"recipes": None, "seconds": 5.0, "rounds": 2, **chosen}
+    plan = plan_diagnosis(experiment(), {"global_batch_size": 32}, **given)
+    client = cast(Client, master)
+    return Diagnosing(client, plan, master.handle, deadline=1e12, keep=keep).run()
+
+
+FIRST = ["as it is", "recorded batches", "aggregation_frequency: 1000"]
+ALONE = "1 slot, its share of the batch"
+
+
+def test_recipes_run_in_turns_and_remedies_only_for_what_was_found() -> None:
+    master = FakeMaster(RATES | {FIRST[2]: 200.0, ALONE: 30.0})
+    found = diagnose(master)
+    [*first, alone] = [*FIRST, ALONE]
+    assert master.runs[:8] == [*first, alone] * 2
+    remedies = master.runs[8:15]
+    assert remedies[0] == "as it is"
+    assert set(remedies[1:]) == {
+        "tensor_fusion_threshold: 5",
+        "tensor_fusion_threshold: 100",
+        "gradient_compression: bf16",
+        "gradient_compression: fp16",
+        "gradient_compression: powersgd",
+        "aggregation_frequency: 4",
+    }
+    assert master.runs[15:] == remedies
+    assert [item.recipe.name for item in found.left_out] == ["workers"]
+    assert found.verdict.kind == "communication"
+    assert not master.there
+
+
+def test_chosen_recipes_run_without_asking_whether_they_can_gain() -> None:
+    master = FakeMaster(RATES)
+    diagnose(master, recipes=["workers"], keep=True)
+    assert master.runs == ["as it is", "more loader workers"] * 2
+    assert master.there == {1, 2, 3, 4}
+
+
+def test_a_recipe_that_fails_is_not_tried_again_and_the_others_go_on() -> None:
+    master = FakeMaster(
+        RATES
+        | {FIRST[1]: RankFailed("experiment 2 ended with an error: no", remote_traceback="T")}
+    )
+    found = diagnose(master, recipes=["replay", "one_slot"])
+    assert master.runs == ["as it is", FIRST[1], ALONE, "as it is", ALONE]
+    verdicts = {row["recipe"]: row["verdict"] for row in found.table()}
+    assert verdicts["replay"] == "failed: no"
+    assert found.verdict.kind == "unknown"
+
+
+def test_a_run_that_was_sent_away_is_repeated_three_times_at_most() -> None:
+    away = State.COMPLETED  # without a report
+    master = FakeMaster(RATES | {FIRST[1]: [away, away, 101.0, away, away, away]})
+    found = diagnose(master, recipes=["replay"])
+    assert master.runs.count(FIRST[1]) == 6
+    [_, replay] = found.table()
+    assert replay["verdict"] == "failed: more urgent work sent it away 3 times"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "words"),
+    [
+        (State.CANCELED, Conflict, "not measured as it is: its run was killed"),
+        (State.COMPLETED, Conflict, "as it is: more urgent work sent it away 3 times"),
+        (
+            RankFailed("experiment 1 ended with an error: it broke"),
+            RankFailed,
+            "fails as it is: it broke",
+        ),
+        (WaitTimeout("late"), WaitTimeout, "as it is was not over in time"),
+    ],
+)
+def test_without_the_trial_as_it_is_there_is_no_answer_and_nothing_is_left(
+    outcome: Outcome, error: type[Exception], words: str
+) -> None:
+    master = FakeMaster({"as it is": outcome})
+    with pytest.raises(error, match=words):
+        diagnose(master)
+    assert not master.there
+    assert master.killed == (error is WaitTimeout)
