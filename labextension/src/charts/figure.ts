@@ -25,12 +25,13 @@ export abstract class Figure<Shown> {
 
   protected constructor(
     protected readonly _trans: ITrans,
-    legend: HTMLElement
+    legend: HTMLElement,
+    tools: HTMLElement | null = null
   ) {
     this.node = h(
       'figure.det-chart',
       {},
-      h('figcaption.det-chart-head', {}, this._title, this._readout),
+      h('figcaption.det-chart-head', {}, this._title, this._readout, tools),
       legend,
       this._host,
       this._empty,

@@ -14,6 +14,7 @@ import {
   type IGroupFrame,
   type IPicture
 } from './picture.js';
+import { saveSelect, savePlot, type Format } from './saving.js';
 import { readColors, readTheme, type ITheme } from '../dom/theme.js';
 import type { ITrans } from '../model/trans.js';
 import type { Range } from './uplotparts.js';
@@ -31,7 +32,11 @@ export interface IMembership {
 export class PicturePlot extends Figure<IPicture> {
   constructor(private readonly _group: IMembership) {
     const legend = h('div.det-legend');
-    super(_group.trans, legend);
+    super(
+      _group.trans,
+      legend,
+      saveSelect(_group.trans, format => this._save(format))
+    );
     this._rebuildLegend = rebuilder(legend, (names: ILegendItem[]) => this._legendItems(names));
   }
 
@@ -109,6 +114,13 @@ export class PicturePlot extends Figure<IPicture> {
 
   protected _onZoom(range: Range | null): void {
     this._group.onZoom(range);
+  }
+
+  private _save(format: Format): void {
+    if (this._shown !== undefined && this._plot !== undefined && this._theme !== undefined) {
+      const resolved = (color: string): string => this._colors.get(color) ?? color;
+      void savePlot(format, this._shown, this._plot, { theme: this._theme, resolved });
+    }
   }
 
   private _description({ title, empty }: IPicture): string {

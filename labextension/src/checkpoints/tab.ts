@@ -94,7 +94,7 @@ class CheckpointsPanel extends AskedPanel<ICheckpointsAnswer> {
   private _row(one: ICheckpoint, isBest: boolean): HTMLElement {
     const trans = this._trans;
     const isKept = one.state === 'COMPLETED';
-    const path = h('code.det-path', { title: one.path }, one.path);
+    const path = h('code.det-path', { title: one.path }, h('bdi', {}, one.path));
     const metric = one.searcher_metric === null ? '–' : formatNumber(one.searcher_metric);
     const named = trans.__('Copy the path of the checkpoint at step %1', one.steps_completed);
     const cells = [
