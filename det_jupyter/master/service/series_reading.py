@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -198,7 +199,16 @@ def _read(
         for source, table in tables_of(key, own).items():
             if sources is None or source in sources:
                 parts.setdefault((key.run, source), []).append(table)
-    return Found({place: joined(tables) for place, tables in parts.items()}, step_s)
+    only = partial(_with_names, query.names)
+    return Found({place: joined(map(only, tables)) for place, tables in parts.items()}, step_s)
+
+
+def _with_names(names: Sequence[str] | None, table: Table) -> Table:
+    """Return the table without the columns that the picture does not need."""
+    if names is None:
+        return table
+    kept = {"", *names, *(name.rpartition(".")[0] for name in names)}  # "forward.p95" too
+    return Table(table.at, {c: values for c, values in table.columns.items() if c[0] in kept})
 
 
 def _finest(db: sqlite3.Connection, owner: str, query: SeriesQuery, times: Times) -> float:
