@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from det_jupyter.diagnosis.gains import Rates, Ratio, Sign, noise_of, ratio_of, sign_of
+from det_jupyter.diagnosis.gains import (
+    LEAST_NOISE,
+    Rates,
+    Ratio,
+    Sign,
+    noise_of,
+    ratio_of,
+    sign_of,
+)
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, ONE_SLOT, REPLAY, LeftOut, Recipe
 from det_jupyter.wire.verdict import Cause, CauseKind, Verdict
 
 _POOR = 0.85  # scaling efficiency below which something must be the cause
+_LOUD = 0.2  # noise above which nothing can be said to cost nothing
 _KINDS: dict[str, CauseKind] = {REPLAY: "input", NO_EXCHANGE: "communication"}
 _PARTS = {REPLAY: ("dataloader_next",), NO_EXCHANGE: ("exchange_wait", "exchange_transfer")}
 _OPTIMIZER = "optimizer"  # the part that a run with few exchanges saves too
@@ -86,7 +95,8 @@ def not_worth_it(recipe: Recipe, found: Found) -> LeftOut | None:
     if found.sign(recipe.after) is None:
         return LeftOut(recipe, f"{recipe.after} was not measured")
     what = "recorded batches" if recipe.after == REPLAY else "an exchange every 1000 batches"
-    return LeftOut(recipe, f"{what} gained nothing, so this cannot")
+    noise = _percent(found.noise)
+    return LeftOut(recipe, f"{what} gained nothing beyond the noise of {noise}, so this cannot")
 
 
 def build_rows(recipes: Sequence[Recipe], found: Found, slots: int) -> list[Row]:
@@ -153,10 +163,14 @@ def conclude(rows: Sequence[Row], found: Found, slots: int, *, at: float) -> Ver
     by_name = {row.recipe.name: row for row in rows}
     measured = [name for name in _KINDS if name in by_name and by_name[name].sign is not None]
     if not measured:
-        sentence = "Nothing that tells was measured."
-        return Verdict(kind="unknown", sentence=sentence, at=at, batches=0)
+        return _unknown("Nothing that tells was measured.", at)
     costly = [by_name[name] for name in measured if by_name[name].sign == "gain"]
     causes = [_cause(row, rows, found) for row in costly]
+    causes = [cause for cause in causes if cause.share > LEAST_NOISE]
+    if not causes and found.noise > _LOUD:
+        loud = f"Runs of the trial as it is differ by {_percent(found.noise)}"
+        advice = "wait until the computer does less else, or give more rounds and seconds"
+        return _unknown(f"{loud}, so a smaller cost cannot be seen: {advice}.", at)
     if not causes:
         efficiency = by_name[AS_IS].efficiency
         is_poor = efficiency is not None and efficiency.middle < _POOR and measured[1:]
@@ -164,6 +178,10 @@ def conclude(rows: Sequence[Row], found: Found, slots: int, *, at: float) -> Ver
     causes.sort(key=lambda cause: -cause.share)
     sentence = " ".join(map(_sentence, causes))
     return Verdict(kind=causes[0].kind, sentence=sentence, causes=causes, at=at, batches=0)
+
+
+def _unknown(sentence: str, at: float) -> Verdict:
+    return Verdict(kind="unknown", sentence=sentence, at=at, batches=0)
 
 
 def _cause(row: Row, rows: Sequence[Row], found: Found) -> Cause:

@@ -86,7 +86,9 @@ def test_a_remedy_is_tried_only_for_a_cost_that_was_found() -> None:
     reasons = {name: not_worth_it(recipe, found) for name, recipe in every.items()}
     assert reasons["replay"] is None
     why = {name: item.why for name, item in reasons.items() if item}
-    assert why["workers"] == "recorded batches gained nothing, so this cannot"
+    assert why["workers"] == (
+        "recorded batches gained nothing beyond the noise of 3 %, so this cannot"
+    )
     assert why["fp16"] == "aggregation_1000 was not measured"
 
 
@@ -121,6 +123,14 @@ def test_what_limits_the_trial(rates: Rates, kind: str, words: str) -> None:
     assert words in found[1]
 
 
+def test_where_runs_differ_widely_nothing_is_said_to_cost_nothing() -> None:
+    loud: Rates = {"as_it_is": (100.0, 150.0, 120.0), "replay": (110.0, 140.0, 150.0)}
+    kind, sentence = verdict_of(loud)
+    assert kind == "unknown"
+    assert sentence.startswith("Runs of the trial as it is differ by 50 %, so a smaller cost ")
+    assert verdict_of(loud | {"replay": (500.0, 600.0, 550.0)})[0] == "input", "a large one can"
+
+
 def test_two_causes_are_both_said_the_larger_first_with_what_helped() -> None:
     rates: Rates = {
         "as_it_is": STEADY,
@@ -145,6 +155,13 @@ def test_an_exchange_is_told_from_the_steps_that_are_saved_with_it() -> None:
     assert cause.share == pytest.approx(0.3)
     assert "it saves optimizer steps too, 20 % of the time" in cause.evidence[1]
     assert cause.evidence[2] == "by its own timings, rank 0 waits for that 29 % of its time"
+
+
+def test_what_only_optimizer_steps_explain_is_no_exchange() -> None:
+    found = measured({"as_it_is": STEADY, "aggregation_1000": (200, 204, 202), "replay": STEADY})
+    found.shares["optimizer"] = 0.5
+    verdict = conclude(build_rows([*recipes().values()], found, 2), found, 2, at=1.0)
+    assert verdict.kind == "compute"
 
 
 def test_lines_to_paste_are_valid_and_only_safe_ones_are_live() -> None:
