@@ -111,6 +111,30 @@ def test_a_trial_has_of_its_machine_only_the_time_of_its_runs(bench: Bench) -> N
     assert [x for x, _ in points(of_trial(bench), "host", "cpu_util_simple")] == [1.5]
 
 
+def test_a_trial_on_several_agents_has_each_ones_host_and_its_own_gpus(bench: Bench) -> None:
+    series = bench.store.series
+    with bench.store.transaction():
+        series.end_run(1, 1, 5.0)
+        series.begin_run(1, 2, 8.0, {AGENT: ["GPU-1", "MIG-7"], "there": []})
+    values = {source: {"gpu_util": 5.0} for source in ("gpu:GPU-1", "gpu:GPU-2", "mig:MIG-7")}
+    missing = {"host": {"disk_iops": "no permission"}, "gpu:GPU-2": {"gpu_power": "no permission"}}
+    for agent_id in (AGENT, "there"):
+        host = {"host": {"cpu_util_simple": 1.0}}
+        samples = [SystemSample(at=at, values=values | host) for at in (3.0, 6.0, 9.0)]
+        series.add_samples(
+            0.0, agent_id, SystemSampled(samples=samples, missing=missing), lambda run, rank: None
+        )
+    found = {(one.source, one.name): one.x or one.missing for one in of_trial(bench).series}
+    assert found == {
+        (f"host:{AGENT}", "cpu_util_simple"): [3.0, 9.0],
+        ("host:there", "cpu_util_simple"): [9.0],
+        ("gpu:GPU-1", "gpu_util"): [9.0],
+        ("mig:MIG-7", "gpu_util"): [9.0],
+        (f"host:{AGENT}", "disk_iops"): "no permission",
+        ("host:there", "disk_iops"): "no permission",
+    }
+
+
 def test_processes_of_unknown_runs_are_dropped(bench: Bench) -> None:
     for run in ("1.1.9", "9.9.9", "", "x:y"):
         send(bench, sampled(10, run=run))

@@ -28,7 +28,7 @@ Values = dict[str, dict[str, float]]  # by source and name
 TrialOf = Callable[[str, int], tuple[int, int] | None]  # trial and run of an allocation's rank
 
 _CLOCK_STEP_S = 60.0  # a sample so much older than the last one comes from a clock set back
-_MAX_SOURCES = 256  # of a sample
+_MAX_SOURCES = 2048  # of a sample
 _MAX_OWN = 100  # of a user's sections, and of counters
 _MAX_NAME = 200  # characters
 _MAX_VALUE = 1e30  # float32, as which they are kept, ends soon after
@@ -43,9 +43,22 @@ class Key(NamedTuple):
     source: str
 
 
+_AGENT = "agent:"
+
+
 def owner_of_agent(agent_id: str) -> str:
     """Return the owner of a machine's samples."""
-    return f"agent:{agent_id}"
+    return _AGENT + agent_id
+
+
+def is_agent(owner: str) -> bool:
+    """Whether an owner is an agent."""
+    return owner.startswith(_AGENT)
+
+
+def agent_of(owner: str) -> str:
+    """Return the agent that an owner is."""
+    return owner.removeprefix(_AGENT)
 
 
 def owner_of_trial(trial_id: int) -> str:

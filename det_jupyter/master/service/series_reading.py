@@ -13,7 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from det_jupyter.master.service.rows import readable
-from det_jupyter.master.service.series import Key, owner_of_agent, owner_of_trial
+from det_jupyter.master.service.series import (
+    Key,
+    agent_of,
+    is_agent,
+    owner_of_agent,
+    owner_of_trial,
+)
 from det_jupyter.master.service.series_packing import read_only, table_of, tables_of
 from det_jupyter.master.views.series_pages import measure_of, superseded, to_series
 from det_jupyter.master.views.series_tables import Table, joined
@@ -137,7 +143,7 @@ def _read_system(
     found = _read(db, owner, query, _times_of(query))
     tables, step_s = dict(found.tables), found.step_s
     owners: dict[str, set[str] | None] = {owner: None}
-    agents = list(dict.fromkeys(agent_id for run in runs for agent_id in run.devices))
+    agents = {agent_id for run in runs for agent_id in run.devices}
     for run in runs:
         for agent_id, uuids in run.devices.items():
             machine = owner_of_agent(agent_id)
@@ -147,7 +153,7 @@ def _read_system(
             of_machine = _read(db, machine, query, times, sources)
             step_s = max(step_s, of_machine.step_s)
             for (_, source), table in of_machine.tables.items():
-                name = f"host:{agent_id}" if source == "host" and len(agents) > 1 else source
+                name = _shown_as(source, machine, len(agents))
                 inside = table.where((table.at >= times[0]) & (table.at <= times[1]))
                 key = (0, name)
                 tables[key] = joined([tables[key], inside]) if key in tables else inside
@@ -263,27 +269,26 @@ def _missing(
     Args:
         owners: Which sources of each owner; None: all.
     """
-    there = {(one.source, one.name) for one in series}
-    unknown = []
+    num_agents = sum(is_agent(owner) for owner in owners)
+    unknown = {}
     for owner, sources in owners.items():
-        rows = db.execute(
+        for source, name, why in db.execute(
             "SELECT source, name, why FROM series_missing WHERE owner = ?", (owner,)
-        ).fetchall()
-        for source, name, why in rows:
+        ):
+            shown = _shown_as(source, owner, num_agents)
             is_theirs = sources is None or source in sources or ":" not in source
-            is_asked = (query.sources is None or source in query.sources) and (
-                query.names is None or name in query.names
-            )
-            if is_theirs and is_asked and (source, name) not in there:
-                there.add((source, name))
-                measure = measure_of(name)
-                unknown.append(
-                    Series(
-                        source=source,
-                        name=name,
-                        title=measure.title,
-                        unit=measure.unit,
-                        missing=why,
-                    )
-                )
-    return unknown
+            is_asked = query.sources is None or shown in query.sources
+            if is_theirs and is_asked and (query.names is None or name in query.names):
+                unknown[shown, name] = why
+    for one in series:
+        unknown.pop((one.source, one.name), None)
+    return [
+        Series(source=source, name=name, title=of.title, unit=of.unit, missing=why)
+        for (source, name), why in unknown.items()
+        for of in [measure_of(name)]
+    ]
+
+
+def _shown_as(source: str, owner: str, num_agents: int) -> str:
+    """Return a source's name in a page of several agents' machines."""
+    return f"host:{agent_of(owner)}" if source == "host" and num_agents > 1 else source
