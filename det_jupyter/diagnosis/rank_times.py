@@ -23,7 +23,7 @@ MIN_BATCHES = 20  # though that may take longer than the window
 MIN_INTERVALS = 2
 _MAX_INTERVALS = 240
 _NUM_CYCLES = 6
-_OFTEN = 3  # times in a window: its share of the window is that of the time
+_OFTEN = 2  # times in a window: its share of the window is that of the time
 _EXCHANGE = "exchange"  # transfer and waiting, where they are not told apart
 
 
@@ -75,6 +75,14 @@ class RankTimes:
             and self.batches - oldest.batches >= MIN_BATCHES
         )
 
+    def sliced(self, begin: float, end: float, num: int) -> list[list[StepTimes]]:
+        """Return the intervals by where in that time their middle is."""
+        slices: list[list[StepTimes]] = [[] for _ in range(num)]
+        for interval in self.recent:
+            place = (interval.at - interval.seconds / 2 - begin) / max(end - begin, 1e-9)
+            slices[min(num - 1, max(0, int(place * num)))].append(interval)
+        return slices
+
     def periodic_share(self) -> float:
         return _total(self.recent, *PERIODIC) / self.seconds
 
@@ -120,15 +128,21 @@ class RankTimes:
 
     def cycles(self) -> dict[CauseKind, Periodic]:
         """Return what is periodic, if it happened often enough to say how often it does."""
-        found = {kind: self._often(kind) or self._in_cycles(kind) for kind in PERIODIC}
-        return {kind: periodic for kind, periodic in found.items() if periodic is not None}
+        found = {}
+        for kind in PERIODIC:
+            episodes = len(self._episodes[kind])
+            often = self._often(kind) if episodes <= _OFTEN else None
+            if periodic := often or self._in_cycles(kind):
+                found[kind] = periodic
+        return found
 
     def _often(self, kind: CauseKind) -> Periodic | None:
         """Return what happened several times within the window."""
         having = [times for times in self.recent if kind in times.parts]
         num = sum(times.parts[kind].num for times in having)
-        is_often = num - len(having) >= _OFTEN or sum(t.batches > 0 for t in having) > _OFTEN + 1
-        if not is_often:
+        # One that goes on in the next interval touches two that have batches.
+        at_least = max(num - (len(having) - 1), (sum(t.batches > 0 for t in having) + 1) // 2)
+        if at_least < _OFTEN:
             return None
         total = _total(having, kind)
         return Periodic(

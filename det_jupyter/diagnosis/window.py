@@ -88,14 +88,13 @@ class Window:
         """Return what the rules look at; only if nothing is missing."""
         held = max(times.periodic_share() for times in self._ranks)
         transfer = min(times.exchange_share() for times in self._ranks)
-        begin = min(times.begin for times in self._ranks)
-        end = max(times.recent[-1].at for times in self._ranks)
-        num_slices = min(_NUM_SLICES, *(len(times.recent) for times in self._ranks))
         longest = max(self._ranks, key=RankTimes.cycles_share)
         return Facts(
             ranks=tuple(
-                times.facts(rank, held, transfer, self._slices(times, begin, end, num_slices))
-                for rank, times in enumerate(self._ranks)
+                times.facts(rank, held, transfer, slices)
+                for rank, (times, slices) in enumerate(
+                    zip(self._ranks, self._slices(), strict=True)
+                )
             ),
             seconds=max(times.seconds for times in self._ranks),
             periodic=longest.cycles(),
@@ -103,14 +102,14 @@ class Window:
             growths=tuple(self._growths()),
         )
 
-    def _slices(
-        self, times: RankTimes, begin: float, end: float, num: int
-    ) -> list[list[StepTimes]]:
-        slices: list[list[StepTimes]] = [[] for _ in range(num)]
-        for interval in times.recent:
-            place = (interval.at - interval.seconds / 2 - begin) / max(end - begin, 1e-9)
-            slices[min(num - 1, max(0, int(place * num)))].append(interval)
-        return slices
+    def _slices(self) -> list[list[list[StepTimes]]]:
+        """Return of each rank its intervals in slices of equal length, which all ranks have."""
+        begin = min(times.begin for times in self._ranks)
+        end = max(times.recent[-1].at for times in self._ranks)
+        num = min(_NUM_SLICES, *(len(times.recent) for times in self._ranks))
+        of_ranks = [times.sliced(begin, end, num) for times in self._ranks]
+        full = [i for i in range(num) if all(slices[i] for slices in of_ranks)]
+        return [[slices[i] for i in full] for slices in of_ranks]
 
     def _growths(self) -> Iterable[Growth]:
         for (rank, of, name), points in self._memory.items():

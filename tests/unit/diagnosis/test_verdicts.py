@@ -119,7 +119,7 @@ def test_one_long_validation_is_no_cause_until_its_cycle_is_known() -> None:
 
 def test_a_validation_that_is_reported_in_parts_happened_once() -> None:
     def once(index: int) -> list[Parts]:
-        return [{"validation": 900.0} if 8 <= index < 11 else {}]
+        return [{"validation": 900.0} if 8 <= index < 10 else {}]
 
     assert verdict_of(run([HEALTHY], once=once, num_intervals=14)).kind == "healthy"
 
