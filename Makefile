@@ -60,6 +60,7 @@ bench: setup
 	$(BIN)/python -m tests.benchmarks.start_latency
 	$(BIN)/python -m tests.benchmarks.config_speed
 	$(BIN)/python -m tests.benchmarks.loop_overhead
+	$(BIN)/python -m tests.benchmarks.sampler_cost
 	$(BIN)/python -m tests.benchmarks.search_throughput
 	$(BIN)/python -m tests.benchmarks.search_simulation --trials 100000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -10,15 +11,22 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 
 from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
+from det_jupyter.agent.runs.runner import LivingGang, Runner
+from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.gpu_watch import HANGS, GpuSample, GpuWatch, Patience
 from det_jupyter.agent.sampler.rank_tree import RankTree
+from det_jupyter.agent.sampler.sampler import NOT_LISTED, SampledAgent, Sampler
 from det_jupyter.system import paths
+from det_jupyter.wire import SlotView, SystemSampled
+from tests.benchmarks.sampler_cost import StandInRunner
 from tests.fake_nvml import SHAPE_VARIABLE
+from tests.integration.agent_support import make_plan
 from tests.processes import wait_until
 
 Taken = list[GpuSample | str]
@@ -55,8 +63,9 @@ async def watch_until(enough: Callable[[Taken], bool], interval_s: float = 0.05)
             await asyncio.sleep(0.01)
             longest_s = max(longest_s, time.monotonic() - began)
     watch.stop()
-    await asyncio.sleep(0.2)
-    assert not readers()
+    async with asyncio.timeout(5):
+        while readers():
+            await asyncio.sleep(0.05)
     assert longest_s < 5.0
     return taken
 
@@ -118,6 +127,44 @@ def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         return time.monotonic() - began
 
     assert asyncio.run(count()) < 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_gpu_memory_is_that_of_the_rank_or_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = [subprocess.Popen(WORKER, process_group=0) for _ in range(2)]
+    memory = {ranks[0].pid: 5 << 30, os.getpid(): 1 << 30}  # the other's is a stranger
+    monkeypatch.setenv(SHAPE_VARIABLE, "1")
+    monkeypatch.setenv("DET_TEST_NVML_MEMORY", json.dumps(memory))
+    slots = [SlotView(id=i, kind="cuda", index=i, name="H100", uuid=f"GPU-{i}") for i in (0, 1)]
+    plan = make_plan("1.1.1", [], slots=slots, sampling_interval_s=0.1)
+    gang = LivingGang(plan=plan, pids={0: ranks[0].pid, 1: ranks[1].pid})
+    runner = cast(Runner, StandInRunner([gang]))
+    box = SampleBox()
+
+    async def run() -> SystemSampled:
+        agents = {"here": SampledAgent(box=box, gpus=["GPU-0"])}
+        sampler = asyncio.create_task(Sampler(agents, runner=runner).run())
+        await asyncio.sleep(2.0)
+        sampler.cancel()
+        await asyncio.gather(sampler, return_exceptions=True)
+        return box.take(0.0)
+
+    try:
+        report = asyncio.run(run())
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    used = [
+        (source, values["gpu_memory"])
+        for sample in report.samples
+        for source, values in sample.values.items()
+        if "gpu_memory" in values
+    ]
+    assert set(used) == {("rank:1.1.1:0", 5 << 30)}
+    assert report.missing["rank:1.1.1:1"]["gpu_memory"] == NOT_LISTED
+    times = [sample.at for sample in report.samples]
+    assert times == sorted(times)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

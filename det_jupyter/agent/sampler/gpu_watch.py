@@ -129,14 +129,14 @@ class GpuWatch:
         except TimeoutError:
             self._take(HANGS)
             reason = HANGS
+        except ValueError as error:  # a library has printed something in between
+            reason = f"the process that reads the GPUs printed what is no sample: {error}"
         except asyncio.CancelledError:
-            _end(process)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _GOODBYE_S)
+            await _end(process)
             raise
         finally:
             self._process = None
-        _end(process)
+        await _end(process)
         code = await process.wait()  # for as long as the driver keeps it
         return reason or f"the process that reads the GPUs ended with exit code {code}", has_worked
 
@@ -159,11 +159,15 @@ class GpuWatch:
         return await asyncio.wait_for(process.stdout.readline(), self._interval_s + more_s)
 
 
-def _end(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()
+async def _end(process: Process) -> None:
+    """End the process: by the end of its input, then by a signal if it does not obey."""
     if process.stdin is not None:
         process.stdin.close()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _GOODBYE_S)
+        return
+    with suppress(ProcessLookupError):
+        process.kill()
 
 
 def _to_sample(message: Mapping[str, Any]) -> GpuSample:

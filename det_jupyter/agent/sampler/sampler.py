@@ -88,6 +88,7 @@ class Sampler:
         uuids = [uuid for agent in agents.values() for uuid in agent.gpus]
         self._gpus = GpuWatch(uuids, take=self._take_gpus) if uuids else None
         self._gpu_problem = ""
+        self._complaint = ""
         self._gpu_users: set[str] = set()  # sources that have GPU memory
 
     async def run(self) -> None:
@@ -148,7 +149,7 @@ class Sampler:
         try:
             host, processes = await in_thread(partial(_read, readers, gangs))
         except Exception as error:  # the gangs are not affected, and the next sample may succeed
-            logger.exception("the computer cannot be sampled now")
+            self._complain(error_text(error))
             reason = f"the computer could not be sampled: {error_text(error)}"
             host, processes = Reading(missing=dict.fromkeys(HOST, reason)), {}
         for agent_id, of_agent in demand.gangs.items():
@@ -166,6 +167,12 @@ class Sampler:
                 if rank in readings:
                     readings[rank].missing |= self._gpu_memory_missing(rank, has_gpu=has_gpu)
             self._put(agent_id, readings)
+
+    def _complain(self, complaint: str) -> None:
+        """Log why a sample failed, unless the last one failed alike."""
+        if complaint != self._complaint:
+            logger.exception("the computer cannot be sampled now; the next sample is tried")
+        self._complaint = complaint
 
     def _gpu_memory_missing(self, rank: str, *, has_gpu: bool) -> dict[str, str]:
         if not has_gpu:

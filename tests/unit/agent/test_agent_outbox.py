@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.agent.link.outbox import BATCH_BYTES, UNREADABLE_S, Outbox
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.runs.streams import CHUNK_BYTES
+from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.lengths import Length
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import (
@@ -19,6 +20,7 @@ from det_jupyter.wire import (
     GangExited,
     GangPlan,
     SlotView,
+    SystemSampled,
 )
 
 
@@ -208,3 +210,22 @@ def test_offsets_of_a_run_that_was_closed_meanwhile_are_not_waited_for(tmp_path:
     assert outbox.waits_for(batch)
     del runs[run.id]
     assert not outbox.waits_for(batch)
+
+
+def test_samples_are_sent_once_and_before_journals_though_the_request_may_fail(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path)
+    run.dir.journal(0).write_text("{}\n")
+    samples = SampleBox()
+    samples.put({"host": {"memory_free": 1.0}})
+    samples.note_missing("host", {"disk_iops": "a container"})
+    outbox = Outbox({run.id: run}, samples)
+    assert outline(outbox.next_batch(now=0.0).reports) == ["system_sampled", "1.1.1 journal-0"]
+    samples.put({"host": {"memory_free": 2.0}})
+    assert outline(outbox.next_batch(now=0.5).reports) == ["1.1.1 journal-0"]
+    outbox.reconnected({})
+    report = outbox.next_batch(now=1.0).reports[0]
+    assert isinstance(report, SystemSampled)
+    assert [sample.values["host"]["memory_free"] for sample in report.samples] == [2.0]
+    assert report.missing == {"host": {"disk_iops": "a container"}}
