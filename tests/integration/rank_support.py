@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from pathlib import Path
@@ -40,6 +40,7 @@ from det_jupyter.wire import (
     ForkGang,
     GangForked,
     GangPlan,
+    Order,
     RankExited,
     RankPlace,
     RankSpec,
@@ -272,12 +273,14 @@ class Lab:
         best_metric: float | None = None,
         seed: int = 7,
         target: Length | None = None,
+        orders: Sequence[Order] = (),
         places: list[dict[str, int]] | None = None,
     ) -> Gang:
         """Start a gang; `config` is what the user would write.
 
         Args:
             target: Where the ranks wait to hear whether they go on; None: they train to the end.
+            orders: Changes that earlier runs have made.
             places: What each rank's place says differently, to feign several computers.
         """
         plan, folder = self.prepare(
@@ -288,6 +291,7 @@ class Lab:
             best_metric=best_metric,
             seed=seed,
             target=target,
+            orders=orders,
         )
         specs = self.specs(plan, folder)
         for index, changes in enumerate(places or []):
@@ -314,6 +318,7 @@ class Lab:
         best_metric: float | None = None,
         seed: int = 7,
         target: Length | None = None,
+        orders: Sequence[Order] = (),
     ) -> tuple[GangPlan, RunDir]:
         """Return the plan of a gang and its folder, made; a `target` is not the last."""
         document = {"resources": {"slots_per_trial": ranks}} | config
@@ -335,6 +340,7 @@ class Lab:
             best_metric=best_metric,
             target=target or parse_length(effective["searcher"]["max_length"]),
             target_is_last=target is None,
+            orders=list(orders),
         )
         folder = run_dir(self.data_dir, plan.allocation_id)
         folder.path.mkdir(parents=True)

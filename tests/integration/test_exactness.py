@@ -7,6 +7,7 @@ bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from det_jupyter.lengths import Length
 from det_jupyter.records import BatchMetrics, MetricsReported
+from det_jupyter.wire import Change, ChangeOrder, Order
 from tests.exactness import examples
 from tests.integration.rank_support import Gang, Lab
 
@@ -156,16 +159,41 @@ def run(lab: Lab, config: dict[str, Any], ranks: int, **arguments: Any) -> Gang:
     return gang
 
 
-def interrupted(lab: Lab, config: dict[str, Any], ranks: int, how: str, *then: int) -> Gang:
+@st.composite
+def changes(draw: st.DrawFn) -> list[Order]:
+    """Draw changes of a trial that were made after some of its batches."""
+    return [
+        ChangeOrder(
+            id=index + 1,
+            steps_completed=draw(st.integers(0, 16)),
+            change=Change(
+                lr_factor=draw(st.sampled_from([0.5, 2.0, 1.1])),
+                min_validation_period=draw(
+                    st.none() | st.integers(0, 4).map(lambda n: Length("batches", n))
+                ),
+            ),
+        )
+        for index in range(draw(st.integers(0, 2)))
+    ]
+
+
+def interrupted(
+    lab: Lab,
+    config: dict[str, Any],
+    ranks: int,
+    how: str,
+    *then: int,
+    orders: Sequence[Order] = (),
+) -> Gang:
     """Return the last run of a trial that was broken off: `how` is for its first run."""
     lines = {"environment_variables": [f"DET_JUPYTER_INTERRUPT={how}"]}
-    plan, folder = lab.prepare(SOURCE, {**config, "environment": lines}, ranks)
+    plan, folder = lab.prepare(SOURCE, {**config, "environment": lines}, ranks, orders=orders)
     gang = lab.start_plan(plan.model_copy(update={"run": 1}), folder)
     gang.wait_for_all()
     for size in then or (ranks,):
         checkpoints = [r for r in gang.records() if getattr(r, "kind", "") == "checkpoint"]
         checkpoint = gang.last_checkpoint() if checkpoints else None
-        gang = run(lab, config, size, checkpoint=checkpoint)
+        gang = run(lab, config, size, checkpoint=checkpoint, orders=orders)
     return gang
 
 
@@ -211,11 +239,11 @@ def assert_same_state(one: Gang, other: Gang) -> None:
 
 
 @tried(5)
-@given(config=configs(is_noisy=False), ranks=st.integers(2, 3))
+@given(config=configs(is_noisy=False), ranks=st.integers(2, 3), orders=changes())
 def test_many_ranks_train_what_one_rank_trains(
-    lab: Lab, config: dict[str, Any], ranks: int
+    lab: Lab, config: dict[str, Any], ranks: int, orders: list[Order]
 ) -> None:
-    one, many = run(lab, config, 1), run(lab, config, ranks)
+    one, many = (run(lab, config, number, orders=orders) for number in (1, ranks))
     for name, tensor in one.weights().items():
         assert (tensor - many.weights()[name]).abs().max() < 1e-12, name
     expected, got = batches(one), batches(many)
@@ -244,12 +272,13 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_workers(
     ranks=st.integers(1, 3),
     how=st.sampled_from(["pause", "kill"]),
     at=st.integers(1, 16),
+    orders=changes(),
 )
 def test_a_broken_off_run_ends_as_if_it_had_not_been(
-    lab: Lab, config: dict[str, Any], ranks: int, how: str, at: int
+    lab: Lab, config: dict[str, Any], ranks: int, how: str, at: int, orders: list[Order]
 ) -> None:
-    straight = run(lab, config, ranks)
-    resumed = interrupted(lab, config, ranks, f"{how}@{at}")
+    straight = run(lab, config, ranks, orders=orders)
+    resumed = interrupted(lab, config, ranks, f"{how}@{at}", orders=orders)
     assert_same_state(straight, resumed)
     expected = batches(straight)
     assert all(expected[steps] == values for steps, values in batches(resumed).items())
