@@ -31,7 +31,7 @@ class Rank:
     """One rank of a running trial."""
 
     def __init__(
-        self, view: RankView, trial_id: int, profile_trial: Callable[..., Traces] | None = None
+        self, view: RankView, trial_id: int, profile_trial: Callable[..., Traces]
     ) -> None:
         self.view = view
         self._trial_id = trial_id
@@ -83,7 +83,6 @@ class Rank:
 
     def profile(self, steps: int = 10, **how: Any) -> Trace:
         """Record its next batches with torch.profiler; takes what `Trial.profile` takes."""
-        assert self._profile_trial is not None
         return self._profile_trial(steps, [self.view.rank], **how)[0]
 
     def stack(self) -> str:
