@@ -18,6 +18,9 @@ from threading import Lock, get_ident
 from time import perf_counter_ns
 from typing import Any, Self
 
+import numpy
+from numpy.typing import NDArray
+
 from det_jupyter.core.train import RecordSink
 from det_jupyter.measures import SECTION
 from det_jupyter.records import PartTimes, StepTimes
@@ -204,14 +207,10 @@ def by_section(taken: Sequence[tuple[str, int]]) -> dict[str, PartTimes]:
     return {f"{SECTION}{name}": summary(each) for name, each in durations.items()}
 
 
-def summary(durations: Sequence[int]) -> PartTimes:
+def summary(durations: Sequence[int] | NDArray[numpy.int64]) -> PartTimes:
     """Return number, sum, percentiles and maximum of durations in nanoseconds, in seconds."""
-    ordered = sorted(durations)
-    num = len(ordered)
-    return PartTimes(
-        num=num,
-        total=sum(ordered) / _NS_PER_S,
-        p50=ordered[ceil(num * 0.5) - 1] / _NS_PER_S,
-        p95=ordered[ceil(num * 0.95) - 1] / _NS_PER_S,
-        max=ordered[-1] / _NS_PER_S,
-    )
+    num = len(durations)
+    places = [ceil(num * 0.5) - 1, ceil(num * 0.95) - 1, num - 1]
+    ordered = numpy.sort(durations)
+    p50, p95, longest = (int(ordered[place]) / _NS_PER_S for place in places)
+    return PartTimes(num, int(ordered.sum()) / _NS_PER_S, p50, p95, longest)

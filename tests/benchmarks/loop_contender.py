@@ -48,7 +48,8 @@ OURS = (
     "ours_ddp",
     "ours_check",
 )
-TWO_RANKS = ("ours_ddp", "ours_check")
+PROFILED = ("timings", "raw_rows", "timings_ddp")  # against ours without timings
+TWO_RANKS = ("ours_ddp", "ours_check", "timings_ddp")
 RANK_VARIABLE = "DET_BENCH_RANK"  # of the second process of two
 PLACE_VARIABLE = "DET_BENCH_PLACE"  # the file where the two meet
 
@@ -72,22 +73,25 @@ def open_contender(name: str) -> tuple[Contender, Contender]:
         return bare, open_rival(name)
     from tests.benchmarks.loop_ours import open_ours
 
+    raw_rows = True if name.endswith("timings") else None
     match name:
         case "ours_ddp":
-            return bare_ddp, open_ours(with_timings=False)
+            return bare_ddp, open_ours()
         case "ours_check":
-            return open_ours(with_timings=False, check_ranks="never"), open_ours(
-                with_timings=False
-            )
+            return open_ours(check_ranks="never"), open_ours()
         case "ours":
-            return bare, open_ours(with_timings=False)
+            return bare, open_ours()
         case "ours_rows" | "ours_rows_timings":
-            return _bare_over(Rows()), open_ours(with_timings=name.endswith("timings"))
+            return _bare_over(Rows()), open_ours(raw_rows)
         case "ours_dataset" | "ours_dataset_timings":
-            own = open_ours(with_timings=name.endswith("timings"), dataset=Records())
+            own = open_ours(raw_rows, dataset=Records())
             return _bare_over(make_loader(Records())), own
+        case "timings" | "timings_ddp":
+            return open_ours(False), open_ours()
+        case "raw_rows":
+            return open_ours(False), open_ours(True)
         case _:
-            return bare, open_ours(with_timings=True)
+            return bare, open_ours(True)
 
 
 def _bare_over(loader: Any) -> Contender:

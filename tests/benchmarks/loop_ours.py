@@ -57,17 +57,16 @@ class Trial(PyTorchTrial):
         return {"error": 0.0}
 
 
-class NullJournal:
-    """Takes the records of ranks other than the chief, which write none while they train."""
-
-    def write(self, record: Any) -> None:
-        pass
-
-
 def open_ours(
-    *, with_timings: bool, dataset: Any = None, check_ranks: str = "report"
+    profiling: bool | None = None, *, dataset: Any = None, check_ranks: str = "report"
 ) -> Contender:
-    """Return what trains with our loop, on this process's rank."""
+    """Return what trains with our loop, on this process's rank.
+
+    Args:
+        profiling: `profiling.enabled`.
+        dataset: What is trained on, instead of tensors.
+        check_ranks: `optimizations.check_ranks`.
+    """
     distributed = _distributed()
 
     def train(step: Step, batches: int) -> Cost:
@@ -76,10 +75,10 @@ def open_ours(
         length = Length("batches", Trial.watch.num_trained)
         with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
             options = {
-                "profiling": {"enabled": with_timings},
+                "profiling": {"enabled": profiling},
                 "optimizations": {"check_ranks": check_ranks},
             }
-            _run(Path(folder), length, distributed, options)
+            run(Path(folder), length, distributed, options)
         return Trial.watch.us_per_batch
 
     return train
@@ -100,9 +99,10 @@ def _distributed() -> core.DistributedContext:
     )
 
 
-def _run(
+def run(
     folder: Path, length: Length, distributed: core.DistributedContext, options: dict[str, Any]
 ) -> None:
+    """Train with these options of the configuration, with journals in the folder."""
     document = {
         "entrypoint": "Trial",
         "hyperparameters": {"global_batch_size": BATCH_SIZE * distributed.size},
@@ -128,7 +128,7 @@ def _run(
     context = core.init(
         distributed=distributed,
         checkpoint_storage=folder / "checkpoints",
-        sink=Journal(folder / "journal-0") if distributed.is_chief else NullJournal(),
+        sink=Journal(folder / f"journal-{distributed.rank}"),
         length=length,
     )
     PlannedRun(Trial, plan, config, context, torch.device("cpu")).run()

@@ -42,11 +42,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ["accelerate", "lightning", "determined==0.38.1", "tensorboard", "appdirs"]
 WORDS = {
     "ours": "ours, metrics",
-    "ours_timings": "ours, metrics and timings",
+    "ours_timings": "ours, metrics and raw timings",
     "ours_rows": "ours, metrics; both with our data",
-    "ours_rows_timings": "ours, metrics and timings; likewise",
+    "ours_rows_timings": "ours, metrics and raw timings; likewise",
     "ours_dataset": "ours, metrics; a Dataset class",
-    "ours_dataset_timings": "ours, metrics and timings; likewise",
+    "ours_dataset_timings": "ours, metrics and raw timings; likewise",
     "ours_ddp": "ours on 2 ranks, against bare DDP",
     "ours_check": "2 ranks, against check_ranks: never",
     "accelerate": "accelerate",

@@ -87,7 +87,7 @@ class Interval:
         """Return how long each part took that occurred."""
         durations, occurs = self.durations(), self._counted() > 0
         return {
-            part: summary(durations[occurs[:, code], code].tolist())
+            part: summary(durations[occurs[:, code], code])
             for part, code in CODES.items()
             if occurs[:, code].any()
         }

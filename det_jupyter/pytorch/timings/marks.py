@@ -85,15 +85,17 @@ class Timings:
         self._mark(_REST)
 
     def timed(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
-        """Return the function with a timer around it.
+        """Return the function with a timer around it, which other threads pass by.
 
         Args:
             part: What it is a part of.
             function: A function that is called in the loop's thread.
         """
-        code, add, now = CODES[part], self._add, self._now
+        code, add, now, thread = CODES[part], self._add, self._now, self._thread
 
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            if get_ident() != thread:
+                return function(*args, **kwargs)
             outer, self._part = self._part, code
             add(now() << CODE_BITS | code)
             try:
@@ -135,7 +137,7 @@ class Timings:
     def watching(self, context: Any) -> Iterator[None]:
         """Time what a trial calls of its context within the block."""
         for part, method in _METHODS.items():
-            vars(context)[method] = self._in_own_thread(part, getattr(context, method))
+            vars(context)[method] = self.timed(part, getattr(context, method))
         if context.distributed.size > 1:
             context.stepping.watch(self)
         try:
@@ -243,12 +245,3 @@ class Timings:
         if self._expects:
             self._expects = False
             _queue_callback(self._arrive)
-
-    def _in_own_thread(self, part: str, function: Callable[P, T]) -> Callable[P, T]:
-        """Return what is timed in the loop's thread; a trial may call it in others too."""
-        timed, thread = self.timed(part, function), self._thread
-
-        def run(*args: P.args, **kwargs: P.kwargs) -> T:
-            return timed(*args, **kwargs) if get_ident() == thread else function(*args, **kwargs)
-
-        return run

@@ -1,0 +1,171 @@
+"""What timings cost per batch: our loop without them and with them, in turn, in one process.
+
+    python -m tests.benchmarks.profiler_overhead [--quick] [--traceml FOLDER]
+
+The contenders are those of loop_overhead.py, with our own loop (`profiling.enabled: false`) in the
+place of the bare one: a tiny step and one of about 5 ms, on one rank and on two. What counts is
+the median of the differences of neighbours, by the clock and by processor time. On a machine that
+others use too, look at the difference of the least times (of processor time): what others take
+from a process only ever adds.
+
+TraceML (PyPI: traceml-ai) is measured on the same step in a bare loop: two processes in turn, one
+under `traceml run`, since that patches torch for the whole process. `--traceml` is the folder of
+an environment, which is made if it is not there; without it, it is measured where it is installed.
+The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import site
+import subprocess
+import sys
+import venv
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from det_jupyter import core
+from det_jupyter.config import Length
+from tests.benchmarks.loop_contender import PROFILED
+from tests.benchmarks.loop_overhead import ROOT, started
+from tests.benchmarks.loop_steps import STEPS, Cost
+from tests.benchmarks.loop_traced import COST_VARIABLE
+
+WORDS = {
+    "timings": "timings, as by default",
+    "raw_rows": "timings, and raw rows",
+    "timings_ddp": "timings, 2 ranks",
+    "traceml": "TraceML, a bare loop",
+}
+Size = dict[str, tuple[int, int]]  # of each step: how many batches, how often
+FULL: Size = {"tiny": (500, 30), "5ms": (100, 10)}
+QUICK: Size = {"tiny": (200, 3)}
+Pair = tuple[Cost, Cost]  # microseconds of a batch: without timings, with them
+
+
+def measure_ours(size: Size) -> dict[tuple[str, str], list[Pair]]:
+    """Return the pairs of each contender of ours and step; the contenders take turns."""
+    with ExitStack() as on_exit:
+        found = [on_exit.enter_context(started(name, sys.executable)) for name in PROFILED]
+        for process in found:
+            process.answer()  # it is ready
+        for step, (batches, rounds) in size.items():
+            for _ in range(rounds):
+                for process in found:
+                    process.measure(step, batches)
+        return {
+            (process.name, step): pairs
+            for process in found
+            for step, pairs in process.times.items()
+        }
+
+
+def measure_traceml(size: Size, folder: Path | None) -> dict[tuple[str, str], list[Pair]]:
+    """Return the pairs of TraceML; none if it is not installed."""
+    python = Path(sys.executable) if folder is None else traceml_python(folder)
+    if folder is None and importlib.util.find_spec("traceml_ai") is None:
+        print("TraceML: left out (it is not installed; see --traceml)")
+        return {}
+    script = str(Path(__file__).with_name("loop_traced.py"))
+    traced = [str(python.with_name("traceml")), "run", "--mode", "summary", script, "--args"]
+    return {
+        ("traceml", step): [
+            (
+                run_once([str(python), script, step, str(batches)], str(python)),
+                run_once([*traced, step, str(batches)], str(python)),
+            )
+            for _ in range(max(1, rounds // 3))
+        ]
+        for step, (batches, rounds) in size.items()
+    }
+
+
+def run_once(command: list[str], python: str) -> Cost:
+    """Return what a batch cost in one process."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "cost"
+        places = {"PYTHONPATH": str(ROOT), COST_VARIABLE: str(path)}
+        path_of = {"PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
+        subprocess.run(
+            command,
+            cwd=folder,
+            env=os.environ | places | path_of,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        return Cost(*json.loads(path.read_text(encoding="utf-8")))
+
+
+def traceml_python(folder: Path) -> Path:
+    """Return the interpreter of TraceML's environment; make it if it is not there."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        ours = next(folder.glob("lib/python*/site-packages")) / "ours.pth"
+        ours.write_text("\n".join(site.getsitepackages()) + "\n")
+        subprocess.run(
+            [str(python), "-m", "pip", "install", "--quiet", "traceml-ai==0.5.0"], check=True
+        )
+    return python
+
+
+def journal_bytes_per_hour(batches: int) -> float:
+    """Return how much a rank journals of its timings in an hour of steps of 5 ms."""
+    from tests.benchmarks.loop_ours import Trial, run
+    from tests.benchmarks.loop_steps import Stopwatch, make_dataset
+
+    Trial.step, Trial.watch, Trial.dataset = STEPS["5ms"], Stopwatch(batches), make_dataset()
+    with TemporaryDirectory() as folder:
+        length = Length("batches", batches)
+        run(Path(folder), length, core.DistributedContext(), {})
+        lines = (Path(folder) / "journal-0").read_text(encoding="utf-8").splitlines()
+    timings = [line for line in lines if json.loads(line)["kind"] == "step_times"]
+    seconds: float = sum(json.loads(line)["seconds"] for line in timings)
+    return 3600 * sum(map(len, timings)) / seconds
+
+
+def show(found: dict[tuple[str, str], list[Pair]]) -> dict[str, float]:
+    """Print the table, and return its numbers by their keys."""
+    numbers = {}
+    head = ("step", "without us", "with us", "cost us", "least us", "quartiles", "%")
+    print("{:26}{:>6}{:>12}{:>10}{:>9}{:>10}{:>18}{:>8}".format("", *head))
+    for (name, step), pairs in found.items():
+        for clock, ending in (("wall", ""), ("cpu", "_cpu")):
+            befores, afters = (
+                [getattr(cost, clock) for cost in costs] for costs in zip(*pairs, strict=True)
+            )
+            costs = sorted(after - before for before, after in zip(befores, afters, strict=True))
+            cost, least = median(costs), min(afters) - min(befores)
+            share = 100 * cost / median(befores)
+            quartiles = f"{costs[len(costs) // 4]:.1f} to {costs[-1 - len(costs) // 4]:.1f}"
+            words = f"{WORDS[name]:22}{clock:4}{step:>6}"
+            print(
+                f"{words}{median(befores):12.1f}{median(afters):10.1f}{cost:9.1f}{least:10.1f}"
+                f"{quartiles:>18}{share:8.2f}"
+            )
+            numbers[f"{name}_{step}_us{ending}"] = round(cost, 2)
+            numbers[f"{name}_{step}_least_us{ending}"] = round(least, 2)
+            numbers[f"{name}_{step}_percent{ending}"] = round(share, 3)
+    return numbers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a look at it, in seconds")
+    parser.add_argument("--traceml", type=Path, metavar="FOLDER", help="its environment")
+    options = parser.parse_args()
+    size = QUICK if options.quick else FULL
+    numbers = show(measure_ours(size) | measure_traceml(size, options.traceml))
+    per_hour = journal_bytes_per_hour(100 if options.quick else 1000)
+    print(f"a rank journals {per_hour / 1e6:.1f} MB of timings in an hour")
+    print(json.dumps(numbers | {"journal_bytes_per_hour": round(per_hour)}))
+
+
+if __name__ == "__main__":
+    main()
