@@ -77,7 +77,7 @@ class SlowTrial(PyTorchTrial):
 
 
 def train(
-    distributed: DistributedContext, slow: str, window: int, folder: Path
+    distributed: DistributedContext, slow: str, window: int, compression: str | bool, folder: Path
 ) -> dict[str, float]:
     """Train on this rank, and return the seconds of each part."""
     SlowTrial.slow = slow
@@ -90,6 +90,7 @@ def train(
             checkpoint_storage=folder,
             aggregation_frequency=window,
             hparams={"global_batch_size": 8},
+            exp_conf={"optimizations": {"gradient_compression": compression}},
         ) as context,
     ):
         assert context.core is not None
@@ -111,23 +112,24 @@ def train(
 
 
 @pytest.mark.parametrize(
-    ("slow", "part", "window"),
+    ("slow", "part", "window", "compression"),
     [
-        ("data", "dataloader_next", 1),
-        ("forward", "forward", 1),
-        ("backward", "backward", 1),
-        ("buffers", "forward", 1),
-        ("forward", "forward", 10),
+        ("data", "dataloader_next", 1, False),
+        ("forward", "forward", 1, False),
+        ("backward", "backward", 1, False),
+        ("buffers", "forward", 1, False),
+        ("forward", "forward", 10, False),
+        ("forward", "forward", 1, "powersgd"),
     ],
 )
 def test_a_rank_that_waits_for_a_slow_one_is_not_exchanging(
-    run: RankRunner, tmp_path: Path, slow: str, part: str, window: int
+    run: RankRunner, tmp_path: Path, slow: str, part: str, window: int, compression: str | bool
 ) -> None:
-    fast, slowed = run(train, 2, slow, window, tmp_path)
+    fast, slowed = run(train, 2, slow, window, compression, tmp_path)
     assert slowed[part] >= 0.99 * DELAY_S * BATCHES
-    assert fast["exchange_wait"] == pytest.approx(slowed[part] - fast.get(part, 0.0), rel=0.25)
+    assert fast["exchange_wait"] == pytest.approx(slowed[part] - fast.get(part, 0.0), rel=0.35)
     assert slowed["exchange_wait"] < 0.2 * fast["exchange_wait"]
-    assert fast["exchange_transfer"] < 0.3 * fast["exchange_wait"]
+    assert fast["exchange_transfer"] < slowed["exchange_transfer"] + 0.3 * fast["exchange_wait"]
     assert "exchange" not in fast
     assert fast["tokens"] == slowed["tokens"] == 10 * BATCHES
     if part == "forward":

@@ -30,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.parallel.options import Compression
 
+_Wait = Callable[[Future[torch.Tensor]], object]
 RANK = 2  # columns of P and Q; the paper's 1 to 4 lose no accuracy in its image classification
 FIRST_COMPRESSED = 10  # exchanges; those before are plain, as early gradients are the roughest
 MIN_RATE = 2  # times that a gradient has to shrink
@@ -81,6 +82,7 @@ class LowRank:
             )
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._layouts: dict[int, list[Piece]] = {}  # by index of the bucket
+        self._wait: _Wait = _wait
         self._errors: dict[str, torch.Tensor] = {}  # for buckets that have not come by yet
         self._factors: dict[str, torch.Tensor] = {}
         self.power_sgd = PowerSGDState(
@@ -100,8 +102,12 @@ class LowRank:
             # It exchanges three times, each time when the last is done. NCCL queues all three at
             # once. gloo would do so in threads, whose order differs between the ranks: one would
             # be exchanging another bucket than the other.
-            future.wait()
+            self._wait(future)
         return future
+
+    def watch(self, exchanged: Callable[[_Wait], _Wait] | None) -> None:
+        """Watch exchanges that wait for other ranks within the backward pass, or no longer."""
+        self._wait = _wait if exchanged is None else exchanged(_wait)
 
     def state(self) -> dict[str, Any]:
         """Return what the next batch depends on, on the CPU; errors are this rank's own."""
@@ -182,6 +188,10 @@ class LowRank:
                 factors[piece.name] = part.view(rows, columns).clone()
                 offset += rows * columns
         return errors, factors
+
+
+def _wait(future: Future[torch.Tensor]) -> object:
+    return future.wait()
 
 
 def register_compression(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -42,6 +42,9 @@ from det_jupyter.pytorch.steps.gradient_checks import (
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 @dataclass(slots=True)
 class _Wrapped:
@@ -63,7 +66,7 @@ class ExchangeWatch(Protocol):
     def reached(self) -> None:
         """Note that a backward pass is under way, before its exchange is over."""
 
-    def exchanged(self, function: Callable[[], None]) -> Callable[[], None]:
+    def exchanged(self, function: Callable[P, T]) -> Callable[P, T]:
         """Return the function, in which ranks wait for each other, watched."""
 
 
@@ -124,6 +127,9 @@ class Stepping:
         self._share_buffers = self._take_buffers
         if watch is not None and any(replica.modules_buffers for replica in self._replicas):
             self._share_buffers = watch.exchanged(self._take_buffers)
+        for replica in self._replicas:
+            if replica.low_rank is not None:
+                replica.low_rank.watch(None if watch is None else watch.exchanged)
 
     def begin_batch(self, batch_idx: int, share: Share) -> None:
         """Go on to a batch: gradients count by this rank's records of it. Collective.

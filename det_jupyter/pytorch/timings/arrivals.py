@@ -30,6 +30,7 @@ import numpy
 from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch.timings.intervals import UNKNOWN, Numbers
 
+NO_NUMBER = -1  # of an exchange
 RING = 1 << 15
 _LAP_BITS = 8
 _LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
@@ -84,7 +85,7 @@ class Arrivals:
         """Return when the last rank arrived at each exchange; UNKNOWN if that is not known."""
         words = self._all[:, exchanges % RING].astype(numpy.int64)
         laps = exchanges // RING % _LAPS + 1
-        is_known = (words & _LAPS == laps).all(axis=0)
+        is_known = (words & _LAPS == laps).all(axis=0) & (exchanges != NO_NUMBER)
         return numpy.where(is_known, (words >> _LAP_BITS).max(axis=0) + self._base, UNKNOWN)
 
 

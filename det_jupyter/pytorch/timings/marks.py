@@ -27,7 +27,7 @@ import torch
 from det_jupyter.config.sections import Profiling
 from det_jupyter.core import ProfilerContext, RecordSink
 from det_jupyter.core.profiler import PERIOD_NS
-from det_jupyter.pytorch.timings.arrivals import Arrivals
+from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
 from det_jupyter.pytorch.timings.clocks import Clock, HostClock
 from det_jupyter.pytorch.timings.intervals import CODES, END
 from det_jupyter.pytorch.timings.reading import CODE_BITS, Reading
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _REST, _NEXT, _EXCHANGE = CODES["rest"], CODES["dataloader_next"], CODES["exchange"]
-_PER_BATCH = 8  # exchanges of a batch that are told apart from those of others
+_PER_BATCH = 16  # exchanges of a batch that have numbers; of others waiting is not told apart
 _METHODS = {"to_device": "to_device", "backward": "backward", "optimizer": "step_optimizer"}
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
@@ -78,6 +78,7 @@ class Timings:
         self._part = _REST  # under way
         self._records: list[int] = []  # of each batch, on all ranks
         self._exchange = steps * _PER_BATCH  # the next one's number
+        self._exchanges_end = self._exchange + _PER_BATCH
         self._exchanges = array("q")  # at which this rank arrived
         self._expects = False  # that a backward pass ends with an exchange
         self._inner = 0  # marks before those within a whole part
@@ -185,6 +186,7 @@ class Timings:
         index = first
         while True:
             self._exchange = index * _PER_BATCH
+            self._exchanges_end = self._exchange + _PER_BATCH
             if self._has_to_wait:
                 self._clock.waits = self._window[0] <= index <= self._window[1]
             add(now() << CODE_BITS | _NEXT)
@@ -231,8 +233,9 @@ class Timings:
         """Mark that this rank has come to an exchange."""
         at = self._now()
         self._add(at << CODE_BITS | _EXCHANGE)
-        self._exchanges.append(self._exchange)
-        if self._arrivals is not None and self._clock.is_host:
+        has_number = self._exchange < self._exchanges_end
+        self._exchanges.append(self._exchange if has_number else NO_NUMBER)
+        if has_number and self._arrivals is not None and self._clock.is_host:
             self._arrivals.write(self._exchange, at)
         self._exchange += 1
 

@@ -13,7 +13,7 @@ import numpy
 
 from det_jupyter.core import ProfilerContext
 from det_jupyter.core.profiler import by_section
-from det_jupyter.pytorch.timings.arrivals import Arrivals
+from det_jupyter.pytorch.timings.arrivals import NO_NUMBER, Arrivals
 from det_jupyter.pytorch.timings.clocks import Clock
 from det_jupyter.pytorch.timings.intervals import CODES, END, Held, Interval, Numbers
 from det_jupyter.pytorch.timings.rows import to_rows
@@ -99,7 +99,8 @@ class Reading:
         del exchanges[: len(times)]
         if self._arrivals is not None and not self._clock.is_host:
             for number, at in zip(numbers, times.tolist(), strict=True):
-                self._arrivals.write(number, at)
+                if number != NO_NUMBER:
+                    self._arrivals.write(number, at)
         return numpy.array(numbers, numpy.int64)
 
     def _own(self, first: int) -> tuple[dict[str, PartTimes], dict[str, float]]:
