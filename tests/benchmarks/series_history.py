@@ -99,10 +99,10 @@ def main() -> None:
     print(json.dumps(results))
 
 
-def add_points(bench: Bench) -> None:
-    """Store a million points of one metric."""
+def add_points(bench: Bench, num_points: int = NUM_POINTS) -> None:
+    """Store that many points of one metric."""
     drawn, offset = random.Random(1), 0
-    for first in range(1, NUM_POINTS, POINTS_PER_RECORD):
+    for first in range(1, num_points, POINTS_PER_RECORD):
         chunk = make_chunk(
             [batches(first, [drawn.random() for _ in range(POINTS_PER_RECORD)])], offset=offset
         )
