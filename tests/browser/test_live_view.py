@@ -79,6 +79,7 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
     expect(view.locator("canvas").first).to_be_visible(timeout=60_000)
     expect(view).to_contain_text("rank 1")
     check_logs(view)
+    check_measured(view)
     experiment = Experiment(client, client.experiments()[-1].id)
     experiment.set_name("renamed while it runs")
     experiment.add_label("good")
@@ -94,6 +95,21 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
     page.reload()
     expect(live_view(page)).to_contain_text("Running", timeout=60_000)
     assert client.experiments()[-1].state == "ACTIVE"
+
+
+def check_measured(view: Locator) -> None:
+    """See where the ranks' time goes, and what their machine does."""
+    view.get_by_role("tab", name="Timings").click()
+    expect(view).to_contain_text("Time of a batch", timeout=30_000)
+    expect(view.locator(".det-rank-bar")).to_have_count(2, timeout=30_000)
+    expect(view.get_by_role("table")).to_contain_text("The rest")
+    view.get_by_role("button", name="rank 1").click()
+    expect(view.locator(".det-parts caption")).to_have_text("Parts of a batch, rank 1")
+    view.get_by_role("tab", name="System").click()
+    expect(view).to_contain_text("CPU, mean over cores", timeout=30_000)
+    expect(view.locator(".det-missing")).to_contain_text("this agent has no GPU")
+    expect(view.locator(".det-panel:not([hidden]) canvas").first).to_be_visible()
+    view.get_by_role("tab", name="Overview").click()
 
 
 def check_logs(view: Locator) -> None:

@@ -1,6 +1,7 @@
 /** What was measured of machines, GPUs and ranks as pictures: one for each measure; pure. */
 import { lookOf, type ICurve, type IPicture, type IPictureMark } from '../charts/picture.js';
 import { capitalized, formatMeasure } from '../model/units.js';
+import { SYSTEM } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 import { aligned } from '../series/columns.js';
 import type { IMeasured, ISeriesPage } from '../series/pages.js';
@@ -99,7 +100,9 @@ export interface IMissing {
 export function missingOf(page: ISeriesPage, trans: ITrans): IMissing[] {
   const labels = labelsOf(page.series, trans);
   const found = new Map<string, Map<string, IMeasured[]>>();
-  for (const one of page.series) {
+  const order = SYSTEM.flat();
+  const inOrder = [...page.series].sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
+  for (const one of inOrder) {
     if (one.missing !== '' && one.x.length === 0) {
       const names = found.get(one.missing) ?? new Map<string, IMeasured[]>();
       names.set(one.title, [...(names.get(one.title) ?? []), one]);
