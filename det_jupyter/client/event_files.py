@@ -34,6 +34,7 @@ from det_jupyter.wire.series import MAX_COLUMNS
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 10.0
+_MOST_POINTS = 10_000  # of a curve; TensorBoard itself shows 1,000 of them
 _SHARE = 20  # of the time at most 1/20 goes into writing
 _STATE = ".written.json"
 _OWN = "det_jupyter"  # ends the names of our files
@@ -110,7 +111,7 @@ def write_event_files(
     def write() -> bool:
         view = client.experiment(experiment_id)
         trials = [t for t in view.trials if trial_ids is None or t.id in trial_ids]
-        curves = client.curves(experiment_id)
+        curves = client.curves(experiment_id, max_points=_MOST_POINTS)
         written = _read_state(folder)
         for trial in trials:
             own = [curve for curve in curves if curve.trial_id == trial.id]

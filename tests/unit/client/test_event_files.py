@@ -27,7 +27,7 @@ class Master:
     def experiment(self, experiment_id: int) -> ExperimentView:
         return experiment(trial(id=3, state=self.state), trial(id=4), state=self.state)
 
-    def curves(self, experiment_id: int) -> list[Curve]:
+    def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:
         times = [1000.0 + step for step in self.steps]
         own: dict[str, Any] = {"steps": self.steps, "values": self.values, "times": times}
         return [
