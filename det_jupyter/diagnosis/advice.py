@@ -16,6 +16,7 @@ IDLE_GPU = 60.0  # %: below, a GPU that computes all the time has too little to 
 READS_DISK = 20e6  # bytes/s of a rank and its workers
 IDLE_LOADERS = 50.0  # % of a core: the processes that load data wait, rather than compute
 WAITING_LOADERS = 25.0  # below, even on a full CPU they wait for something else
+SMALL_LOAD_S = 0.001
 SMALL_BATCH_S = 0.005  # below, what each batch costs whatever its size is worth a thought
 NOTABLE_PART = 0.05  # of the time: a part that is named within its kind
 
@@ -92,6 +93,11 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
     busy = mean_of(loaders)
     cpu = max(facts.host(agent, "cpu_util_simple") or 0.0 for agent in setting.agents())
     each = None if busy is None else busy / (workers or 1)
+    if facts.part_s("dataloader_next") < SMALL_LOAD_S:  # less than a worker's queue takes
+        return evidence, [
+            "raise hyperparameters.global_batch_size, or load whole batches at once: a "
+            "TensorDataset of tensors"
+        ]
     if cpu >= CPU_FULL and (each is None or each >= WAITING_LOADERS):
         advice = [
             "do the work of loading once and store its result; more workers will not help, as "
@@ -116,7 +122,7 @@ def _loading(workers: float | None) -> tuple[str, ...]:
 
 
 def _of_transfer(facts: Facts, setting: Setting) -> Advised:
-    to, back = _part(facts, "to_device"), _part(facts, "from_device")
+    to, back = facts.part("to_device"), facts.part("from_device")
     evidence = [_part_line(facts, name) for name in _notable(facts, ("to_device", "from_device"))]
     advice = []
     if to >= back:
@@ -186,7 +192,7 @@ def _of_validation(facts: Facts, setting: Setting) -> Advised:
 
 def _of_residual(facts: Facts, setting: Setting) -> Advised:
     evidence = [_part_line(facts, name) for name in _notable(facts, ("callbacks", "rest"))]
-    if _part(facts, "callbacks") > _part(facts, "rest"):
+    if facts.part("callbacks") > facts.part("rest"):
         return evidence, ["do less in callbacks that are called for each batch"]
     advice = [
         'name the parts of train_batch: with context.profiler.section("name"), or record a trace '
@@ -270,17 +276,12 @@ def _cpu_lines(facts: Facts, setting: Setting) -> Iterable[str]:
             yield f"the CPU of {agent_id} is full ({cpu:.0f} %)"
 
 
-def _part(facts: Facts, name: str) -> float:
-    return median(rank.parts.get(name, 0.0) for rank in facts.ranks)
-
-
 def _notable(facts: Facts, names: Iterable[str]) -> list[str]:
-    return [name for name in names if _part(facts, name) >= NOTABLE_PART]
+    return [name for name in names if facts.part(name) >= NOTABLE_PART]
 
 
 def _part_line(facts: Facts, name: str) -> str:
-    of = median(rank.parts.get(name, 0.0) * rank.batch_s for rank in facts.ranks)
-    return f"{PARTS[name].title}: {_ms(of)} of {_ms(facts.batch_s)} a batch"
+    return f"{PARTS[name].title}: {_ms(facts.part_s(name))} of {_ms(facts.batch_s)} a batch"
 
 
 def _ms(seconds: float) -> str:

@@ -158,6 +158,14 @@ class Facts:
         """How long a batch takes, without what is periodic."""
         return median(rank.batch_s for rank in self.ranks)
 
+    def part(self, name: str) -> float:
+        """Return the share of a part, of the median rank."""
+        return median(rank.parts.get(name, 0.0) for rank in self.ranks)
+
+    def part_s(self, name: str) -> float:
+        """Return how long a part of a batch takes, on the median rank."""
+        return median(rank.parts.get(name, 0.0) * rank.batch_s for rank in self.ranks)
+
     def host(self, agent_id: str, name: str) -> float | None:
         """Return the mean of a measure of a machine, where it was sampled."""
         return self.means.get((agent_id, "host"), {}).get(name)

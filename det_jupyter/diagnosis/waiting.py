@@ -39,6 +39,7 @@ MIN_LAST_SLICES = 3  # of a run that has ended
 DATA_EXPLAINS = 0.5  # of the difference
 CPU_FULL = 90.0  # %
 MORE_CPU = 15.0  # % of a core
+MORE_CPU_TIMES = 1.3  # or so many times as much: on a machine that others fill, all have little
 LOWER_CLOCK = 0.9  # of the others'
 THROTTLED = 0.2  # of the time, more than the others
 
@@ -165,4 +166,6 @@ def _only_gets_less_cpu(
         return False
     own = facts.process(setting, slow.rank, "rank", "cpu_util")
     rest = mean_of(facts.process(setting, rank.rank, "rank", "cpu_util") for rank in others)
-    return own is None or rest is None or own - rest < MORE_CPU
+    if own is None or rest is None:
+        return True
+    return own - rest < MORE_CPU and own < MORE_CPU_TIMES * rest

@@ -207,13 +207,16 @@ def test_strangers_on_a_gpu_make_a_straggler_the_machines_fault() -> None:
     assert "other processes use its GPU: python x.py" in verdict.causes[0].evidence
 
 
-@pytest.mark.parametrize(("cpu", "kind"), [(70.0, "uneven"), (100.0, "straggler")])
+@pytest.mark.parametrize(
+    ("others", "cpu", "kind"),
+    [(68.0, 70.0, "uneven"), (68.0, 100.0, "straggler"), (15.0, 24.0, "straggler")],
+)
 def test_on_a_full_machine_only_a_rank_that_uses_more_cpu_is_a_straggler(
-    cpu: float, kind: str
+    others: float, cpu: float, kind: str
 ) -> None:
     samples = {
         "host": {"cpu_util_simple": 99.0},
-        f"rank:{RUN}:0": {"cpu_util": 68.0},
+        f"rank:{RUN}:0": {"cpu_util": others},
         f"rank:{RUN}:1": {"cpu_util": cpu},
     }
     own = together([HEALTHY, {**HEALTHY, "backward": 16.0}])
@@ -257,6 +260,13 @@ def test_busy_workers_should_be_more() -> None:
     samples = {f"workers:{RUN}:0": {"cpu_util": 190.0, "num_processes": 2.0}}
     cause = alone(INPUT, samples=lambda _: samples).causes[0]
     assert cause.advice[0] == "raise num_workers of the DataLoader to 4"
+
+
+def test_workers_are_no_advice_for_what_loads_quicker_than_their_queue() -> None:
+    verdict = alone({"forward": 0.5, "backward": 0.7, "dataloader_next": 0.5})
+    assert verdict.kind == "input"
+    assert "num_workers" not in verdict.sentence
+    assert "TensorDataset" in verdict.sentence
 
 
 def test_a_gpu_without_mixed_precision_has_something_to_gain() -> None:
