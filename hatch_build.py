@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "labextension"
 OUTPUTS = tuple(
-    ROOT / "det_jupyter/notebook/static" / name for name in ("widget.js", "widget.css")
+    ROOT / "det_jupyter/notebook/static" / name for name in ("widget.js", "widget.css", "tabs.js")
 )
 REQUIRED = "DET_REQUIRE_FRONTEND"
 

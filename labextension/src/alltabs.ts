@@ -1,18 +1,10 @@
-/** The tabs beside the overview, in their order. */
+/** The tabs of the second bundle, which is fetched when one of them is opened. */
 import { checkpointsTab } from './checkpoints/tab.js';
 import { configTab } from './config/tab.js';
 import { metricsTab } from './metrics/tab.js';
 import { systemTab } from './system/tab.js';
-import type { ITab, ITabContext } from './tabs/tab.js';
+import type { MakeTabs } from './tabs/lazy.js';
 import { timingsTab } from './timings/tab.js';
 
-export function otherTabs(context: ITabContext, logs: ITab): ITab[] {
-  return [
-    metricsTab(context),
-    timingsTab(context),
-    systemTab(context),
-    logs,
-    configTab(context),
-    checkpointsTab(context)
-  ];
-}
+export const makeTabs: MakeTabs = context =>
+  [metricsTab, timingsTab, systemTab, configTab, checkpointsTab].map(make => make(context));

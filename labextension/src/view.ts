@@ -12,7 +12,8 @@ import type { Ask } from './model/questions.js';
 import { Settings } from './model/settings.js';
 import type { IViewState } from './model/state.js';
 import { english, type ITrans } from './model/trans.js';
-import { otherTabs } from './alltabs.js';
+import { LazyTabs, type LoadTabs } from './tabs/lazy.js';
+import type { ITab } from './tabs/tab.js';
 import { TabFrame } from './tabs/frame.js';
 
 export interface IViewOptions {
@@ -22,6 +23,8 @@ export interface IViewOptions {
   makeChart: MakeChart;
   /** Without it there is only what the state has. */
   ask?: Ask;
+  /** Fetches the code of the tabs that few readers open; without it they are not there. */
+  loadTabs?: LoadTabs;
   slowHint?: string;
   /** What the reader has set for the charts. */
   settings?: Settings;
@@ -71,8 +74,20 @@ export class ExperimentView {
       aside: () => this._tabs.aside,
       onChoose: trialId => options.onChoose?.(trialId)
     });
-    const context = ask && { asking: this._asking, ask, settings, makeChart };
-    const others = context && logs ? otherTabs(context, logs) : [];
+    const others: ITab[] = logs ? [logs] : [];
+    if (ask !== undefined && options.loadTabs !== undefined) {
+      const context = { asking: this._asking, ask, settings, makeChart };
+      const lazy = new LazyTabs(context, options.loadTabs);
+      others.unshift(
+        lazy.tab('metrics', trans.__('Metrics')),
+        lazy.tab('timings', trans.__('Timings')),
+        lazy.tab('system', trans.__('System'))
+      );
+      others.push(
+        lazy.tab('config', trans.__('Config')),
+        lazy.tab('checkpoints', trans.__('Checkpoints'))
+      );
+    }
     this._tabs = new TabFrame(trans, settings, [this._overview, ...others]);
     this.node = h('article.det-view', {}, this._lost.node, this._header.node, this._tabs.node);
     this._visibility = new IntersectionObserver(entries => {

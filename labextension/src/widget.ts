@@ -10,6 +10,7 @@
 import type { AnyModel } from '@anywidget/types';
 
 import { renderComparison, type IComparisonTraits } from './compare/widget.js';
+import { tabsFrom } from './fetching.js';
 import { MetricChart } from './charts/chart.js';
 import { Questions } from './model/questions.js';
 import type { ICluster } from './model/state.js';
@@ -139,6 +140,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     },
     makeChart: options => new MetricChart(options),
     ask: questions.ask,
+    loadTabs: tabsFrom(questions.ask),
     slowHint: SLOW_HINT,
     settings
   });

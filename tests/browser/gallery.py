@@ -132,6 +132,7 @@ def answers() -> dict[str, Any]:
         default_seed=7,
     )  # fmt: skip
     return {
+        "tabs": {"text": (STATIC_DIR / "tabs.js").read_text("utf-8")},
         "logs": log_page(),
         "series of metrics": {"page": metrics_page().model_dump()},
         "config": {

@@ -78,6 +78,7 @@ def test_the_view_is_live_and_its_buttons_work(page: Page, client: Client) -> No
     expect(view).to_contain_text("Running", timeout=60_000)
     expect(view.locator("canvas").first).to_be_visible(timeout=60_000)
     expect(view).to_contain_text("rank 1")
+    check_tabs(view)
     check_logs(view)
     check_measured(view)
     experiment = Experiment(client, client.experiments()[-1].id)
@@ -112,11 +113,28 @@ def check_measured(view: Locator) -> None:
     view.get_by_role("tab", name="Overview").click()
 
 
+def check_tabs(view: Locator) -> None:
+    """Open tabs that are fetched from the kernel: their questions are answered, too."""
+    view.get_by_role("tab", name="Overview").focus()
+    view.page.keyboard.press("ArrowRight")
+    metrics = view.locator("[role=tabpanel][data-tab=metrics]")
+    expect(metrics.locator("canvas").first).to_be_visible(timeout=30_000)
+    metrics.get_by_placeholder("Filter").fill("LOS")
+    metrics.get_by_label("loss", exact=True).uncheck()
+    expect(metrics.locator("figure")).to_have_count(1)
+    view.get_by_role("tab", name="Config").click()
+    expect(view.locator(".det-config")).to_contain_text("entrypoint: SmallTrial", timeout=30_000)
+    expect(view.locator(".det-config")).to_contain_text("default")
+    view.get_by_role("tab", name="Checkpoints").click()
+    panel = view.locator("[role=tabpanel][data-tab=checkpoints]")
+    expect(panel).to_contain_text("load_trial_from_checkpoint_path", timeout=60_000)
+
+
 def check_logs(view: Locator) -> None:
     """Open what the ranks printed and narrow it down."""
     view.get_by_role("tab", name="Logs").click()
     log = view.get_by_role("log")
-    expect(log).to_contain_text("rank 0 trains batch", timeout=30_000)
+    expect(log).to_contain_text("×2 ranks trains batch", timeout=30_000)
     view.get_by_label("Rank", exact=True).select_option("1")
     expect(log).not_to_contain_text("rank 0")
     expect(log).to_contain_text("rank 1 trains batch")

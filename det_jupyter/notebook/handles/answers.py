@@ -15,6 +15,7 @@ from det_jupyter.errors import DetError, NotFound
 from det_jupyter.notebook.handles.log_answers import log_answer
 from det_jupyter.notebook.handles.order_answers import change_answer, profile_answer
 from det_jupyter.notebook.handles.series_answers import series_answer
+from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
@@ -43,10 +44,16 @@ def checkpoints_answer(client: Client, experiment_id: int, question: Question) -
     return {"checkpoints": newest, "total": len(handles), "best": best}
 
 
+def tabs_answer(client: Client, experiment_id: int, question: Question) -> dict[str, Any]:
+    """Return the code of the tabs that a view begins without."""
+    return {"text": (STATIC_DIR / "tabs.js").read_text(encoding="utf-8")}
+
+
 ANSWERERS: dict[str, Answerer] = {
     "logs": log_answer,
     "config": config_answer,
     "checkpoints": checkpoints_answer,
+    "tabs": tabs_answer,
     "series": series_answer,
     "profile": profile_answer,
     "change": change_answer,

@@ -13,6 +13,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.errors import NotFound
 from det_jupyter.notebook.handles.answers import answer, answer_soon
+from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.wire import (
     CheckpointView,
     EffectiveConfig,
@@ -182,3 +183,10 @@ def test_many_series_have_fewer_columns_and_very_many_are_left_out() -> None:
     many = asked_series(Measured(5000), trial_id=3)
     assert many["page"]["left_out"] == 4200
     assert len(json.dumps(many)) < 1_000_000
+
+
+@pytest.mark.skipif(not (STATIC_DIR / "tabs.js").is_file(), reason="the front end is not built")
+def test_the_code_of_the_tabs_is_an_answer_that_fits_a_message() -> None:
+    said = answer(Master().as_client(), 9, {"type": "tabs", "request": "r"})
+    assert said["text"].startswith("export default")
+    assert len(json.dumps(said)) < 400_000
