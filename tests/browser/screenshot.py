@@ -118,6 +118,7 @@ def write_measured(target: Path) -> None:
 def keep_measured(page: Page, folder: Path) -> None:
     """Keep the pictures of the tabs when there is something to see, in both themes."""
     page.wait_for_selector(".det-view .det-tab", timeout=120_000)
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
     page.wait_for_timeout(1000 * MEASURED_S)
     for look, theme in THEMES.items():
         page.evaluate(

@@ -7,6 +7,7 @@ import type { IMeasured, ISeriesPage } from '../series/pages.js';
 import { COUNTER, lookOfPart, partsOf, RATE, SECTION } from './parts.js';
 
 const MAX_COUNTERS = 6;
+const MIN_SHARE = 0.001;
 
 /** What one rank spent its batches on. */
 export function timingPictures(
@@ -17,7 +18,7 @@ export function timingPictures(
   marks: IPictureMark[] = []
 ): IPicture[] {
   const own = page.series.filter(one => one.source === source && one.x.length > 0);
-  const parts = partsOf(page, source);
+  const parts = visible(partsOf(page, source));
   const sections = own.filter(one => one.name.startsWith(SECTION));
   const counters = own.filter(one => one.name.startsWith(COUNTER)).slice(0, MAX_COUNTERS);
   const pace = own.filter(one => one.name === RATE);
@@ -30,6 +31,13 @@ export function timingPictures(
     ...counters.map(one => lines([one], trans.__('%1 per batch', one.title), origin))
   ];
   return pictures.flatMap(one => (one === null ? [] : [one]));
+}
+
+/** Parts that can be seen in a stack; the table has the others, too. */
+function visible(parts: IMeasured[]): IMeasured[] {
+  const sums = parts.map(one => one.mid.reduce((sum, value) => sum + value, 0));
+  const least = MIN_SHARE * sums.reduce((all, one) => all + one, 0);
+  return parts.filter((_, i) => (sums[i] as number) >= least);
 }
 
 function stack(parts: IMeasured[], origin: number): Omit<IPicture, 'title'> {
