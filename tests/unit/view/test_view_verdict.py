@@ -6,6 +6,7 @@ import re
 from urllib.parse import unquote
 
 from det_jupyter.client.verdicts import shown_verdict
+from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.verdict import svg_shares
 from det_jupyter.view.model.verdict import VERDICT_WORDS, TimeShare
@@ -86,3 +87,10 @@ def test_a_verdict_prints_itself() -> None:
     assert "<img" in shown_verdict(FOUND)._repr_html_()
     assert shown_verdict(None).kind == "unknown"
     assert "Not enough seen yet" in repr(shown_verdict(None))
+
+
+def test_the_table_of_trials_names_the_kinds_where_there_are_some() -> None:
+    with_one = trials_table(experiment(trial(verdict=FOUND), trial(id=2, verdict=None)))
+    assert with_one.splitlines()[1].split()[-1] == "verdict"
+    assert "input" in with_one
+    assert "verdict" not in trials_table(experiment(trial(verdict=None)))
