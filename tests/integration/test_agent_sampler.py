@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,13 @@ import pytest
 
 from det_jupyter.agent.devices.driver import FAKE_NVML_VARIABLE
 from det_jupyter.agent.runs.runner import LivingGang, Runner
+from det_jupyter.agent.sampler import sampler as sampler_module
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.gpu_watch import HANGS, GpuSample, GpuWatch, Patience
+from det_jupyter.agent.sampler.host import HostReader
 from det_jupyter.agent.sampler.rank_tree import RankTree
+from det_jupyter.agent.sampler.rates import Reading
+from det_jupyter.agent.sampler.sampler import HANGS as HANGS_IN_KERNEL
 from det_jupyter.agent.sampler.sampler import NOT_LISTED, SampledAgent, Sampler
 from det_jupyter.system import paths
 from det_jupyter.wire import SlotView, SystemSampled
@@ -127,6 +132,42 @@ def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> No
         return time.monotonic() - began
 
     assert asyncio.run(count()) < 8
+
+
+def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on = threading.Event()
+    began: list[float] = []
+
+    def hang(self: HostReader) -> Reading:
+        began.append(time.monotonic())
+        goes_on.wait(20)
+        return Reading({"memory_free": 1.0})
+
+    monkeypatch.setattr(HostReader, "read", hang)
+    monkeypatch.setattr(sampler_module, "_PATIENCE_S", 0.1)
+    gang = LivingGang(plan=make_plan("1.1.1", [], sampling_interval_s=0.1), pids={})
+    box = SampleBox()
+
+    async def run() -> tuple[SystemSampled, SystemSampled]:
+        runner = cast(Runner, StandInRunner([gang]))
+        sampler = asyncio.create_task(
+            Sampler({"here": SampledAgent(box=box)}, runner=runner).run()
+        )
+        await asyncio.sleep(1.0)
+        before = box.take(0.0)
+        assert len(began) == 1
+        goes_on.set()
+        await asyncio.sleep(1.0)
+        sampler.cancel()
+        await asyncio.gather(sampler, return_exceptions=True)
+        return before, box.take(0.0)
+
+    before, after = asyncio.run(run())
+    assert before.samples == []
+    assert HANGS_IN_KERNEL in before.missing["host"]["cpu_util_simple"]
+    assert after.samples[-1].values == {"host": {"memory_free": 1.0}}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -33,6 +33,9 @@ _DEFAULT_INTERVAL_S = 1.0  # where no gang says another
 _LOOK_S = 0.5  # how often it is checked whether anything is to be sampled
 _LINGER_S = 5.0  # how long after that: the next trial often starts soon
 
+_PATIENCE_S = 10.0
+
+HANGS = "reading /proc has not returned: a process, or a file system, hangs in the kernel"
 NO_GPU = "this agent has no GPU: its slots are CPU places"
 NO_GPU_OF_RANK = "this rank has no GPU"
 NOT_LISTED = (
@@ -89,6 +92,7 @@ class Sampler:
         self._gpus = GpuWatch(uuids, take=self._take_gpus) if uuids else None
         self._gpu_problem = ""
         self._complaint = ""
+        self._pending: asyncio.Task[tuple[Reading, dict[str, Reading]]] | None = None
         self._gpu_users: set[str] = set()  # sources that have GPU memory
 
     async def run(self) -> None:
@@ -139,15 +143,18 @@ class Sampler:
     def _stop(self) -> None:
         if self._gpus is not None:
             self._gpus.stop()
-        if self._readers is not None:
-            self._readers.processes.close()
-            self._readers = None
+        readers, self._readers = self._readers, None
+        pending, self._pending = self._pending, None
+        if readers is not None and pending is not None:  # its thread still uses the files
+            pending.add_done_callback(lambda _: readers.processes.close())
+        elif readers is not None:
+            readers.processes.close()
 
     async def _sample(self, demand: _Demand) -> None:
         readers = self._readers = self._readers or _Readers()
         gangs = [gang for of_agent in demand.gangs.values() for gang in of_agent]
         try:
-            host, processes = await in_thread(partial(_read, readers, gangs))
+            host, processes = await self._read(readers, gangs)
         except Exception as error:  # the gangs are not affected, and the next sample may succeed
             self._complain(error_text(error))
             reason = f"the computer could not be sampled: {error_text(error)}"
@@ -167,6 +174,19 @@ class Sampler:
                 if rank in readings:
                     readings[rank].missing |= self._gpu_memory_missing(rank, has_gpu=has_gpu)
             self._put(agent_id, readings)
+
+    async def _read(
+        self, readers: _Readers, gangs: Sequence[LivingGang]
+    ) -> tuple[Reading, dict[str, Reading]]:
+        """Read in another thread; while a reading hangs, no other is begun."""
+        if self._pending is None:
+            self._pending = asyncio.create_task(in_thread(partial(_read, readers, gangs)))
+        pending = self._pending
+        await asyncio.wait([pending], timeout=_PATIENCE_S)
+        if not pending.done():
+            raise TimeoutError(HANGS)
+        self._pending = None
+        return pending.result()
 
     def _complain(self, complaint: str) -> None:
         """Log why a sample failed, unless the last one failed alike."""
