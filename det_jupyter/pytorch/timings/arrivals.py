@@ -32,6 +32,7 @@ from det_jupyter.pytorch.timings.intervals import UNKNOWN, Numbers
 
 NO_NUMBER = -1  # of an exchange
 RING = 1 << 15
+_MEMORY = "/dev/shm"  # of Linux: what is written there goes to no disk
 _LAP_BITS = 8
 _LAPS = (1 << _LAP_BITS) - 1  # 0 is a word that was never written
 
@@ -100,7 +101,8 @@ def _create(size: int) -> str:
     """Return the path of a new page; empty if it cannot be made."""
     path = ""
     with suppress(OSError):
-        file, path = tempfile.mkstemp(prefix="det-jupyter-arrivals-")
+        folder = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        file, path = tempfile.mkstemp(prefix="det-jupyter-arrivals-", dir=folder)
         try:
             os.truncate(file, Arrivals.bytes_of(size))
         finally:

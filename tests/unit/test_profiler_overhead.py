@@ -1,0 +1,28 @@
+"""The benchmark of timings: its table, and what its numbers are of."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.loop_steps import Cost
+from tests.benchmarks.profiler_overhead import show
+
+
+def test_the_cost_is_the_median_of_differences_and_the_difference_of_the_least(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pairs = [
+        (Cost(110.0, 100.0), Cost(116.0, 105.0)),
+        (Cost(150.0, 101.0), Cost(140.0, 104.0)),
+        (Cost(120.0, 140.0), Cost(130.0, 150.0)),
+    ]
+    numbers = show({("timings", "tiny"): pairs})
+    assert numbers == {
+        "timings_tiny_us": 6.0,
+        "timings_tiny_least_us": 6.0,
+        "timings_tiny_percent": 5.0,
+        "timings_tiny_us_cpu": 5.0,
+        "timings_tiny_least_us_cpu": 4.0,
+        "timings_tiny_percent_cpu": 4.95,
+    }
+    assert "timings, as by default" in capsys.readouterr().out
