@@ -160,9 +160,13 @@ def _of_communication(facts: Facts, setting: Setting) -> Advised:
 
 
 def _of_uneven(facts: Facts, setting: Setting) -> Advised:
-    evidence = [_part_line(facts, "exchange_wait"), *_cpu_lines(facts, setting)]
+    least, *_, most = sorted(facts.ranks, key=lambda rank: rank.wait)
+    evidence = [
+        f"rank {least.rank} waits {least.wait:.0%} of the time, rank {most.rank} {most.wait:.0%}",
+        *_cpu_lines(facts, setting),
+    ]
     if any("is full" in line for line in evidence):
-        return evidence, ["train with fewer slots or elsewhere: other work takes the CPU"]
+        return evidence, ["train with fewer slots or elsewhere: the CPU is full"]
     return evidence, [
         "make batches cost the same (equal lengths, sorted or padded), or wait for more at a "
         f"time with optimizations.aggregation_frequency: {4 * setting.aggregation_frequency}"

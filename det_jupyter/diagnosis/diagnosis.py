@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from det_jupyter.diagnosis.facts import Setting
-from det_jupyter.diagnosis.rules import Found, find
+from det_jupyter.diagnosis.rules import NOTABLE, Found, find
 from det_jupyter.diagnosis.sentences import UNKNOWN, put
 from det_jupyter.diagnosis.waiting import has_too_few_slices
 from det_jupyter.diagnosis.window import Window
@@ -51,6 +51,8 @@ class Diagnosis:
             is_last: Nothing comes any more: what is found is shown at once.
         """
         missing = self._window.missing()
+        if not missing and not is_last and not self._is_known:
+            missing = self._window.unclear(NOTABLE)
         if missing:
             return self._say_unknown(at, missing)
         facts = self._window.facts()
@@ -68,8 +70,12 @@ class Diagnosis:
         )
         return self._show(verdict) if is_last or self._is_settled(verdict, found) else None
 
+    @property
+    def _is_known(self) -> bool:
+        return self.verdict is not None and self.verdict.kind != "unknown"
+
     def _say_unknown(self, at: float, missing: str) -> Verdict | None:
-        if self.verdict is not None and self.verdict.kind != "unknown":
+        if self._is_known:
             return None
         sentence = f"{UNKNOWN.format(missing=missing)}."
         return self._show(Verdict(kind="unknown", sentence=sentence, at=at, batches=0))

@@ -136,6 +136,15 @@ class RankTimes:
                 found[kind] = periodic
         return found
 
+    def unclear(self, least: float) -> list[CauseKind]:
+        """Return what takes that share of the window, and nothing says how often it happens."""
+        known = self.cycles()
+        return [
+            kind
+            for kind in PERIODIC
+            if kind not in known and _total(self.recent, kind) >= least * self.seconds
+        ]
+
     def _often(self, kind: CauseKind) -> Periodic | None:
         """Return what happened several times within the window."""
         having = [times for times in self.recent if kind in times.parts]

@@ -20,7 +20,7 @@ FIRST: Mapping[str, str] = {
     "validation": "Validation-bound: {share} of the time goes to validation",
     "straggler": "Rank {rank} is a straggler because of its {because}: the others wait for it "
     "{share} of the time",
-    "uneven": "Uneven steps: ranks wait for each other in turns {share} of the time",
+    "uneven": "Uneven steps: ranks wait for each other {share} of the time",
     "memory": "{memory}",
     "residual": "{share} of the time is in no part that is measured",
 }
@@ -33,7 +33,7 @@ FURTHER: Mapping[CauseKind, str] = {
     "checkpoint": "{share} goes to saving checkpoints",
     "validation": "{share} goes to validation",
     "straggler": "in {share} the others wait for rank {rank}, because of its {because}",
-    "uneven": "in {share} ranks wait for each other in turns",
+    "uneven": "in {share} ranks wait for each other",
     "memory": "{memory}",
     "residual": "{share} is in no part that is measured",
 }

@@ -84,6 +84,11 @@ class Window:
             return "less than a second after the first interval"
         return ""
 
+    def unclear(self, least: float) -> str:
+        """Return which checkpoint or validation takes that share and has no period yet."""
+        kinds = [kind for times in self._ranks for kind in times.unclear(least)]
+        return f"one {kinds[0]} so far, and not how often it happens" if kinds else ""
+
     def facts(self) -> Facts:
         """Return what the rules look at; only if nothing is missing."""
         held = max(times.periodic_share() for times in self._ranks)

@@ -98,6 +98,19 @@ def test_the_end_of_a_short_run_is_judged_at_once(bench: Bench) -> None:
     assert found.kind == "healthy"
 
 
+def test_a_run_that_ends_without_news_is_judged_too(bench: Bench) -> None:
+    ranks = Ranks(bench)
+    ranks.train([HEALTHY, SLOW_DATA], 4)
+    found = verdict_of(bench)
+    assert found is not None
+    assert "too few intervals" in found.sentence
+    ranks.write(0, list(last_words()))
+    bench.report(gang_exited())
+    found = verdict_of(bench)
+    assert found is not None
+    assert found.kind == "straggler"
+
+
 def test_a_new_master_keeps_the_last_verdict_and_goes_on_from_what_comes(tmp_path: Path) -> None:
     path = tmp_path / "det.sqlite3"
     with bench_with_trial(path) as bench:

@@ -80,7 +80,7 @@ class Diagnoses:
         for allocation_id, run in list(self._runs.items()):
             has_ended = not _is_there(transaction, allocation_id)
             is_due = not run.is_known or abs(transaction.now - run.judged_at) >= EVERY_S
-            if run.has_news and not run.is_given_up and (has_ended or is_due):
+            if not run.is_given_up and (has_ended or (run.has_news and is_due)):
                 with _watched(run):
                     self._judge(transaction, allocation_id, run, is_last=has_ended)
             if has_ended:

@@ -51,6 +51,19 @@ def test_a_share_at_a_threshold_does_not_flicker() -> None:
     assert len(changes) <= 4
 
 
+def test_the_first_verdict_waits_for_the_period_of_a_long_validation() -> None:
+    diagnosis = run(
+        [HEALTHY], num_intervals=6, once=lambda i: [{"validation": 700} if i == 2 else {}]
+    )
+    assert verdict_of(diagnosis).sentence == (
+        "Not enough seen yet: one validation so far, and not how often it happens."
+    )
+    diagnosis = run(
+        [HEALTHY], num_intervals=9, once=lambda i: [{"validation": 700} if i % 3 == 2 else {}]
+    )
+    assert verdict_of(diagnosis).causes[-1].kind == "validation"
+
+
 def test_the_same_verdict_is_no_news() -> None:
     diagnosis = run([HEALTHY])
     diagnosis.add_times(0, interval(12, HEALTHY))
