@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 HEIGHTS = {
     "quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320, "measured": 1240
 }  # fmt: skip
-TABS = ["timings", "system"]
+TABS = ["metrics", "timings", "system"]
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 MEASURED_S = 90
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "2"}

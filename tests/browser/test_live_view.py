@@ -138,7 +138,7 @@ def check_logs(view: Locator) -> None:
     view.get_by_label("Rank", exact=True).select_option("1")
     expect(log).not_to_contain_text("rank 0")
     expect(log).to_contain_text("rank 1 trains batch")
-    view.get_by_placeholder("Search").fill("/batch 1$/")
+    view.get_by_placeholder("Search: text").fill("/batch 1$/")
 
     expect(view.locator(".det-logs [role=status]")).to_have_text("1 line", timeout=30_000)
 
