@@ -66,6 +66,9 @@ class ExchangeWatch(Protocol):
     def reached(self) -> None:
         """Note that a backward pass is under way, before its exchange is over."""
 
+    def passed(self) -> None:
+        """Note that the backward pass is over, and its exchange."""
+
     def exchanged(self, function: Callable[P, T]) -> Callable[P, T]:
         """Return the function, in which ranks wait for each other, watched."""
 
@@ -184,6 +187,8 @@ class Stepping:
         finally:
             for raw in self._raw:
                 raw.is_ours = False
+            if self._watch is not None:
+                self._watch.passed()
 
     def step(
         self,

@@ -81,6 +81,7 @@ class Timings:
         self._exchanges_end = self._exchange + _PER_BATCH
         self._exchanges = array("q")  # at which this rank arrived
         self._expects = False  # that a backward pass ends with an exchange
+        self._is_exchanging = False  # at the end of a backward pass
         self._inner = 0  # marks before those within a whole part
         self._flushed_at = perf_counter_ns()
         self._mark(_REST)
@@ -247,4 +248,15 @@ class Timings:
         """Ask autograd, within a backward pass, to call back when this rank's own part is done."""
         if self._expects:
             self._expects = False
-            _queue_callback(self._arrive)
+            _queue_callback(self.ended)
+
+    def ended(self) -> None:
+        """Note that this rank's own part of a backward pass is done."""
+        self._is_exchanging = True
+        self._arrive()
+
+    def passed(self) -> None:
+        """Note that a backward pass is over: also one that has no timer, kept from before."""
+        if self._is_exchanging:
+            self._is_exchanging = False
+            self._mark(self._part)

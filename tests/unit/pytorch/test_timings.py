@@ -192,6 +192,23 @@ def test_what_a_trial_does_in_a_thread_of_its_own_has_no_part() -> None:
     assert totals(record) == {"rest": 20}
 
 
+def test_an_exchange_ends_with_its_backward_pass_also_where_that_has_no_timer() -> None:
+    clock = Now()
+    timings = Timings(Profiling(), 0, clock=HostClock(clock))
+
+    def train_batch() -> None:
+        clock.now += 3
+        timings.ended()
+        clock.now += 5
+        timings.passed()
+        clock.now += 7
+
+    timings.timed("forward", train_batch)()
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    assert totals(record) == {"forward": 10, "exchange": 5, "rest": 0}
+
+
 def test_a_context_has_no_timers_after_the_run() -> None:
     timings = Timings(Profiling(), 0)
     context = Context(Now())
