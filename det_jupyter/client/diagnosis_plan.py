@@ -61,9 +61,9 @@ def plan_diagnosis(
     """
     check_class(view, VERB, _ONLY_CLASSES)
     problems = []
-    if not 0 < seconds <= 3600:
+    if type(seconds) not in (int, float) or not 0 < seconds <= 3600:
         problems.append(f"{VERB}: seconds: got {seconds!r}, expected more than 0, at most 3600")
-    if rounds < 2:
+    if type(rounds) is not int or rounds < 2:
         problems.append(
             f"{VERB}: rounds: got {rounds!r}, expected at least 2: without repetition the noise "
             "is not known"
@@ -71,9 +71,13 @@ def plan_diagnosis(
     slots = max(1, view.config["resources"].get("slots_per_trial", 1))
     every = find_recipes(slots, view.config.get("optimizations") or {})
     names = [_recipe_of(item).name for item in every]
-    wrong = [name for name in recipes or () if name not in names]
+    if isinstance(recipes, str) or (recipes is not None and not recipes):
+        wrong: Sequence[object] = [recipes]
+    else:
+        wrong = [name for name in recipes or () if name not in names]
     problems += [
-        f"{VERB}: recipes: got {name!r}, expected some of {', '.join(names)}" for name in wrong
+        f"{VERB}: recipes: got {name!r}, expected a list of some of {', '.join(names)}"
+        for name in wrong
     ]
     if problems:
         raise ConfigError(problems)

@@ -14,7 +14,7 @@ from det_jupyter.client.ranking import ranked
 from det_jupyter.client.trial import Trial
 from det_jupyter.client.verification import Verification
 from det_jupyter.client.verify import plan_trying, verify
-from det_jupyter.errors import NotFound
+from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.wire import ExperimentView, TrialView
 
 
@@ -101,6 +101,11 @@ class ExaminedExperiment(ComparedExperiment):
 
 
 def _chosen(view: ExperimentView, trial: Trial | None) -> TrialView:
+    own = [one.id for one in view.trials]
+    if trial is not None and getattr(trial, "id", None) not in own:
+        raise ConfigError(
+            [f"trial: got {trial!r}, expected a handle of one of experiment {view.id}: {own}"]
+        )
     chosen = trial.view if trial is not None else next(iter(ranked(view)), None)
     if chosen is None:
         raise NotFound(f"experiment {view.id} has no trial yet")

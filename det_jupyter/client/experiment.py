@@ -116,12 +116,13 @@ class Experiment(ExaminedExperiment):
         Raises:
             NotFound: It has no trial yet.
         """
-        trials = ranked(self.view)
+        view = self.view
+        trials = ranked(view)
         if not trials:
             raise NotFound(f"experiment {self.id} has no trial yet")
         verdicts = (trial.verdict for trial in trials)
         known = next((v for v in verdicts if v is not None and v.kind != "unknown"), None)
-        return shown_verdict(known or trials[0].verdict)
+        return shown_verdict(known or trials[0].verdict, view.config)
 
     def why(self) -> ShownReason:
         """Return why it does not run, for the trial of it that is next; prints as a sentence.

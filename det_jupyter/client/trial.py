@@ -166,7 +166,9 @@ class Trial(OrderedTrial):
     @property
     def verdict(self) -> ShownVerdict:
         """What limits it, in one sentence with shares, evidence and advice, fetched now."""
-        return shown_verdict(self.view.verdict)
+        view = self.view
+        config = {} if view.verdict else self._client.experiment(view.experiment_id).config
+        return shown_verdict(view.verdict, config)
 
     def why(self) -> ShownReason:
         """Return why it does not run: one sentence, and what would start it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from det_jupyter.view.build.verdict import build_verdict
 from det_jupyter.view.forms.verdict import verdict_html, verdict_lines
 from det_jupyter.wire import Verdict
@@ -20,9 +23,19 @@ class ShownVerdict(Verdict):
         return verdict_html(build_verdict(self))
 
 
-def shown_verdict(verdict: Verdict | None) -> ShownVerdict:
-    """Return a verdict that shows itself; without one, that nothing was measured yet."""
-    if verdict is None:
-        sentence = "Not enough seen yet: no times of its ranks."
-        return ShownVerdict(kind="unknown", sentence=sentence, at=0.0, batches=0)
-    return ShownVerdict(**dict(verdict))
+def shown_verdict(verdict: Verdict | None, config: Mapping[str, Any]) -> ShownVerdict:
+    """Return a verdict that shows itself; without one, why there is none.
+
+    Args:
+        verdict: Of the trial, if there is one.
+        config: Of its experiment.
+    """
+    if verdict is not None:
+        return ShownVerdict(**dict(verdict))
+    is_off = (config.get("profiling") or {}).get("enabled") is False
+    sentence = (
+        "Not measured: profiling.enabled is false."
+        if is_off
+        else "Not enough seen yet: no times of its ranks."
+    )
+    return ShownVerdict(kind="unknown", sentence=sentence, at=0.0, batches=0)

@@ -166,7 +166,7 @@ class ProfilerContext:
         Raises:
             ValueError: It is none, or there are too many.
         """
-        if name in self._names:
+        if isinstance(name, str) and name in self._names:
             return
         where = f"profiler.{method}"
         if not isinstance(name, str) or not 0 < len(name) <= MAX_LENGTH:

@@ -161,11 +161,10 @@ def _of_communication(facts: Facts, setting: Setting) -> Advised:
 
 def _of_uneven(facts: Facts, setting: Setting) -> Advised:
     least, *_, most = sorted(facts.ranks, key=lambda rank: rank.wait)
-    evidence = [
-        f"rank {least.rank} waits {least.wait:.0%} of the time, rank {most.rank} {most.wait:.0%}",
-        *_cpu_lines(facts, setting),
-    ]
-    if any("is full" in line for line in evidence):
+    full = [*_cpu_lines(facts, setting)]
+    waits = [f"rank {r.rank} waits {100 * r.wait:.0f} % of the time" for r in (least, most)]
+    evidence = [*waits, *full]
+    if full:
         return evidence, ["train with fewer slots or elsewhere: the CPU is full"]
     return evidence, [
         "make batches cost the same (equal lengths, sorted or padded), or wait for more at a "

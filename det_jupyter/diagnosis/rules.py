@@ -23,7 +23,7 @@ their worst step; here a rank has to be the last one in nearly all slices of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -83,7 +83,17 @@ def find(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> F
         is_first = not causes or (creep.full_in_s is not None and creep.full_in_s < FULL_SOON_S)
         causes = [grown, *causes] if is_first else [*causes, grown]
     kind: VerdictKind = causes[0].kind if causes else "healthy"
-    return Found(kind, tuple(causes) or (compute,), shares, creep)
+    return Found(kind, tuple(_said_once(causes)) or (compute,), shares, creep)
+
+
+def _said_once(causes: Iterable[Cause]) -> Iterator[Cause]:
+    """Yield the causes without evidence and advice that one before them has."""
+    said = set[str]()
+    for cause in causes:
+        evidence = [line for line in cause.evidence if line not in said]
+        advice = [line for line in cause.advice if line not in said]
+        said.update(evidence, advice)
+        yield cause.model_copy(update={"evidence": evidence, "advice": advice})
 
 
 def divide(facts: Facts, straggler: Straggler | None) -> dict[CauseKind, float]:

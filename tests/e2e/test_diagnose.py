@@ -94,6 +94,10 @@ def test_what_cannot_be_diagnosed_is_refused(client: Client) -> None:
         "diagnose: rounds: got 1",
         "diagnose: recipes: got 'replai'",
     ]
+    with pytest.raises(
+        ConfigError, match=f"trial: got 1, expected .* of experiment {experiment.id}"
+    ):
+        experiment.diagnose(1)  # type: ignore[arg-type]
     experiment.delete()
     wait_until(lambda: experiment.id not in {v.id for v in client.experiments()}, "it is gone")
     with pytest.raises(NotFound, match=f"experiment {experiment.id}"):

@@ -111,6 +111,7 @@ def test_a_copy_in_another_process_records_nothing() -> None:
     [
         ("", 1, "profiler.count: got '' as name, expected 1 to 100 characters"),
         (3, 1, "profiler.count: got 3 as name"),
+        (["a"], 1, r"profiler.count: got \['a'\] as name"),
         ("x" * 101, 1, "expected 1 to 100 characters"),
         ("tokens", "many", "profiler.count: tokens: got str 'many', expected a finite number"),
         ("tokens", float("nan"), "got float nan, expected a finite number"),

@@ -101,7 +101,13 @@ def test_wrong_arguments_are_all_said_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
         plan(experiment(), recipes=["fp8"], seconds=0, rounds=1)
     assert len(refused.value.problems) == 3
-    assert "expected some of as_it_is, replay, aggregation_1000" in refused.value.problems[2]
+    assert (
+        "expected a list of some of as_it_is, replay, aggregation_1000"
+        in refused.value.problems[2]
+    )
+    for name, wrong in (("recipes", []), ("recipes", "replay"), ("seconds", "5"), ("rounds", 2.5)):
+        with pytest.raises(ConfigError, match=f"diagnose: {name}: got"):
+            plan(experiment(), **{name: wrong})
     with pytest.raises(ConfigError, match="the entrypoint T is a function, expected a PyTorchT"):
         plan(experiment("function"))
 

@@ -82,6 +82,31 @@ def test_two_causes_that_mix_are_named_with_both_shares() -> None:
     )
 
 
+def test_what_two_causes_have_in_common_is_said_once() -> None:
+    host = {"host": {"cpu_util_simple": 97.0}}
+    busy = {**HEALTHY, "dataloader_next": 2.0}
+    causes = alone(busy, samples=lambda _: host).causes
+    assert [cause.kind for cause in causes] == ["compute", "input"]
+    evidence = [line for cause in causes for line in cause.evidence]
+    assert evidence.count("the CPU of local is full (97 %)") == 1
+
+
+def test_the_cpu_is_full_and_the_ranks_that_wait_are_named() -> None:
+    """On a full CPU a rank that is always the last one may only get less of it."""
+    slow: Parts = {**HEALTHY, "forward": 18.0}
+    host = {"host": {"cpu_util_simple": 97.0}}
+    verdict = verdict_of(run(together([HEALTHY, slow]), samples=lambda _: host))
+    assert verdict.sentence == (
+        "Uneven steps: ranks wait for each other 30 % of the time. Next: train with fewer slots "
+        "or elsewhere: the CPU is full; experiment.diagnose() measures what that gains."
+    )
+    assert verdict.causes[0].evidence == [
+        "rank 1 waits 0 % of the time",
+        "rank 0 waits 60 % of the time",
+        "the CPU of local is full (97 %)",
+    ]
+
+
 def test_several_smaller_causes_outweigh_compute() -> None:
     half = {"forward": 5.0, "dataloader_next": 2.2, "to_device": 2.1, "callbacks": 2.4}
     assert alone(half).kind == "residual"
@@ -224,7 +249,7 @@ def test_on_a_full_machine_only_a_rank_that_uses_more_cpu_is_a_straggler(
     cause = verdict.causes[-1]
     assert cause.kind == kind
     if kind == "uneven":
-        assert "the CPU of local is full (99 %)" in cause.evidence
+        assert "the CPU of local is full (99 %)" in str(verdict.causes)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8])

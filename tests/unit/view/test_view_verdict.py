@@ -83,10 +83,12 @@ def test_the_bar_is_as_wide_as_the_whole_time_and_all_its_kinds_look_different()
 
 
 def test_a_verdict_prints_itself() -> None:
-    assert repr(shown_verdict(FOUND)).startswith(FOUND.sentence)
-    assert "<img" in shown_verdict(FOUND)._repr_html_()
-    assert shown_verdict(None).kind == "unknown"
-    assert "Not enough seen yet" in repr(shown_verdict(None))
+    assert repr(shown_verdict(FOUND, {})).startswith(FOUND.sentence)
+    assert "<img" in shown_verdict(FOUND, {})._repr_html_()
+    assert shown_verdict(None, {}).kind == "unknown"
+    assert "Not enough seen yet" in repr(shown_verdict(None, {"profiling": {"enabled": None}}))
+    off = shown_verdict(None, {"profiling": {"enabled": False}})
+    assert repr(off) == "Not measured: profiling.enabled is false."
 
 
 def test_the_table_of_trials_names_the_kinds_where_there_are_some() -> None:
