@@ -23,14 +23,18 @@ import os
 import site
 import subprocess
 import sys
+import time
 import venv
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 from det_jupyter import core
 from det_jupyter.config import Length
+from det_jupyter.config.sections import Profiling
+from det_jupyter.pytorch.timings.marks import Timings
 from tests.benchmarks.loop_contender import PROFILED
 from tests.benchmarks.loop_overhead import ROOT, started
 from tests.benchmarks.loop_steps import STEPS, Cost
@@ -115,6 +119,46 @@ def traceml_python(folder: Path) -> Path:
     return python
 
 
+def measure_alone(batches: int = 20_000) -> tuple[float, float]:
+    """Return the processor time of the marks of a batch and of reading them: the least, in us.
+
+    No model is trained, so it is the same on a busy machine; between steps that empty the caches
+    it is more.
+    """
+
+    class Context:
+        distributed = core.DistributedContext()
+        stepping = SimpleNamespace(watch=bool)
+
+        def to_device(self, batch: int) -> int:
+            return batch
+
+        def backward(self, loss: int) -> None:
+            pass
+
+        def step_optimizer(self, optimizer: int) -> None:
+            pass
+
+    def train_batch(batch: int) -> None:
+        context.backward(batch)
+        context.step_optimizer(batch)
+
+    context, timings = Context(), Timings(Profiling(), 0)
+    marking, reading = [], []
+    with timings.watching(context):
+        forward = timings.timed("forward", train_batch)
+        for _ in range(7):
+            began_at = time.process_time()
+            for batch in timings.over(iter(range(batches)), 0):
+                forward(context.to_device(batch))
+                timings.end_batch(1)
+            marked_at = time.process_time()
+            timings.flush()
+            marking.append(marked_at - began_at)
+            reading.append(time.process_time() - marked_at)
+    return min(marking) / batches * 1e6, min(reading) / batches * 1e6
+
+
 def journal_bytes_per_hour(batches: int) -> float:
     """Return how much a rank journals of its timings in an hour of steps of 5 ms."""
     from tests.benchmarks.loop_ours import Trial, run
@@ -161,7 +205,12 @@ def main() -> None:
     parser.add_argument("--traceml", type=Path, metavar="FOLDER", help="its environment")
     options = parser.parse_args()
     size = QUICK if options.quick else FULL
-    numbers = show(measure_ours(size) | measure_traceml(size, options.traceml))
+    marking_us, reading_us = measure_alone()
+    print(
+        f"alone, a batch: marks {marking_us:.2f} us, reading them {reading_us:.2f} us", flush=True
+    )
+    alone = {"marks_us": round(marking_us, 2), "reading_us": round(reading_us, 2)}
+    numbers = alone | show(measure_ours(size) | measure_traceml(size, options.traceml))
     per_hour = journal_bytes_per_hour(100 if options.quick else 1000)
     print(f"a rank journals {per_hour / 1e6:.1f} MB of timings in an hour")
     print(json.dumps(numbers | {"journal_bytes_per_hour": round(per_hour)}))
