@@ -46,6 +46,7 @@ from tests.integration.master_support import (
 NUM_GPUS, NUM_POINTS, NUM_RANKS = 8, 3600, 8
 SIX = ("gpu_util", "gpu_free_memory", "gpu_power", "gpu_temperature", "pcie_sent", "nvlink_sent")
 UPDATES, LIVE_S = 100, 12
+BUNDLE = ("widget.js", "tabs.js", "widget.css")
 
 # Before the view's own script: notes what the main thread does in each frame.
 FRAMES = """
@@ -65,9 +66,10 @@ KERNEL = """
 const ANSWERS = %s;
 window.kernel = { now: Infinity, isCapped: false, bytes: 0, handled_ms: [] };
 window.renderedAt = performance.now();
+const others = window.model.send;
 window.model.send = message => {
   const { type, request, query } = message;
-  if (type !== 'series') { return; }
+  if (type !== 'series') { others(message); return; }
   if (window.askKernel) {
     window.askKernel(message).then(answer => tell({ type, request, error: '', ...answer }));
     return;
@@ -263,7 +265,7 @@ def long_trial(home: Path, num_points: int) -> Iterator[Client]:
 
 def bundle() -> dict[str, float]:
     """Return the bytes that a browser loads."""
-    files = {name: (STATIC_DIR / name).read_bytes() for name in ("widget.js", "widget.css")}
+    files = {name: (STATIC_DIR / name).read_bytes() for name in BUNDLE}
     return {f"bytes of {name}, gzipped": len(gzip.compress(data)) for name, data in files.items()}
 
 
