@@ -217,6 +217,15 @@ class Timings:
         """Write the records of what was done since the last time. Between batches."""
         self._write(sink, self.flush())
 
+    def journal_batches(self, sink: RecordSink) -> None:
+        """Write them if batches were trained since then.
+
+        The rest of a validation that was written in its midst would be an interval of a few
+        milliseconds without a batch, in which nothing per batch can be shown.
+        """
+        if self._records:
+            self.journal(sink)
+
     def journal_if_due(self, sink: RecordSink) -> None:
         """Write them if it is about time, within a whole part that takes long."""
         if perf_counter_ns() - self._flushed_at >= PERIOD_NS:

@@ -46,7 +46,7 @@ class NoTimings:
         """See Timings."""
         return context.profiler.driven(is_on=False)  # type: ignore[no-any-return]
 
-    def journal(self, sink: RecordSink) -> None:
+    def journal_batches(self, sink: RecordSink) -> None:
         """See Timings."""
 
     def journal_if_due(self, sink: RecordSink) -> None:

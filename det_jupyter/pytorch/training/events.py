@@ -257,4 +257,4 @@ class Events:
         """Journal the timings at every second flush of metrics: those are agreed on."""
         self._num_flushes += 1
         if self._num_flushes % 2 == 0:
-            self._timings.journal(self._core.sink)
+            self._timings.journal_batches(self._core.sink)

@@ -12,7 +12,7 @@ import torch
 
 from det_jupyter.client.timings import to_columns
 from det_jupyter.config.sections import Profiling
-from det_jupyter.core import DistributedContext, ProfilerContext
+from det_jupyter.core import DistributedContext, ProfilerContext, RecordList
 from det_jupyter.pytorch.timings.clocks import HostClock
 from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.timings.open import NO_TIMINGS, open_timings
@@ -161,6 +161,23 @@ def test_an_interval_without_batches_is_all_what_was_done_instead() -> None:
         0,
         {"checkpoint": 2_000, "rest": 0},
     )
+
+
+def test_what_is_left_of_a_validation_belongs_to_the_next_batches() -> None:
+    clock, sink = Now(), RecordList()
+    timings = Timings(Profiling(), 0, clock=HostClock(clock))
+    for _ in timings.over(loaded(clock, 2), 0):
+        timings.end_batch(32)
+        with timings.whole("validation"):
+            clock.now += 500
+            timings.journal(sink)  # as it takes long
+            clock.now += 70
+        timings.journal_batches(sink)
+        timings.journal_batches(sink)
+    assert [record.batches for record in sink.records if isinstance(record, StepTimes)] == [1, 1]
+    (record,) = timings.flush()
+    assert isinstance(record, StepTimes)
+    assert totals(record) == {"dataloader_next": 0, "validation": 70, "rest": 0}
 
 
 def test_a_part_that_raises_ends_there() -> None:
