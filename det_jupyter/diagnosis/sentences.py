@@ -37,17 +37,20 @@ FURTHER: Mapping[CauseKind, str] = {
     "memory": "{memory}",
     "residual": "{share} is in no part that is measured",
 }
+LITTLE = "Little to gain here: {share} of the time is compute, and no other part takes much"
 UNKNOWN = "Not enough seen yet: {missing}"
 NEXT = "Next: {advice}"
 TRIED = "experiment.diagnose() measures what that gains"
 TRIABLE: frozenset[CauseKind] = frozenset({"input", "communication", "uneven"})
+NEARLY_ALL = 0.85  # of the time
 _ROUNDED = 5  # percent
 
 
 def put(found: Found) -> str:
     """Return what was found as one sentence, and what to try next as another."""
     first, *further = found.causes
-    clauses = [_clause(FIRST[found.kind], first, found.creep)]
+    is_little = found.kind == "healthy" and first.share < NEARLY_ALL
+    clauses = [_clause(LITTLE if is_little else FIRST[found.kind], first, found.creep)]
     clauses += [_clause(FURTHER[cause.kind], cause, found.creep) for cause in further]
     text = f"{'; '.join(clauses)}."
     if found.kind == "healthy":

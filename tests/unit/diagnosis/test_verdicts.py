@@ -43,6 +43,14 @@ def test_a_trial_that_computes_all_the_time_has_nothing_to_gain() -> None:
     assert sum(verdict.shares.values()) == pytest.approx(1)
 
 
+def test_several_parts_that_take_little_each_leave_little_to_gain() -> None:
+    verdict = alone({"forward": 7.6, "dataloader_next": 0.8, "to_device": 0.6, "rest": 1.0})
+    assert (verdict.kind, verdict.sentence) == (
+        "healthy",
+        "Little to gain here: 75 % of the time is compute, and no other part takes much.",
+    )
+
+
 @pytest.mark.parametrize(
     ("parts", "kind", "begin"),
     [
