@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.diagnosis import Diagnosis
+from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.wire import Chunk, RunReport, SystemSample, SystemSampled, Verdict
 from tests.integration.master_support import (
     RUN,
@@ -149,14 +149,14 @@ def test_a_rule_that_raises_hurts_no_intake(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Diagnosis, "judge", fail)
+    monkeypatch.setattr(RunVerdict, "judge", fail)
     ranks = Ranks(bench)
     ranks.train([HEALTHY, HEALTHY])
     ranks.write(0, list(last_words()))
     assert verdict_of(bench) is None
     assert bench.service.views.trial(1).steps_completed == 100
-    assert [r.message for r in caplog.records if "diagnosed" in r.message] == [
-        "trial=1 cannot be diagnosed"
+    assert [r.message for r in caplog.records if "judged" in r.message] == [
+        "trial=1 cannot be judged"
     ]
 
 

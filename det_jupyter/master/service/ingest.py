@@ -38,7 +38,7 @@ from det_jupyter.master.machine.core.events import (
 )
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.rules.log_policies import LogPolicy, is_settled, policies_of
-from det_jupyter.master.service.diagnoses import Diagnoses
+from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.printed import parse_printed
 from det_jupyter.records import (
@@ -110,10 +110,10 @@ def take_in(
     transaction: Transaction,
     agent_id: str,
     reports: Iterable[AgentReport],
-    diagnoses: Diagnoses,
+    run_verdicts: RunVerdicts,
 ) -> Offsets:
     """Store a batch of reports in order; return the offsets of every stream it mentions."""
-    intake = _Intake(transaction, agent_id, diagnoses)
+    intake = _Intake(transaction, agent_id, run_verdicts)
     for report in reports:
         intake.take(report)
     return intake.finish()
@@ -122,9 +122,9 @@ def take_in(
 class _Intake:
     """A batch being stored."""
 
-    def __init__(self, transaction: Transaction, agent_id: str, diagnoses: Diagnoses) -> None:
+    def __init__(self, transaction: Transaction, agent_id: str, run_verdicts: RunVerdicts) -> None:
         self._transaction = transaction
-        self._diagnoses = diagnoses
+        self._run_verdicts = run_verdicts
         self._agent_id = agent_id
         self._offsets: dict[tuple[str, str], int] = {}
 
@@ -163,7 +163,7 @@ class _Intake:
                 self._transaction.store.series.add_samples(
                     self._transaction.now, self._agent_id, report, self._trial_of
                 )
-                self._diagnoses.add_samples(self._agent_id, report.samples)
+                self._run_verdicts.add_samples(self._agent_id, report.samples)
             case Unreadable():
                 self._take_unreadable(report)
             case _:
@@ -315,7 +315,7 @@ class _Intake:
                 self._transaction.store.series.add_times(
                     self._transaction.now, source.trial_id, source.run, source.rank, record
                 )
-                self._diagnoses.add_times(
+                self._run_verdicts.add_times(
                     self._transaction, source.allocation_id, source.rank, record
                 )
             case MetricsReported():

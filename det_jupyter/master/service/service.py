@@ -28,7 +28,6 @@ from det_jupyter.master.machine.core.commands import ConsultSampler, Deletion
 from det_jupyter.master.machine.core.events import AgentRegistered, Event, ExperimentSubmitted
 from det_jupyter.master.machine.rules.configurations import complete, unknown_template
 from det_jupyter.master.sampling.asking import find_problems
-from det_jupyter.master.service.diagnoses import Diagnoses
 from det_jupyter.master.service.feed import Bell
 from det_jupyter.master.service.ingest import take_in
 from det_jupyter.master.service.links import Links
@@ -36,6 +35,7 @@ from det_jupyter.master.service.log_patterns import Matcher, find_pattern_proble
 from det_jupyter.master.service.publishing import Told
 from det_jupyter.master.service.quarantine import is_trouble
 from det_jupyter.master.service.restoring import restore_machine
+from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.store import Store
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.master.service.views import Views
@@ -80,7 +80,7 @@ class Service:
         self._clock = clock
         self._matcher = Matcher()
         self.told = Told()
-        self._diagnoses = Diagnoses()
+        self._run_verdicts = RunVerdicts()
         self._give_up_what_cannot_be_read()
 
     def _give_up_what_cannot_be_read(self) -> None:
@@ -265,9 +265,9 @@ class Service:
     def _take_in(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
         """Careful: each part can be undone, which takes a third longer and is seldom needed."""
         with self._transaction(is_careful=is_careful) as transaction:
-            offsets = take_in(transaction, agent_id, reports.reports, self._diagnoses)
-            self._diagnoses.publish(transaction)
-        self._diagnoses.committed()
+            offsets = take_in(transaction, agent_id, reports.reports, self._run_verdicts)
+            self._run_verdicts.publish(transaction)
+        self._run_verdicts.committed()
         self._act(transaction)
         return offsets
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from det_jupyter.diagnosis import Diagnosis, Place, Setting
+from det_jupyter.diagnosis import Place, RunVerdict, Setting
 from det_jupyter.records import PartTimes, StepTimes
 from det_jupyter.wire import SystemSample, Verdict
 
@@ -78,22 +78,22 @@ def run(
     num_intervals: int = 12,
     once: Callable[[int], list[Parts]] | None = None,
     samples: Callable[[int], Mapping[str, Mapping[str, float]]] | None = None,
-) -> Diagnosis:
-    """Return a diagnosis that has seen so many intervals, judged after each of them."""
+) -> RunVerdict:
+    """Return what has seen so many intervals, judged after each of them."""
     first = of_ranks if isinstance(of_ranks, list) else of_ranks(0)
-    diagnosis = Diagnosis(about or setting(len(first)))
+    current = RunVerdict(about or setting(len(first)))
     for index in range(num_intervals):
         parts = of_ranks if isinstance(of_ranks, list) else of_ranks(index)
         seldom = [{}] * len(parts) if once is None else once(index)
         for rank, own in enumerate(parts):
-            diagnosis.add_times(rank, interval(index, own, once=seldom[rank]))
+            current.add_times(rank, interval(index, own, once=seldom[rank]))
         if samples is not None:
             values = {source: dict(found) for source, found in samples(index).items()}
-            diagnosis.add_sample("local", SystemSample(at=NOW + index + 1, values=values))
-        diagnosis.judge(NOW + index + 1)
-    return diagnosis
+            current.add_sample("local", SystemSample(at=NOW + index + 1, values=values))
+        current.judge(NOW + index + 1)
+    return current
 
 
-def verdict_of(diagnosis: Diagnosis) -> Verdict:
-    assert diagnosis.verdict is not None
-    return diagnosis.verdict
+def verdict_of(current: RunVerdict) -> Verdict:
+    assert current.verdict is not None
+    return current.verdict

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from det_jupyter.diagnosis import Diagnosis
+from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.facts import Growth
 from det_jupyter.diagnosis.memory import creep_rate
 from det_jupyter.wire import SystemSample
@@ -25,71 +25,71 @@ INPUT: Parts = {**HEALTHY, "dataloader_next": 12.0}
 
 
 def test_a_single_interval_changes_no_kind() -> None:
-    diagnosis = run(lambda index: [INPUT if index == 10 else HEALTHY], num_intervals=20)
-    assert verdict_of(diagnosis).kind == "healthy"
+    current = run(lambda index: [INPUT if index == 10 else HEALTHY], num_intervals=20)
+    assert verdict_of(current).kind == "healthy"
 
 
 def test_another_bottleneck_is_shown_when_it_was_found_twice() -> None:
     kinds = []
-    diagnosis = run([HEALTHY], num_intervals=4)
+    current = run([HEALTHY], num_intervals=4)
     for index in range(4, 120):
-        diagnosis.add_times(0, interval(index, INPUT))
-        if diagnosis.judge(NOW + index):
-            kinds.append(verdict_of(diagnosis).kind)
+        current.add_times(0, interval(index, INPUT))
+        if current.judge(NOW + index):
+            kinds.append(verdict_of(current).kind)
     assert kinds[-1] == "input"
     assert len([1 for a, b in pairwise(kinds) if a != b]) <= 2  # healthy, compute, input
 
 
 def test_a_share_at_a_threshold_does_not_flicker() -> None:
     random = Random(1)
-    diagnosis, changes = Diagnosis(setting()), []
+    current, changes = RunVerdict(setting()), []
     for index in range(200):
         at_threshold = {"forward": 9.0, "dataloader_next": 3.0}
-        diagnosis.add_times(0, interval(index, noisy(at_threshold, 20, random)))
-        if found := diagnosis.judge(NOW + index):
+        current.add_times(0, interval(index, noisy(at_threshold, 20, random)))
+        if found := current.judge(NOW + index):
             changes.append(found.kind)
     assert len(changes) <= 4
 
 
 def test_the_first_verdict_waits_for_the_period_of_a_long_validation() -> None:
-    diagnosis = run(
+    current = run(
         [HEALTHY], num_intervals=6, once=lambda i: [{"validation": 700} if i == 2 else {}]
     )
-    assert verdict_of(diagnosis).sentence == (
+    assert verdict_of(current).sentence == (
         "Not enough seen yet: one validation so far, and not how often it happens."
     )
-    diagnosis = run(
+    current = run(
         [HEALTHY], num_intervals=9, once=lambda i: [{"validation": 700} if i % 3 == 2 else {}]
     )
-    assert verdict_of(diagnosis).causes[-1].kind == "validation"
+    assert verdict_of(current).causes[-1].kind == "validation"
 
 
 def test_the_same_verdict_is_no_news() -> None:
-    diagnosis = run([HEALTHY])
-    diagnosis.add_times(0, interval(12, HEALTHY))
-    assert diagnosis.judge(NOW + 13) is None
+    current = run([HEALTHY])
+    current.add_times(0, interval(12, HEALTHY))
+    assert current.judge(NOW + 13) is None
 
 
 def test_an_interval_that_comes_twice_counts_once() -> None:
-    diagnosis = Diagnosis(setting())
-    assert [diagnosis.add_times(0, interval(index, HEALTHY)) for index in (0, 0, 1, 1)] == [
+    current = RunVerdict(setting())
+    assert [current.add_times(0, interval(index, HEALTHY)) for index in (0, 0, 1, 1)] == [
         True, False, True, False,
     ]  # fmt: skip
 
 
 def test_a_new_run_keeps_the_last_verdict_until_it_has_its_own() -> None:
     before = verdict_of(run([INPUT]))
-    diagnosis = Diagnosis(setting(), before)
-    diagnosis.add_times(0, interval(0, HEALTHY))
-    assert diagnosis.judge(NOW) is None
-    assert verdict_of(diagnosis) is before
+    current = RunVerdict(setting(), before)
+    current.add_times(0, interval(0, HEALTHY))
+    assert current.judge(NOW) is None
+    assert verdict_of(current) is before
 
 
 def test_the_last_word_needs_no_second_finding() -> None:
-    diagnosis = run([HEALTHY], num_intervals=3)
+    current = run([HEALTHY], num_intervals=3)
     for index in range(3, 40):
-        diagnosis.add_times(0, interval(index, INPUT))
-    found = diagnosis.judge(NOW, is_last=True)
+        current.add_times(0, interval(index, INPUT))
+    found = current.judge(NOW, is_last=True)
     assert found is not None
     assert found.kind == "input"
 
@@ -127,16 +127,16 @@ def test_memory_that_levels_off_or_comes_and_goes_does_not_creep(megabytes: list
 
 
 def test_memory_that_creeps_is_said_with_when_it_is_full() -> None:
-    diagnosis = Diagnosis(setting())
+    current = RunVerdict(setting())
     for index in range(400):
         values = {
             "host": {"memory_free": 8e9},
             f"rank:{RUN}:0": {"memory_pss": 1e9 + 1e6 * index, "memory_rss": 2e9 + 1e6 * index},
         }
-        diagnosis.add_sample("local", SystemSample(at=NOW + index, values=values))
-        diagnosis.add_times(0, interval(index, HEALTHY))
-        diagnosis.judge(NOW + index)
-    verdict = verdict_of(diagnosis)
+        current.add_sample("local", SystemSample(at=NOW + index, values=values))
+        current.add_times(0, interval(index, HEALTHY))
+        current.judge(NOW + index)
+    verdict = verdict_of(current)
     assert verdict.kind == "memory"
     assert verdict.sentence.startswith(
         "Memory of rank 0 grows by 3.7 GB an hour, full in 2.2 h. Next: look for what is kept"

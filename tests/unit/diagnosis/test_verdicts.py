@@ -325,8 +325,8 @@ def test_a_start_is_not_enough(intervals: int) -> None:
 
 
 def test_compiling_at_the_start_is_left_out() -> None:
-    diagnosis = run(lambda index: [{"forward": 900.0, "rest": 800.0} if index == 0 else HEALTHY])
-    assert verdict_of(diagnosis).kind == "healthy"
+    current = run(lambda index: [{"forward": 900.0, "rest": 800.0} if index == 0 else HEALTHY])
+    assert verdict_of(current).kind == "healthy"
 
 
 def test_a_part_of_a_newer_program_is_residual() -> None:

@@ -1,7 +1,7 @@
 """Follows the runs that train, and publishes a verdict on each when it changes.
 
-The recent past is in memory: after a restart of the master a run is diagnosed from what comes in
-next, and until then its last verdict stays, which the store has. A diagnosis that raises is
+The recent past is in memory: after a restart of the master a run is judged from what comes in
+next, and until then its last verdict stays, which the store has. A run on which a rule raises is
 logged and left out for good: what was reported is stored, whether it can be judged or not.
 """
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.diagnosis import Diagnosis, Place, Setting
+from det_jupyter.diagnosis import Place, RunVerdict, Setting
 from det_jupyter.lengths import Length
 from det_jupyter.master.machine.core.state import Agent, Allocation, MachineState
 from det_jupyter.master.service.transaction import Transaction
@@ -28,7 +28,7 @@ EVERY_S = 2.0  # at most that often, and only if there are new intervals
 @dataclass(slots=True)
 class _Run:
     trial_id: int
-    diagnosis: Diagnosis
+    current: RunVerdict
     judged_at: float = 0.0
     has_news: bool = False
     is_given_up: bool = False
@@ -36,12 +36,12 @@ class _Run:
     @property
     def is_known(self) -> bool:
         """Whether enough was seen for a verdict."""
-        verdict = self.diagnosis.verdict
+        verdict = self.current.verdict
         return verdict is not None and verdict.kind != "unknown"
 
 
-class Diagnoses:
-    """The diagnoses of all runs that report where their time goes."""
+class RunVerdicts:
+    """The verdicts on all runs that report where their time goes."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
@@ -59,21 +59,21 @@ class Diagnoses:
             trial, allocation = found
             setting = setting_of(transaction.machine.state, trial.experiment_id, allocation)
             last = transaction.store.verdict(trial.id)
-            run = self._runs[allocation_id] = _Run(trial.id, Diagnosis(setting, last))
+            run = self._runs[allocation_id] = _Run(trial.id, RunVerdict(setting, last))
         with _watched(run):
-            run.has_news |= run.diagnosis.add_times(rank, times)
+            run.has_news |= run.current.add_times(rank, times)
 
     def add_samples(self, agent_id: str, samples: Iterable[SystemSample]) -> None:
         """Take samples of a machine into account."""
         runs = [
             run
             for run in self._runs.values()
-            if not run.is_given_up and agent_id in run.diagnosis.setting.agents()
+            if not run.is_given_up and agent_id in run.current.setting.agents()
         ]
         for run in runs:
             with _watched(run):
                 for sample in samples:
-                    run.diagnosis.add_sample(agent_id, sample)
+                    run.current.add_sample(agent_id, sample)
 
     def publish(self, transaction: Transaction) -> None:
         """Judge the runs of which there is news, and publish what has changed."""
@@ -100,8 +100,8 @@ class Diagnoses:
         state = transaction.machine.state
         if found := state.find_allocation(allocation_id):
             trial, allocation = found
-            run.diagnosis.setting = setting_of(state, trial.experiment_id, allocation)
-        verdict = run.diagnosis.judge(transaction.now, is_last=is_last)
+            run.current.setting = setting_of(state, trial.experiment_id, allocation)
+        verdict = run.current.judge(transaction.now, is_last=is_last)
         if verdict is not None:
             self._unsaved[run.trial_id] = verdict
 
@@ -112,7 +112,7 @@ def _watched(run: _Run) -> Iterator[None]:
     try:
         yield
     except Exception:
-        logger.exception("trial=%d cannot be diagnosed", run.trial_id)
+        logger.exception("trial=%d cannot be judged", run.trial_id)
         run.is_given_up = True
 
 

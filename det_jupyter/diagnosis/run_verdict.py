@@ -21,8 +21,8 @@ from det_jupyter.wire.verdict import Verdict
 STILL = 0.04
 
 
-class Diagnosis:
-    """Follows one run.
+class RunVerdict:
+    """The verdict on one run, from what is reported of it.
 
     Args:
         setting: What is known of it; may be replaced, as processes come and go on its GPUs.
