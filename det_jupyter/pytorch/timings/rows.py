@@ -12,6 +12,7 @@ times as much.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy
 
@@ -41,7 +42,7 @@ def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> Bat
     records = records[wanted]
     if not records:
         return None
-    sums = interval.durations()[1 : interval.batches + 1][wanted]
+    sums = _with_own_exchanges(interval).durations()[1 : interval.batches + 1][wanted]
     columns: dict[str, list[int | None]] = {
         name: sums[:, [CODES[part] for part in parts]].sum(axis=1).tolist()
         for name, parts in _PARTS_OF.items()
@@ -57,6 +58,15 @@ def to_rows(interval: Interval, records: list[int], begin: int, end: int) -> Bat
         if any(took):
             columns[part] = [duration or None for duration in took]
     return BatchTimings(at=time.time(), first=first + 1, records=records, durations_ns=columns)
+
+
+def _with_own_exchanges(interval: Interval) -> Interval:
+    """Return the interval with exchanges of backward passes; any others are the rest."""
+    codes, exchange = interval.codes, CODES["exchange"]
+    others = numpy.where(codes == exchange, 0, numpy.arange(len(codes)))
+    before = codes[numpy.maximum.accumulate(others)]  # what was under way before exchanges
+    is_other = (codes == exchange) & (before != CODES["backward"])
+    return replace(interval, codes=numpy.where(is_other, CODES["rest"], codes))
 
 
 def _training(interval: Interval) -> Numbers:

@@ -112,6 +112,30 @@ def totals(record: StepTimes) -> dict[str, int]:
     return {part: round(times.total * 1e9) for part, times in record.parts.items()}
 
 
+def test_only_exchanges_of_a_backward_pass_are_in_the_raw_row_of_training() -> None:
+    clock = Now()
+    timings = Timings(Profiling(enabled=True), 0, clock=HostClock(clock), has_rows=True)
+    meet, exchange = (timings.exchanged(clock.takes(duration)) for duration in (1_000, 50))
+
+    def compute() -> None:
+        clock.now += 300
+        exchange()
+        exchange()
+        clock.now += 7
+
+    backward = timings.timed("backward", compute)
+    train_batch = timings.timed("forward", lambda: (clock.takes(100)(), backward()))
+    for _ in timings.over(loaded(clock, 2), 0):
+        meet()  # buffers
+        train_batch()
+        timings.end_batch(32)
+        meet()  # whether to leave
+    [row] = [record for record in timings.flush() if isinstance(record, BatchTimings)]
+    assert row.durations_ns["train_batch.backward"] == [407, 407]
+    assert row.durations_ns["train_batch"] == [507, 507]
+    assert row.durations_ns["batch"] == [1517, 1517]
+
+
 def test_each_part_has_its_time_and_what_is_called_twice_is_summed() -> None:
     first, second = rows(3, first=10)
     assert first.durations_ns == {
