@@ -134,6 +134,24 @@ def test_a_shorter_interval_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert asyncio.run(count()) < 8
 
 
+def test_the_first_sample_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostReader, "read", lambda self: Reading({"memory_free": 1.0}))
+    gang = LivingGang(plan=make_plan("1.1.1", [], sampling_interval_s=60), pids={})
+    box = SampleBox()
+
+    async def run() -> SystemSampled:
+        runner = cast(Runner, StandInRunner([gang]))
+        sampler = asyncio.create_task(
+            Sampler({"here": SampledAgent(box=box)}, runner=runner).run()
+        )
+        await asyncio.sleep(0.7)
+        sampler.cancel()
+        await asyncio.gather(sampler, return_exceptions=True)
+        return box.take(0.0)
+
+    assert len(asyncio.run(run()).samples) == 1
+
+
 def test_a_reading_that_hangs_is_said_and_is_the_only_one_until_it_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -112,7 +112,9 @@ class Sampler:
                     self._gpus.keep(demand.interval_s)
                 if now >= due:
                     await self._sample(demand)
-                    due = max(due + demand.interval_s, now)
+                    due += demand.interval_s
+                    if due <= now:  # the first one, or one that came late
+                        due = now + demand.interval_s
                 await asyncio.sleep(max(0.0, min(_LOOK_S, due - time.monotonic())))
         finally:
             self._stop()
