@@ -76,6 +76,8 @@ class Window:
             num = f"rank {silent[0]}" if len(silent) == 1 else f"{len(silent)} ranks"
             return f"no times of {num} after the first interval"
         batches = min(times.batches for times in self._ranks)
+        if batches == 0:  # perhaps never: the loop of a function is its own
+            return "no batch after the first interval that a PyTorchTrial or Trainer has timed"
         if batches < MIN_BATCHES:
             return f"{batches} batches after the first interval, {MIN_BATCHES} are needed"
         if min(len(times.recent) for times in self._ranks) < MIN_INTERVALS:

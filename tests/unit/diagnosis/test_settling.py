@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -62,6 +63,17 @@ def test_the_first_verdict_waits_for_the_period_of_a_long_validation() -> None:
         [HEALTHY], num_intervals=9, once=lambda i: [{"validation": 700} if i % 3 == 2 else {}]
     )
     assert verdict_of(current).causes[-1].kind == "validation"
+
+
+def test_a_function_without_timed_batches_is_told_what_has_them() -> None:
+    of_function = replace(interval(0, HEALTHY), batches=0)
+    current = RunVerdict(setting())
+    for index in range(3):
+        current.add_times(0, replace(of_function, at=NOW + index))
+    current.judge(NOW + 3)
+    assert "no batch after the first interval that a PyTorchTrial or Trainer has timed" in (
+        verdict_of(current).sentence
+    )
 
 
 def test_the_same_verdict_is_no_news() -> None:
