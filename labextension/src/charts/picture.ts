@@ -2,6 +2,7 @@
 import type uPlot from 'uplot';
 
 import type { Column } from './curves.js';
+import { LABEL_HEIGHT, placedMarks } from './marklabels.js';
 import type { Axis } from '../model/settings.js';
 import { NUM_COLORS, type ITheme } from '../dom/theme.js';
 import {
@@ -142,7 +143,7 @@ export function pictureOptions(source: IPictureSource, width: number): uPlot.Opt
   return {
     width,
     height: HEIGHT,
-    padding: [8, 10, 0, 0],
+    padding: [8, 18, 0, 0], // half of the last number below it
     legend: { show: false },
     scales: {
       x: {
@@ -262,17 +263,18 @@ function drawMarks(plot: uPlot, source: IPictureSource): void {
   ctx.setLineDash([2 * density, 3 * density]);
   ctx.font = source.theme().font.replace('11px', `${11 * density}px`);
   ctx.textBaseline = 'top';
-  for (const { x, label } of marks) {
-    const left = plot.valToPos(x, 'x', true);
-    if (left >= bbox.left && left <= bbox.left + bbox.width) {
-      ctx.beginPath();
-      ctx.moveTo(left, bbox.top);
-      ctx.lineTo(left, bbox.top + bbox.height);
-      ctx.stroke();
-      const isFar = left > bbox.left + bbox.width / 2;
-      ctx.textAlign = isFar ? 'right' : 'left';
-      ctx.fillText(label, left + (isFar ? -4 : 4) * density, bbox.top);
-    }
+  const placed = placedMarks(marks, {
+    ...{ from: bbox.left, to: bbox.left + bbox.width, density },
+    place: x => plot.valToPos(x, 'x', true),
+    widthOf: label => ctx.measureText(label).width
+  });
+  for (const { at, label, align, labelAt, row } of placed) {
+    ctx.beginPath();
+    ctx.moveTo(at, bbox.top);
+    ctx.lineTo(at, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.textAlign = align;
+    ctx.fillText(label, labelAt, bbox.top + row * LABEL_HEIGHT * density);
   }
   ctx.restore();
 }

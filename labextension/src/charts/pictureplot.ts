@@ -37,7 +37,7 @@ export class PicturePlot extends Figure<IPicture> {
       legend,
       saveSelect(_group.trans, format => this._save(format))
     );
-    this._rebuildLegend = rebuilder(legend, (names: ILegendItem[]) => this._legendItems(names));
+    this._rebuildLegend = rebuilder(legend, (shown: ILegendShown) => this._legendItems(shown));
   }
 
   /** Show this; drawn in one of the next frames. */
@@ -45,7 +45,8 @@ export class PicturePlot extends Figure<IPicture> {
     const named = picture.curves.filter(one => !one.isFaint).slice(0, MAX_NAMED);
     this._named = named;
     this.node.classList.toggle('det-wide', picture.isWide ?? false);
-    this._rebuildLegend(named.map(one => itemOf(one, picture.kind)));
+    const items = named.map(one => itemOf(one, picture.kind));
+    this._rebuildLegend({ items, numOthers: picture.curves.length - named.length });
     this._show(picture, {
       title: picture.title,
       description: this._description(picture),
@@ -128,24 +129,28 @@ export class PicturePlot extends Figure<IPicture> {
     return empty === '' ? [title, ...this._named.map(one => one.label), how].join(', ') : title;
   }
 
-  private _legendItems(items: ILegendItem[]): HTMLElement[] {
+  private _legendItems({ items, numOthers }: ILegendShown): HTMLElement[] {
     this._values = items.map(() => h('b'));
     const nodes = items.map((item, i) => {
       const key = h('i', { class: item.classes });
       key.style.color = item.color;
       return h('span.det-legend-item', {}, key, item.label, this._values[i] as HTMLElement);
     });
-    const others = (this._shown?.curves.length ?? 0) - items.length;
-    const text = this._trans._n('%1 other is faint', '%1 others are faint', others);
-    return others > 0 ? [...nodes, h('span.det-quiet', {}, text)] : nodes;
+    const text = this._trans._n('%1 other is faint', '%1 others are faint', numOthers);
+    return numOthers > 0 ? [...nodes, h('span.det-quiet', {}, text)] : nodes;
   }
 
   private readonly _drawNow = (): void => this._draw();
-  private readonly _rebuildLegend: (items: ILegendItem[]) => void;
+  private readonly _rebuildLegend: (shown: ILegendShown) => void;
   private _named: ICurve[] = [];
   private _values: HTMLElement[] = [];
   private _theme: ITheme | undefined;
   private _colors = new Map<string, string>();
+}
+
+interface ILegendShown {
+  items: ILegendItem[];
+  numOthers: number;
 }
 
 interface ILegendItem {

@@ -86,7 +86,7 @@ export function plotOptions(source: IPlotSource, width: number): uPlot.Options {
   return {
     width,
     height: HEIGHT,
-    padding: [8, 10, 0, 0],
+    padding: [8, 18, 0, 0], // half of the last number below it
     legend: { show: false },
     scales: {
       x: {

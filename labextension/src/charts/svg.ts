@@ -2,6 +2,7 @@
 import type uPlot from 'uplot';
 
 import type { Column } from './curves.js';
+import { LABEL_HEIGHT, placedMarks } from './marklabels.js';
 import type { ICurve, IPicture } from './picture.js';
 import type { ITheme } from '../dom/theme.js';
 
@@ -44,7 +45,7 @@ export function svgOf(picture: IPicture, plot: uPlot, look: ISvgLook): string {
     ...gridOf(plot, x, y, { left, top, width, height }, theme),
     `<g clip-path="url(#area)">`,
     ...(picture.kind === 'stack' ? areas(picture, plot, look, x, y) : lines(picture, look, x, y)),
-    ...marksOf(picture, x, top, height, theme),
+    ...marksOf(picture, x, { left, top, width, height }, theme),
     '</g></svg>'
   ].join('\n');
 }
@@ -140,17 +141,21 @@ function areas(
 
 function marksOf(
   { marks = [] }: IPicture,
-  x: Place,
-  top: number,
-  height: number,
+  place: Place,
+  { left, top, width, height }: IArea,
   theme: ITheme
 ): string[] {
-  return marks.map(({ x: at, label }) => {
-    const left = round(x(at));
-    const line = { stroke: theme.strong, 'stroke-dasharray': '2 3' };
-    const words = text(label, { x: left + 4, y: top + 10, fill: theme.strong });
-    return path(`M${left} ${top}v${height}`, line) + words;
-  });
+  const widthOf = (label: string): number => LETTER * label.length;
+  return placedMarks(marks, { from: left, to: left + width, place, widthOf }).map(
+    ({ at, label, align, labelAt, row }) => {
+      const line = { stroke: theme.strong, 'stroke-dasharray': '2 3' };
+      const words = text(label, {
+        ...{ x: round(labelAt), y: top + 10 + row * LABEL_HEIGHT, fill: theme.strong },
+        'text-anchor': align === 'left' ? 'start' : 'end'
+      });
+      return path(`M${round(at)} ${top}v${height}`, line) + words;
+    }
+  );
 }
 
 function dotsOf(xs: readonly number[], values: Column, x: Place, y: Place, fill: string): string[] {

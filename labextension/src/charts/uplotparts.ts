@@ -128,6 +128,7 @@ function pan(plot: uPlot, down: MouseEvent, { range, onZoom }: IMoves): void {
   document.addEventListener('mousemove', moved);
   document.addEventListener('mouseup', done);
   down.preventDefault();
+  down.stopPropagation(); // a notebook would select cells, and keep the pointer's moves to itself
 }
 
 /** What a key makes of the range: `null` for the whole, `undefined` if it is not for zooming. */

@@ -48,7 +48,7 @@ export class Chooser {
     }
     const more = fitting.length - listed.length;
     const shown = this._trans.__('%1 of %2 drawn', this._chosen.size, this._names.length);
-    const left = more > 0 ? this._trans.__('%1 more fit the filter', more) : '';
+    const left = more > 0 ? this._trans.__('%1 more are not listed: filter them', more) : '';
     setText(this._count, [shown, left].filter(text => text !== '').join(', '));
   }
 

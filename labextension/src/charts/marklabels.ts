@@ -1,0 +1,62 @@
+/** Where the labels of marks go, so that none covers another; pure. */
+
+const GAP = 4;
+const MAX_ROWS = 3;
+/** Of a row of labels. */
+export const LABEL_HEIGHT = 13;
+
+export interface IPlacedMark {
+  /** Pixels. */
+  at: number;
+  /** What fits of the label; empty where there is no room for one. */
+  label: string;
+  /** The end of the label that is beside the line. */
+  align: 'left' | 'right';
+  labelAt: number;
+  /** From the top; 0 is the first. */
+  row: number;
+}
+
+/** The room for labels, in pixels. */
+export interface IMarkRoom {
+  from: number;
+  to: number;
+  place: (x: number) => number;
+  widthOf: (label: string) => number;
+  /** Pixels of the screen for each of these. */
+  density?: number;
+}
+
+/** Marks that are in sight: each label on the wider side of its line, in the first free row. */
+export function placedMarks(
+  marks: readonly { x: number; label: string }[],
+  room: IMarkRoom
+): IPlacedMark[] {
+  const { from, to, place, widthOf, density = 1 } = room;
+  const taken: [number, number][][] = Array.from({ length: MAX_ROWS }, () => []);
+  return marks.flatMap(mark => {
+    const at = place(mark.x);
+    if (!(at >= from && at <= to)) {
+      return [];
+    }
+    const align = at > (from + to) / 2 ? 'right' : 'left';
+    const labelAt = at + (align === 'left' ? GAP : -GAP) * density;
+    const label = fitting(mark.label, align === 'left' ? to - labelAt : labelAt - from, widthOf);
+    const width = widthOf(label);
+    const [begin, end] = align === 'left' ? [at, labelAt + width] : [labelAt - width, at];
+    const row = taken.findIndex(others => others.every(([b, e]) => e < begin || b > end));
+    taken[row]?.push([begin, end]);
+    return [{ at, label: row < 0 ? '' : label, align, labelAt, row: Math.max(0, row) }];
+  });
+}
+
+function fitting(label: string, width: number, widthOf: (label: string) => number): string {
+  if (widthOf(label) <= width) {
+    return label;
+  }
+  let kept = label.length;
+  while (kept > 0 && widthOf(`${label.slice(0, kept)}…`) > width) {
+    kept -= 1;
+  }
+  return kept === 0 ? '' : `${label.slice(0, kept)}…`;
+}
