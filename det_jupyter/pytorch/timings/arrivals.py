@@ -98,13 +98,19 @@ def _machine() -> str:
 
 
 def _create(size: int) -> str:
-    """Return the path of a new page; empty if it cannot be made."""
+    """Return the path of a new page; empty if it cannot be made.
+
+    It is written whole, so it has its memory: to write to a mapped page for which a full file
+    system has no room would kill the rank (SIGBUS).
+    """
     path = ""
-    with suppress(OSError):
+    try:
         folder = _MEMORY if os.access(_MEMORY, os.W_OK) else None
         file, path = tempfile.mkstemp(prefix="det-jupyter-arrivals-", dir=folder)
-        try:
-            os.truncate(file, Arrivals.bytes_of(size))
-        finally:
-            os.close(file)
+        with open(file, "wb") as page:
+            page.write(bytes(Arrivals.bytes_of(size)))
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)
+        return ""
     return path

@@ -65,7 +65,7 @@ def test_the_first_verdict_waits_for_the_period_of_a_long_validation() -> None:
     assert verdict_of(current).causes[-1].kind == "validation"
 
 
-def test_a_function_without_timed_batches_is_told_what_has_them() -> None:
+def test_without_timed_batches_the_sentence_says_what_has_them() -> None:
     of_function = replace(interval(0, HEALTHY), batches=0)
     current = RunVerdict(setting())
     for index in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from det_jupyter.config.sections import Profiling
 from det_jupyter.core import ProfilerContext
+from det_jupyter.pytorch.timings import arrivals
 from det_jupyter.pytorch.timings.arrivals import Arrivals
 from det_jupyter.pytorch.timings.clocks import DeviceClock
 from det_jupyter.pytorch.timings.intervals import UNKNOWN
@@ -188,6 +190,23 @@ def shares_of_sections(record: Any) -> dict[str, float]:
         for name, part in record.parts.items()
         if name.startswith("section.")
     }
+
+
+def test_without_room_for_a_page_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To write to a mapped file that has no room left would kill the rank by SIGBUS."""
+    monkeypatch.setattr(arrivals, "_MEMORY", str(tmp_path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        assert arrivals._create(2) == ""
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+    page = Path(arrivals._create(2))
+    assert page.stat().st_size == Arrivals.bytes_of(2)
+    assert page.stat().st_blocks * 512 >= Arrivals.bytes_of(2)
 
 
 def pages(path: Path, size: int) -> list[Arrivals]:
