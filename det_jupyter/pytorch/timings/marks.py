@@ -82,7 +82,7 @@ class Timings:
         self._exchanges = array("q")  # at which this rank arrived
         self._expects = False  # that a backward pass ends with an exchange
         self._is_exchanging = False  # at the end of a backward pass
-        self._inner = 0  # marks before those within a whole part
+        self._inner = (0, 0)  # marks and exchanges before those within a whole part
         self._flushed_at = perf_counter_ns()
         self._mark(_REST)
 
@@ -126,12 +126,11 @@ class Timings:
         """Time the block as one part, whatever is done in it."""
         outer, self._part = self._part, CODES[part]
         self._mark(self._part)
-        self._inner = len(self._marks)
-        num_exchanges = len(self._exchanges)
+        self._inner = (len(self._marks), len(self._exchanges))
         try:
             yield
         finally:
-            del self._marks[self._inner :], self._exchanges[num_exchanges:]
+            self._drop_inner()
             self._part = outer
             self._mark(outer)
 
@@ -210,7 +209,7 @@ class Timings:
         self._flushed_at = perf_counter_ns()
         self._mark(self._part)
         found = self._reading.take(self._marks, self._exchanges, self._records)
-        self._inner = len(self._marks)
+        self._inner = (len(self._marks), len(self._exchanges))
         return found
 
     def journal(self, sink: RecordSink) -> None:
@@ -229,12 +228,17 @@ class Timings:
     def journal_if_due(self, sink: RecordSink) -> None:
         """Write them if it is about time, within a whole part that takes long."""
         if perf_counter_ns() - self._flushed_at >= PERIOD_NS:
-            del self._marks[self._inner :]
+            self._drop_inner()
             self.journal(sink)
 
     def _write(self, sink: RecordSink, records: list[StepTimes | BatchTimings]) -> None:
         for record in records:
             sink.write(record)
+
+    def _drop_inner(self) -> None:
+        """Forget what was marked within a whole part."""
+        num_marks, num_exchanges = self._inner
+        del self._marks[num_marks:], self._exchanges[num_exchanges:]
 
     def _mark(self, code: int) -> None:
         self._add(self._now() << CODE_BITS | code)

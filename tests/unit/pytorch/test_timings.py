@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from threading import Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy
 import pytest
 import torch
 
 from det_jupyter.client.timings import to_columns
 from det_jupyter.config.sections import Profiling
 from det_jupyter.core import DistributedContext, ProfilerContext, RecordList
+from det_jupyter.pytorch.timings import marks
 from det_jupyter.pytorch.timings.clocks import HostClock
+from det_jupyter.pytorch.timings.intervals import UNKNOWN
 from det_jupyter.pytorch.timings.marks import Timings
 from det_jupyter.pytorch.timings.open import NO_TIMINGS, open_timings
 from det_jupyter.records import BatchTimings, StepTimes, parse_line, to_line
@@ -202,6 +205,31 @@ def test_what_is_left_of_a_validation_belongs_to_the_next_batches() -> None:
     (record,) = timings.flush()
     assert isinstance(record, StepTimes)
     assert totals(record) == {"dataloader_next": 0, "validation": 70, "rest": 0}
+
+
+def test_exchanges_of_a_validation_are_forgotten_also_when_it_is_journaled_in_its_midst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(marks, "PERIOD_NS", 0)
+    clock, sink, asked = Now(), RecordList(), []
+
+    class Page:
+        def write(self, exchange: int, at: int) -> None:
+            pass
+
+        def last(self, exchanges: Any) -> Any:
+            asked.append(exchanges.tolist())
+            return numpy.full(len(exchanges), UNKNOWN)
+
+    timings = Timings(Profiling(), 0, clock=HostClock(clock), arrivals=cast(Any, Page()))
+    exchange = timings.exchanged(clock.takes(5))
+    with timings.whole("validation"):
+        exchange()
+        timings.journal_if_due(sink)
+        exchange()
+    exchange()
+    timings.journal(sink)
+    assert asked == [[], [2]]
 
 
 def test_a_part_that_raises_ends_there() -> None:
