@@ -43,8 +43,11 @@ def change_answer(
         )
     given = {name: value for name, value in asked.items() if value is not None}
     made = _trial(client, experiment_id, question).change(**given)
+    said = [] if made is None else [repr(made)]
+    if "priority" in given:
+        said.append(f"priority {given['priority']}")
     return {
-        "text": "" if made is None else repr(made),
+        "text": "; ".join(said),
         "steps_completed": None if made is None else made.steps_completed,
     }
 

@@ -15,6 +15,7 @@ from det_jupyter.errors import NotFound
 from det_jupyter.notebook.handles.answers import answer, answer_soon
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.wire import (
+    ChangeResources,
     CheckpointView,
     EffectiveConfig,
     ExperimentView,
@@ -24,6 +25,7 @@ from det_jupyter.wire import (
     Series,
     SeriesPage,
     SeriesQuery,
+    TrialView,
 )
 from tests.unit.view.view_samples import experiment, trial
 
@@ -59,6 +61,12 @@ class Master:
 
     def experiment(self, experiment_id: int) -> ExperimentView:
         return experiment(trial(), id=experiment_id)
+
+    def trial(self, trial_id: int) -> TrialView:
+        return trial(id=trial_id)
+
+    def change_resources(self, experiment_id: int, resources: ChangeResources) -> None:
+        assert resources.priority == 30
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         return [
@@ -190,3 +198,10 @@ def test_the_code_of_the_tabs_is_an_answer_that_fits_a_message() -> None:
     said = answer(Master().as_client(), 9, {"type": "tabs", "request": "r"})
     assert said["text"].startswith("export default")
     assert len(json.dumps(said)) < 400_000
+
+
+def test_a_change_of_the_priority_alone_is_said() -> None:
+    asked = {"type": "change", "request": 5, "trial_id": 1, "changes": {"priority": 30}}
+    told = answer(cast("Client", Master()), 9, asked)
+    assert told["error"] == ""
+    assert told["text"] == "priority 30"
