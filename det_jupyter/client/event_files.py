@@ -17,13 +17,16 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+import sys
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any, NamedTuple
 
 from det_jupyter.client.client import Client
@@ -89,6 +92,13 @@ class EventFiles:
         return f"%load_ext tensorboard\n%tensorboard --logdir {str(self.folder)!r}"
 
 
+def _make_findable() -> None:
+    """Name the program to %tensorboard: it looks in PATH, where a kernel may not have its own."""
+    program = Path(sys.executable).with_name("tensorboard")
+    if which("tensorboard") is None and program.exists():
+        os.environ.setdefault("TENSORBOARD_BINARY", str(program))
+
+
 _followed: dict[Path, EventFiles] = {}  # by folder: each is written by one thread of this process
 _lock = threading.Lock()
 
@@ -106,6 +116,7 @@ def write_event_files(
             "the package tensorboard is not installed; run "
             "`%pip install det-jupyter[tensorboard]` and try again"
         )
+    _make_findable()
     folder = folder.expanduser().resolve()
 
     def write() -> bool:

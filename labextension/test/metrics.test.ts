@@ -172,7 +172,9 @@ describe('the chooser', () => {
     expect(boxes(chooser).length).toBe(200);
     expect(boxes(chooser)[0]?.value).toBe('layer.4999.norm');
     expect(boxes(chooser)[0]?.checked).toBe(true);
-    expect(chooser.node.textContent).toContain('1 of 5000 drawn, 4800 more are not listed: filter them');
+    expect(chooser.node.textContent).toContain(
+      '1 of 5000 drawn, 4800 more are not listed: filter them'
+    );
   });
 
   it('finds by text and by regular expression, and takes an unfinished one as text', () => {

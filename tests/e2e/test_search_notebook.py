@@ -85,7 +85,8 @@ def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook) -> No
     listed = book.check(
         "get_ipython().run_line_magic('det_experiment', f'trials {experiment.id}')"
     ).text
-    assert listed.splitlines()[1].split() == ["trial", "state", "error", "latest", "batches", "lr"]
+    columns = ["trial", "state", "error", "latest", "batches", "verdict", "lr"]
+    assert listed.splitlines()[1].split() == columns
     assert len(listed.splitlines()) == 10
     # The live view of the search may still be drawing its end beside it.
     shown = book.check(asha(options="--preview")).all_text

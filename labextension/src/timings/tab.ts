@@ -54,11 +54,11 @@ class TimingsPanel implements IPanel {
     const line = h('div.det-line', {}, this._trial, this._select, this._axis, this._board.tools);
     host.append(
       this._verdict.node,
+      this._orders.node,
       line,
       this._board.node,
       this._bars.node,
-      this._table,
-      this._orders.node
+      this._table
     );
   }
 

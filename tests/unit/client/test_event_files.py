@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -113,6 +114,18 @@ def test_files_follow_a_trial_that_trains(tmp_path: Path, monkeypatch: pytest.Mo
     assert not files._thread.is_alive()
     assert [step for step, *_ in read(tmp_path / "trial-3", "training/loss")] == [10, 20, 30]
     files.stop()
+
+
+def test_the_magic_finds_a_program_that_is_not_in_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "tensorboard"
+    program.write_text("")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("TENSORBOARD_BINARY", raising=False)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    write(Master(State.COMPLETED), tmp_path / "files")
+    assert os.environ["TENSORBOARD_BINARY"] == str(program)
 
 
 def test_without_tensorboard_it_is_said_what_to_install(
