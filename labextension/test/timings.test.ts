@@ -105,6 +105,7 @@ it('draws a picture for each measure, with a curve for each GPU, those beyond ei
 it('says once why measures have no values, and of which GPU where others have them', () => {
   const lost = { mid: [], missing: 'the GPU is lost' };
   const page = seriesPage([
+    measured({ source: 'rank:0', name: 'cpu_util', title: 'CPU', mid: [1] }),
     measured({ source: 'gpu:GPU-a', name: 'gpu_util', title: 'GPU utilization', mid: [1] }),
     measured({ source: 'gpu:GPU-b', name: 'gpu_util', title: 'GPU utilization', ...lost }),
     measured({ source: 'gpu:GPU-b', name: 'gpu_power', title: 'GPU power', ...lost })
@@ -112,6 +113,12 @@ it('says once why measures have no values, and of which GPU where others have th
   expect(missingOf(page, english)).toEqual([
     { reason: 'the GPU is lost', what: ['GPU utilization (GPU 1)', 'GPU power'] }
   ]);
+});
+
+it('says that the ranks have no samples, where only their machine has', () => {
+  const page = seriesPage([measured({ source: 'host', name: 'memory_free', mid: [1] })]);
+  const [only] = missingOf(page, english);
+  expect(only?.reason).toContain('profiling.enabled: false');
 });
 
 it('asks for each group of names by itself and puts the answers together', async () => {

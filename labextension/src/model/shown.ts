@@ -1,5 +1,6 @@
 /** Which trial the tabs about one trial show; pure. */
 import type { ITrace, IVerdict, IViewState, Status } from './state.js';
+import type { ITrans } from './trans.js';
 
 export interface IShownTrial {
   id: number;
@@ -31,4 +32,15 @@ export function shownTrial(state: IViewState): IShownTrial | null {
         verdict: null,
         traces: []
       };
+}
+
+/** Names the trial that is shown; in a search, says where another one is chosen. */
+export function shownTitle(state: IViewState, trans: ITrans): string {
+  const shown = shownTrial(state);
+  if (shown === null) {
+    return '';
+  }
+  return state.search === null
+    ? trans.__('Trial %1', shown.id)
+    : trans.__('Trial %1 (choose another one in the table of Overview)', shown.id);
 }

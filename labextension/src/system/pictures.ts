@@ -114,8 +114,16 @@ export function missingOf(page: ISeriesPage, trans: ITrans): IMissing[] {
     hasValues.has(title)
       ? `${title} (${missing.map(one => labels.get(one.source) ?? one.source).join(', ')})`
       : title;
-  return [...found].map(([reason, names]) => ({
+  const missing = [...found].map(([reason, names]) => ({
     reason,
-    what: [...names].map(([title, missing]) => text(title, missing))
+    what: [...names].map(([title, series]) => text(title, series))
   }));
+  const hasRanks = page.series.some(one => one.source.startsWith('rank:'));
+  return hasRanks || page.series.length === 0
+    ? missing
+    : [...missing, { what: [trans.__('Processes of the ranks')], reason: noRanks(trans) }];
+}
+
+function noRanks(trans: ITrans): string {
+  return trans.__('no sample has come; with profiling.enabled: false there is none');
 }

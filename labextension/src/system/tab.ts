@@ -1,7 +1,7 @@
 /** The tab of the system: machines, GPUs and ranks' processes, on the trial's axis of time. */
 import { h, rebuilder, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
-import { shownTrial, type IShownTrial } from '../model/shown.js';
+import { shownTitle, shownTrial, type IShownTrial } from '../model/shown.js';
 import { SYSTEM, type IViewState } from '../model/state.js';
 import { SeriesBoard } from '../series/board.js';
 import { inParts, type ISeriesPage } from '../series/pages.js';
@@ -35,10 +35,9 @@ class SystemPanel implements IPanel {
   }
 
   update(state: IViewState): void {
-    const { trans } = this._context.asking;
     const shown = shownTrial(state);
     this._shown = shown;
-    setText(this._trial, shown === null ? '' : trans.__('Trial %1', shown.id));
+    setText(this._trial, shownTitle(state, this._context.asking.trans));
     if (shown !== null) {
       const followed = { trial_id: shown.id, of: 'system', axis: 'time' } as const;
       this._board.follow(followed, isEnded(shown.status));

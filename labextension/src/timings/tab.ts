@@ -3,7 +3,7 @@ import type { IPictureMark } from '../charts/picture.js';
 import { dataTable, h, rebuilder, setHidden, setText } from '../dom/dom.js';
 import { isEnded } from '../model/clock.js';
 import { formatPercent } from '../model/format.js';
-import { shownTrial, type IShownTrial } from '../model/shown.js';
+import { shownTitle, shownTrial, type IShownTrial } from '../model/shown.js';
 import { PARTS, type IViewState } from '../model/state.js';
 import { capitalized, formatSeconds } from '../model/units.js';
 import { OrderControls } from '../orders/controls.js';
@@ -64,6 +64,7 @@ class TimingsPanel implements IPanel {
 
   update(state: IViewState): void {
     this._shown = shownTrial(state);
+    setText(this._trial, shownTitle(state, this._context.asking.trans));
     this._verdict.update(this._shown?.verdict ?? null);
     this._drawOrders(state);
     this._follow();
@@ -107,13 +108,10 @@ class TimingsPanel implements IPanel {
   }
 
   private _follow(): void {
-    const { trans } = this._context.asking;
     const shown = this._shown;
     if (shown === null || shown === undefined) {
-      setText(this._trial, '');
       return;
     }
-    setText(this._trial, trans.__('Trial %1', shown.id));
     const axis = this._isByTime ? 'time' : 'batches';
     this._axis.value = axis;
     const isOver = isEnded(shown.status);
@@ -163,10 +161,12 @@ class TimingsPanel implements IPanel {
       return trans.__('No trial yet.');
     }
     if (isEnded(shown.status)) {
-      return trans.__('No timings: the trial ended before it reported any, or they were off.');
+      return trans.__(
+        'No timings: the trial ended before it reported any, or profiling.enabled was false.'
+      );
     }
     return shown.status === 'running'
-      ? trans.__('No timings yet: they come with the first interval, unless they are off.')
+      ? trans.__('No timings yet: they come every second, unless profiling.enabled is false.')
       : trans.__('No timings yet: trial %1 is %2.', shown.id, shown.statusWord.toLowerCase());
   }
 
