@@ -47,7 +47,7 @@ WORDS = {
     "traceml": "TraceML, a bare loop",
 }
 Size = dict[str, tuple[int, int]]  # of each step: how many batches, how often
-FULL: Size = {"tiny": (500, 30), "5ms": (100, 10)}
+FULL: Size = {"tiny": (1000, 10), "5ms": (100, 5)}
 QUICK: Size = {"tiny": (200, 3)}
 Pair = tuple[Cost, Cost]  # microseconds of a batch: without timings, with them
 
