@@ -186,14 +186,18 @@ class OrderedTrial:
             "optimizer": optimizer,
             "min_validation_period": min_validation_period,
         }
-        if priority is not None:
-            resources = ask_for(ChangeResources, priority=priority)
+        # Both are checked before either is sent.
+        changes_loop = any(value is not None for value in given.values())
+        change = ask_for(ChangeTrial, **given) if changes_loop else None
+        resources = None if priority is None else ask_for(ChangeResources, priority=priority)
+        if change is None and resources is None:
+            raise ConfigError(["change: got nothing to change"])
+        if change is not None:
+            view = self._client.change_trial(self.id, change)
+        if resources is not None:
             self._client.change_resources(view.experiment_id, resources)
-        if all(value is None for value in given.values()):
-            if priority is None:
-                raise ConfigError(["change: got nothing to change"])
+        if change is None:
             return None
-        view = self._client.change_trial(self.id, ask_for(ChangeTrial, **given))
         asked = view.changes[-1]
 
         def find(view: TrialView) -> TrialChangeView | None:

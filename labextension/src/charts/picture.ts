@@ -8,8 +8,7 @@ import { NUM_COLORS, type ITheme } from '../dom/theme.js';
 import {
   axesOf,
   distribution,
-  drawnRange,
-  HEIGHT,
+  frameOf,
   loneFilter,
   movesOf,
   type IMoves,
@@ -129,6 +128,7 @@ export function stacked(columns: readonly Column[]): (number | null)[][] {
 export function pictureOptions(source: IPictureSource, width: number): uPlot.Options {
   const { kind, logY = false, bounds, tick, text } = source.picture();
   const { axis, logX } = source.frame();
+  const { x, ...frame } = frameOf(() => source.frame().range, { axis, logX, width });
   const { hooks, ...moves } = movesOf({
     ...source,
     range: () => source.frame().range,
@@ -141,16 +141,9 @@ export function pictureOptions(source: IPictureSource, width: number): uPlot.Opt
     y.range = { min: soft(low), max: soft(high) };
   }
   return {
-    width,
-    height: HEIGHT,
-    padding: [8, 18, 0, 0], // half of the last number below it
-    legend: { show: false },
+    ...frame,
     scales: {
-      x: {
-        time: false,
-        distr: distribution(logX),
-        range: () => drawnRange(source.frame().range, axis, logX)
-      },
+      x,
       y
     },
     ...(kind === 'stack' ? stackLook(source) : lineLook(source)),

@@ -5,9 +5,8 @@ import { smoothed, smoothingSpan, toColumns } from './curves.js';
 import {
   axesOf,
   distribution,
-  drawnRange,
   formatTick,
-  HEIGHT,
+  frameOf,
   loneFilter,
   movesOf,
   type Range
@@ -82,18 +81,12 @@ export function plotColumns(chart: IChart, frame: IChartFrame): uPlot.AlignedDat
 
 export function plotOptions(source: IPlotSource, width: number): uPlot.Options {
   const { axis, logX } = source.frame();
+  const { x, ...frame } = frameOf(() => source.frame().range, { axis, logX, width });
   const logY = isLogY(source.chart(), source.frame());
   return {
-    width,
-    height: HEIGHT,
-    padding: [8, 18, 0, 0], // half of the last number below it
-    legend: { show: false },
+    ...frame,
     scales: {
-      x: {
-        time: false,
-        distr: distribution(logX),
-        range: () => drawnRange(source.frame().range, axis, logX)
-      },
+      x,
       y: { distr: distribution(logY) }
     },
     series: [{}, ...plotSeries(source)],

@@ -29,6 +29,20 @@ const INCREMENTS: Record<Axis, number[]> = {
   time: TIME_INCREMENTS
 };
 
+/** The size of a plot, and its x axis, of which `range` says what is shown. */
+export function frameOf(
+  range: () => Range,
+  { axis, logX, width }: { axis: Axis; logX: boolean; width: number }
+): Pick<uPlot.Options, 'width' | 'height' | 'padding' | 'legend'> & { x: uPlot.Scale } {
+  return {
+    width,
+    height: HEIGHT,
+    padding: [8, 18, 0, 0], // half of the last number below it
+    legend: { show: false },
+    x: { time: false, distr: distribution(logX), range: () => drawnRange(range(), axis, logX) }
+  };
+}
+
 export interface IAxesLook {
   theme: () => ITheme;
   axis: Axis;
