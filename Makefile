@@ -65,4 +65,4 @@ bench: setup
 	$(BIN)/python -m tests.benchmarks.search_simulation --trials 100000
 
 clean:
-	rm -rf $(VENV) labextension/node_modules det_jupyter/notebook/static build dist
+	rm -rf $(VENV) labextension/node_modules labextension/lib det_jupyter/labextension det_jupyter/notebook/static build dist

@@ -1,4 +1,7 @@
-"""Builds the front end into the package: `labextension/` to `det_jupyter/notebook/static/`.
+"""Builds the front end into the package, from `labextension/`.
+
+    det_jupyter/notebook/static/    the live view as a widget
+    det_jupyter/labextension/       the extension of JupyterLab and Notebook 7
 
 Hatch runs it for every wheel, sdist and editable install; `python hatch_build.py` does the same by
 hand. Nothing is built while the outputs are newer than the sources. Node is looked for on the PATH
@@ -19,10 +22,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "labextension"
-OUTPUTS = tuple(
-    ROOT / "det_jupyter/notebook/static" / name for name in ("widget.js", "widget.css", "tabs.js")
+OUTPUTS = (
+    ROOT / "det_jupyter/notebook/static/widget.js",
+    ROOT / "det_jupyter/notebook/static/widget.css",
+    ROOT / "det_jupyter/notebook/static/tabs.js",
+    ROOT / "det_jupyter/labextension/package.json",
 )
 REQUIRED = "DET_REQUIRE_FRONTEND"
+LAB = ROOT / "det_jupyter/labextension"
+LAB_PLACE = "share/jupyter/labextensions/det-jupyter"  # in the environment's prefix
 
 
 class FrontendError(Exception):
@@ -51,9 +59,12 @@ def is_current() -> bool:
 
 
 def _sources() -> Iterable[Path]:
-    for folder in ("src", "style"):
+    for folder in ("src", "style", "schema"):
         yield from (path for path in (SOURCES / folder).rglob("*") if path.is_file())
-    yield from (SOURCES / name for name in ("build.mjs", "package.json", "package-lock.json"))
+    yield from (
+        SOURCES / name
+        for name in ("build.mjs", "package.json", "package-lock.json", "tsconfig.lab.json")
+    )
 
 
 def build() -> None:
@@ -64,7 +75,7 @@ def build() -> None:
     """
     node, npm = find_node()
     if not _has_modules():
-        # Only esbuild and uPlot: the tools for tests and lint are not needed here.
+        # The tools for tests and lint are not needed here.
         _run([*npm, "ci", "--omit=dev", "--no-audit", "--no-fund"], node)
     _run([*npm, "run", "build"], node)
     for path in OUTPUTS:
@@ -141,6 +152,11 @@ else:
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             """Build the front end before hatch collects the files."""
             ensure_frontend(is_required=os.environ.get(REQUIRED) == "1")
+            if LAB.is_dir():
+                build_data["shared_data"] |= {
+                    str(LAB): LAB_PLACE,
+                    str(SOURCES / "install.json"): f"{LAB_PLACE}/install.json",
+                }
 
 
 if __name__ == "__main__":

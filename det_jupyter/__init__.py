@@ -37,6 +37,8 @@ _HOMES = {
     "slots": "det_jupyter.notebook.handles.cluster",
     "submit": "det_jupyter.notebook.submit.from_python",
     "templates": "det_jupyter.notebook.handles.templates",
+    "_jupyter_labextension_paths": "det_jupyter.server.places",
+    "_jupyter_server_extension_points": "det_jupyter.server.places",
     "load_ipython_extension": "det_jupyter.notebook.extension",
     "unload_ipython_extension": "det_jupyter.notebook.extension",
 }

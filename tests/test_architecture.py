@@ -22,7 +22,12 @@ from tests.rooms import (
 
 # part: what it may import, besides itself and the contract
 ARROWS: dict[str, set[str]] = {
-    "__init__": {"core", "notebook", "pytorch"},  # for type checkers; imported when first used
+    "__init__": {
+        "core",
+        "notebook",
+        "pytorch",
+        "server",
+    },  # for type checkers; imported when first used
     "config": set(),
     "searcher": {"config"},
     "scheduler": {"config"},
@@ -30,10 +35,13 @@ ARROWS: dict[str, set[str]] = {
     "autostart": {"config", "session"},
     "client": {"config", "diagnosis", "session", "view"},
     "diagnosis": set(),
+    "feeder": {"autostart", "client", "config", "live", "session", "view"},
+    "live": {"client", "config", "session", "view"},
+    "server": {"autostart", "config", "session"},
     "view": set(),
     "verbs": {"client", "config"},
     "storage": {"config"},
-    "notebook": {"client", "session", "autostart", "config", "verbs", "view"},
+    "notebook": {"autostart", "client", "config", "live", "session", "verbs", "view"},
     "engine": set(),
     "master": {"diagnosis", "searcher", "scheduler", "config", "engine", "session", "autostart"},
     "agent": set(),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from det_jupyter.measures import GPU, HOST, PARTS, PROCESS
-from det_jupyter.view.model import cluster, comparison, experiment, verdict
+from det_jupyter.view.model import cluster, comparison, experiment, sidebar, verdict
 
 _HEAD = """\
 /**
@@ -22,7 +22,7 @@ _HEAD = """\
 _PLAIN = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
 _MEMBERS = {
     name: member
-    for module in (cluster, verdict, experiment, comparison)
+    for module in (cluster, verdict, experiment, comparison, sidebar)
     for name, member in vars(module).items()
 }
 _NAMED = {member: name for name, member in _MEMBERS.items() if get_origin(member) is Literal}

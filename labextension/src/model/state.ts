@@ -366,6 +366,114 @@ export interface IComparisonState {
   no_code: string;
 }
 
+export interface IExperimentLine {
+  id: number;
+  key: string;
+  name: string;
+  status: Status;
+  status_word: string;
+  progress: number;
+  metric: string;
+  smaller_is_better: boolean;
+  best: number | null;
+  num_trials: number;
+  num_slots: number;
+  slots_per_trial: number;
+  labels: string[];
+  description: string;
+  notebook: string;
+  entrypoint: string;
+  created_at: number;
+  ended_at: number | null;
+  is_archived: boolean;
+  wait: string;
+  remedies: IRemedy[];
+  failure: string;
+  actions: IAction[];
+}
+
+export interface IExperimentNews {
+  is_whole: boolean;
+  rows: IExperimentLine[];
+  gone: number[];
+}
+
+export interface ISlotLine {
+  id: number;
+  device: string;
+  state: SlotState;
+  who: string;
+  facts: string[];
+  experiment_id: number | null;
+  trial_id: number | null;
+  rank: number | null;
+}
+
+export interface IAgentLine {
+  id: string;
+  hostname: string;
+  pool: string;
+  is_connected: boolean;
+  note: string;
+  slots: ISlotLine[];
+}
+
+export interface IClusterNews {
+  agents: IAgentLine[];
+  summary: string;
+  num_running: number;
+  num_waiting: number;
+  num_slots: number;
+  num_slots_used: number;
+}
+
+export interface IUsage {
+  agent_id: string;
+  at: number[];
+  slot_ids: number[];
+  utilization: ((number | null)[])[];
+  memory_used: ((number | null)[])[];
+  memory_total: (number | null)[];
+  cpu: (number | null)[];
+  missing: string[];
+}
+
+export interface IUsageNews {
+  agents: IUsage[];
+}
+
+export interface IViewNews {
+  shown: IViewState;
+  cluster: ICluster | null;
+  rows: IRow[] | null;
+  changed_rows: IRow[];
+}
+
+export interface IRankLine {
+  rank: number;
+  pid: number;
+  agent_id: string;
+  slot: string;
+  device: string;
+  status: Status;
+  has_kernel: boolean;
+}
+
+export interface ITrialLine {
+  id: number;
+  experiment_id: number;
+  experiment: string;
+  status: Status;
+  status_word: string;
+  steps_completed: number;
+  progress: number;
+  ranks: IRankLine[];
+}
+
+export interface ITrialNews {
+  trials: ITrialLine[];
+}
+
 export const ENDED: readonly Status[] = ['completed', 'stopped', 'canceled', 'failed'];
 
 export const MARKS: Readonly<Record<Mark, IMarkLook>> = { promoted: { word: 'promoted', path: 'm0-4l4 7h-8z', is_filled: true, tone: 'brand' }, finished: { word: 'trained to the end', path: 'm0-4l4 4l-4 4l-4-4z', is_filled: true, tone: 'good' }, running: { word: 'training to it', path: 'm-3-4l7 4l-7 4z', is_filled: false, tone: 'brand' }, resting: { word: 'waiting to be promoted', path: 'm-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z', is_filled: false, tone: 'warn' }, stopped: { word: 'stopped', path: 'm-2.5-2.5h5v5h-5z', is_filled: true, tone: 'text' }, failed: { word: 'failed', path: 'm-3-3l6 6m0-6l-6 6', is_filled: false, tone: 'bad' }, canceled: { word: 'canceled', path: 'm-4 0h8', is_filled: false, tone: 'text' } };

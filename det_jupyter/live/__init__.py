@@ -1,0 +1,1 @@
+"""What a live view is fed with, whichever program does it: answers to its questions."""

@@ -1,0 +1,40 @@
+"""Frames between a page of JupyterLab and the feeder: one WebSocket per tab, many topics.
+
+    page -> feeder     {"op": "follow", "id": 7, "topic": "experiment", "args": {...}, "since": 12}
+                       {"op": "ack", "id": 7, "seq": 13}
+                       {"op": "leave", "id": 7}
+                       {"op": "ask", "id": 8, "experiment_id": 3, "question": {...}}
+    feeder -> page     {"op": "hello", "instance": ..., "version": ..., "protocol": ..., ...}
+                       {"op": "master", "state": "running", "problem": ""}
+                       {"op": "news", "id": 7, "seq": 13, "data": {...}}
+                       {"op": "error", "id": 7, "error": "..."}        the topic is over
+                       {"op": "answer", "id": 8, "error": "", "data": {...}}
+
+`id` is the page's, unique in its socket. News of a topic are numbered; a page that was cut off
+follows again with the number it has seen, and `instance`, which is another one after a restart,
+says whether that number still means something. At most `MOST_UNACKED` news of a topic are on their
+way: what happens meanwhile is merged, so a slow page gets fewer news and never old ones.
+
+A binary frame is a JSON frame whose long lists of numbers are float64 columns:
+
+    4 bytes    length of the header, little endian, unsigned
+    header     JSON in UTF-8, in which {"$f64": [first, length]} stands for a list,
+               padded with spaces so that the columns start at a multiple of 8
+    columns    float64, little endian; NaN stands for null
+
+Topics, their arguments, and their news:
+
+    experiments   {}                                  ExperimentNews (view/model/sidebar.py)
+    cluster       {}                                  ClusterNews
+    usage         {"period_s": 1.0}                   UsageNews, in binary
+    experiment    {"experiment_id": 3, "chosen": 17}  ViewNews: the parts of a ViewState
+    trials        {}                                  TrialNews: trials and ranks, for Running
+    comparison    {"experiment_ids": [3, 4]}          ComparisonState
+
+The questions are those of `live/answers.py`; some change something, which needs `may_write`.
+"""
+
+from __future__ import annotations
+
+PAGE_PROTOCOL = 1
+MOST_UNACKED = 2
