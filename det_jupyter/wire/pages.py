@@ -4,11 +4,13 @@
                        {"op": "ack", "id": 7, "seq": 13}
                        {"op": "leave", "id": 7}
                        {"op": "ask", "id": 8, "experiment_id": 3, "question": {...}}
+                       {"op": "ping"}
     feeder -> page     {"op": "hello", "instance": ..., "version": ..., "protocol": ..., ...}
-                       {"op": "master", "state": "running", "problem": ""}
+                       {"op": "master", "state": "running", "problem": "", "command": ""}
                        {"op": "news", "id": 7, "seq": 13, "data": {...}}
                        {"op": "error", "id": 7, "error": "..."}        the topic is over
                        {"op": "answer", "id": 8, "error": "", "data": {...}}
+                       {"op": "pong"}                         how a page knows that it is there
 
 `id` is the page's, unique in its socket. News of a topic are numbered; a page that was cut off
 follows again with the number it has seen, and `instance`, which is another one after a restart,
@@ -30,6 +32,19 @@ Topics, their arguments, and their news:
     experiment    {"experiment_id": 3, "chosen": 17}  ViewNews: the parts of a ViewState
     trials        {}                                  TrialNews: trials and ranks, for Running
     comparison    {"experiment_ids": [3, 4]}          ComparisonState
+
+Before it opens a socket, a page asks `GET det-jupyter/info`, the handshake:
+
+    {"version": "0.1.0",        of det_jupyter in the Jupyter Server
+     "protocol": 1,             PAGE_PROTOCOL
+     "may_write": true,         whether the authorizer lets this user change anything
+     "master": {"state": "running", "problem": "", "command": ""}}
+
+A master is `running`, `starting`, `stopped` (`POST det-jupyter/master/start` starts it), or of
+another version: `mismatch`. `problem` is a sentence that says what is wrong and what to do, and
+`command` the line to type that it names; both are empty while nothing is wrong. `hello` has the
+`version`, `protocol` and `master` of the handshake, and `instance`. A request that is refused is
+answered with {"error": a sentence, "problems": [each of them]}.
 
 The questions are those of `live/answers.py`; some change something, which needs `may_write`.
 """
