@@ -18,17 +18,14 @@ from typing import Any
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client, Follower
-from det_jupyter.client.remedies import carry_out
-from det_jupyter.errors import Conflict
+from det_jupyter.live.commands import carry_out_command
+from det_jupyter.live.importance import KnownImportance
 from det_jupyter.notebook.handles.answers import answer_soon
-from det_jupyter.notebook.handles.importance import KnownImportance
 from det_jupyter.notebook.handles.show import Shown, bundle, front, live_widget, metadata
-from det_jupyter.remedies import notebook_lines
 from det_jupyter.view import ViewState, WaitingNews, build_view_state
 from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.live import LiveExperiment
-from det_jupyter.view.model.experiment import ENDED, VERBS, Status
-from det_jupyter.wire import Remedy
+from det_jupyter.view.model.experiment import ENDED, Status
 
 _PUSH_PERIOD_S = 0.25
 _FETCH_S = 5.0
@@ -174,20 +171,9 @@ class LiveView:
 
     def _on_command(self, command: str) -> None:
         """Carry out a button: a verb, or a remedy by its lines; the view shows the error."""
-        if command in VERBS:
-            self._client.command(self._experiment_id, command)
-        else:
-            carry_out(self._client, self._offered(command))
-
-    def _offered(self, command: str) -> Remedy:
         live = self._follower.live if self._follower is not None else None
-        for reason in live.reasons.values() if live is not None else ():
-            for remedy in reason.remedies:
-                if "\n".join(notebook_lines(remedy)) == command:
-                    return remedy
-        raise Conflict(
-            f"{command}: the queue has changed meanwhile, and this would no longer start the trial"
-        )
+        reasons = () if live is None else live.reasons.values()
+        carry_out_command(self._client, self._experiment_id, command, reasons)
 
     def _on_choose(self, trial_id: int | None) -> None:
         """Show this trial of a search in full; the pusher does it while there is one."""

@@ -1,14 +1,6 @@
 """The live view as an anywidget; imported only when one is shown, as ipywidgets takes its time.
 
-A search has a row for each of its trials, and few of a thousand change between two states. The
-slots of a large cluster change seldom, too. So the state travels in parts, of which the front end
-makes it whole again:
-
-    shown          all but the rest, each time
-    cluster        slots and queue
-    rows           all rows, as they were some time ago
-    changed_rows   those that have become different since, instead of those
-
+The state travels in parts (live/parts.py), of which the front end makes it whole again.
 Each is a trait, so that a page that is loaded again finds all of them.
 
 No output holds the widget in JupyterLab and Notebook 7: the front end draws it wherever the page
@@ -29,6 +21,7 @@ import traitlets
 from anywidget import AnyWidget
 
 from det_jupyter.errors import DetError
+from det_jupyter.live.parts import parts_of
 from det_jupyter.notebook.handles.answers import ANSWERERS
 from det_jupyter.view.forms.place import place_key
 from det_jupyter.view.model.experiment import Row, ViewState
@@ -40,8 +33,6 @@ OnCommand = Callable[[str], None]
 OnChoose = Callable[[int | None], None]
 OnQuestion = Callable[[dict[str, Any], Callable[[Any], None]], None]
 OnWanted = Callable[[str], None]
-
-_MIN_CHANGED = 32  # fewer changed rows than this are never worth sending all again
 
 
 class PageWidget(AnyWidget):
@@ -110,7 +101,7 @@ class LiveWidget(PageWidget):
         self._on_question = on_question
         self._requests: deque[Any] = deque(maxlen=256)
         self._setting = threading.Lock()  # the parts of two states must not be mixed
-        super().__init__(esm, css, key=place_key(state), **_parts(state, []), **kwargs)
+        super().__init__(esm, css, key=place_key(state), **parts_of(state, []), **kwargs)
         self._state = state
         self.on_msg(self._on_message)
         self.observe(self._on_chosen, names="chosen")
@@ -124,7 +115,7 @@ class LiveWidget(PageWidget):
     def state(self, state: ViewState) -> None:
         with self._setting, self.hold_sync():
             self._state = state
-            for name, part in _parts(state, self.rows).items():
+            for name, part in parts_of(state, self.rows).items():
                 setattr(self, name, part)
 
     def _on_chosen(self, change: dict[str, Any]) -> None:
@@ -165,19 +156,3 @@ def _answer_where_asked(comm: Any) -> None:
     """
     if comm is not None:
         comm._reply_subshell_for = None  # ipykernel asks it, if it is there, for the other place
-
-
-def _parts(state: ViewState, sent: list[Row]) -> dict[str, Any]:
-    """Return the traits that make up `state`, for a front end that has the rows `sent`."""
-    search, cluster = state["search"], state["cluster"]
-    shown = {**state, "cluster": None}
-    if search is None:
-        return {"shown": shown, "cluster": cluster, "rows": [], "changed_rows": []}
-    rows = search["rows"]
-    known = {row["id"]: row for row in sent}
-    changed = [row for row in rows if known.get(row["id"]) != row]
-    shown["search"] = {**search, "rows": []}
-    parts = {"shown": shown, "cluster": cluster}
-    if len(changed) > max(_MIN_CHANGED, len(sent) // 8):
-        return {**parts, "rows": rows, "changed_rows": []}
-    return {**parts, "rows": sent, "changed_rows": changed}

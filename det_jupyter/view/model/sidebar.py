@@ -121,7 +121,7 @@ class UsageNews(TypedDict):
 
 
 class ViewNews(TypedDict):
-    """A ViewState in parts, as notebook/handles/widget.py explains them.
+    """A ViewState in parts, as live/parts.py explains them.
 
     `rows` is None if they are those of the news before.
     """

@@ -12,7 +12,8 @@ import pytest
 
 from det_jupyter.client import Client
 from det_jupyter.errors import NotFound
-from det_jupyter.notebook.handles.answers import answer, answer_soon
+from det_jupyter.live.answers import answer
+from det_jupyter.notebook.handles.answers import ANSWERERS, answer_soon
 from det_jupyter.notebook.handles.show import STATIC_DIR
 from det_jupyter.wire import (
     ChangeResources,
@@ -122,6 +123,11 @@ def test_an_error_is_said_in_the_panel(
     assert answered["error"].startswith(said)
 
 
+@pytest.mark.parametrize("kind", ["tabs", "__class__", None, 3, ["logs"]])
+def test_an_unknown_question_is_said_to_be_one(kind: object) -> None:
+    assert "there is no question" in answer(Master().as_client(), 9, {"type": kind})["error"]
+
+
 def test_the_configuration_comes_with_the_origins_of_its_values() -> None:
     said = answer(Master().as_client(), 9, {"type": "config", "request": "r"})
     assert said == {
@@ -195,7 +201,7 @@ def test_many_series_have_fewer_columns_and_very_many_are_left_out() -> None:
 
 @pytest.mark.skipif(not (STATIC_DIR / "tabs.js").is_file(), reason="the front end is not built")
 def test_the_code_of_the_tabs_is_an_answer_that_fits_a_message() -> None:
-    said = answer(Master().as_client(), 9, {"type": "tabs", "request": "r"})
+    said = answer(Master().as_client(), 9, {"type": "tabs", "request": "r"}, ANSWERERS)
     assert said["text"].startswith("export default")
     assert len(json.dumps(said)) < 400_000
 

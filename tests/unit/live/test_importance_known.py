@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from det_jupyter.client import Client
 from det_jupyter.errors import MasterUnreachable
-from det_jupyter.notebook.handles.importance import KnownImportance
+from det_jupyter.live.importance import KnownImportance
 from det_jupyter.view.live import LiveExperiment
 from det_jupyter.wire import ImportanceView, SearchView, State
 from tests.unit.view.view_samples import experiment, trial

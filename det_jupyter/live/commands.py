@@ -1,0 +1,36 @@
+"""What the buttons of a view do: a verb, or a remedy by the lines that its button shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from det_jupyter.client import Client
+from det_jupyter.client.remedies import carry_out
+from det_jupyter.errors import Conflict
+from det_jupyter.remedies import notebook_lines
+from det_jupyter.view.model.experiment import VERBS
+from det_jupyter.wire import Reason, Remedy
+
+
+def carry_out_command(
+    client: Client, experiment_id: int, command: str, reasons: Iterable[Reason]
+) -> None:
+    """Carry out a button of an experiment whose trials wait for these reasons.
+
+    Raises:
+        Conflict: It is a remedy that is not offered any more.
+    """
+    if command in VERBS:
+        client.command(experiment_id, command)
+    else:
+        carry_out(client, _offered(command, reasons))
+
+
+def _offered(command: str, reasons: Iterable[Reason]) -> Remedy:
+    for reason in reasons:
+        for remedy in reason.remedies:
+            if "\n".join(notebook_lines(remedy)) == command:
+                return remedy
+    raise Conflict(
+        f"{command}: the queue has changed meanwhile, and this would no longer start the trial"
+    )
