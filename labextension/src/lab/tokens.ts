@@ -144,11 +144,20 @@ export const IDetJupyter = new Token<IDetJupyter>(
   'Experiments, slots and logs of det_jupyter, live, and requests to change them.'
 );
 
+/**
+ * Whatever shows an experiment (a row, a slot, a trial) carries its number in this attribute: the
+ * context menu of schema/commands.json appears on it. A trial's number goes into `data-det-trial`.
+ */
+export const EXPERIMENT_ATTRIBUTE = 'data-det-experiment';
+export const TRIAL_ATTRIBUTE = 'data-det-trial';
+
 /** Commands; each takes what its `describedBy` says. Those of other rooms are called by id. */
 export const Commands = {
   openExperiment: 'det:open-experiment', // {experiment_id, tab?, trial_id?}       page/
   compare: 'det:compare-experiments', // {experiment_ids}                          page/
-  command: 'det:change-experiment', // {experiment_id, verb}: pause, activate, kill …  shell/
+  command: 'det:change-experiment', // {experiment_id, verb}: pause, activate, cancel, kill, archive, unarchive, delete   shell/
+  label: 'det:label-experiment', // {experiment_id, labels?}; asks for them if not given    shell/
+  openSettings: 'det:open-settings', //                                            shell/
   showSidebar: 'det:show-sidebar', //                                              sidebar/
   startMaster: 'det:start-master', //                                              shell/
   runCell: 'det:run-cell-as-experiment', //                                        shell/
