@@ -37,14 +37,24 @@ Before it opens a socket, a page asks `GET det-jupyter/info`, the handshake:
 
     {"version": "0.1.0",        of det_jupyter in the Jupyter Server
      "protocol": 1,             PAGE_PROTOCOL
-     "may_write": true,         whether the authorizer lets this user change anything
-     "master": {"state": "running", "problem": "", "command": ""}}
+     "may_read": true,          false: the authorizer lets this user see no experiments
+     "may_write": true,         whether it lets this user change anything
+     "may": {"experiments": ["read", "write", "execute"], "cluster": [...], "logs": [...],
+             "templates": [...], "kernels": [...]},
+     "master": {"state": "running", "version": "0.1.0", "problem": "", "command": ""},
+     "feeder": {"state": "running", "problem": ""}}
 
-A master is `running`, `starting`, `stopped` (`POST det-jupyter/master/start` starts it), or of
-another version: `mismatch`. `problem` is a sentence that says what is wrong and what to do, and
-`command` the line to type that it names; both are empty while nothing is wrong. `hello` has the
-`version`, `protocol` and `master` of the handshake, and `instance`. A request that is refused is
-answered with {"error": a sentence, "problems": [each of them]}.
+A master is `running`, `starting`, `stopped` (`POST det-jupyter/master/start` starts it, and
+answers with the `master` of the handshake), of another version: `mismatch`, or `silent`: its
+process is there and does not answer. `problem` is a sentence that says what is wrong and what to
+do, and `command` the line to type that it names; both are empty while nothing is wrong. `hello`
+has the `version`, `protocol` and `master` of the handshake, and `instance`. A feeder is `off`,
+`starting`, `running`, or has `ended` and is started again at the next socket.
+
+A request that is refused, by the master or before it, is answered with {"error": the name of a
+class of errors.py, "problems": [sentences]}: people are shown the sentences. A socket is refused
+with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has ended,
+1013 it cannot be started now (open again, later each time).
 
 The questions are those of `live/answers.py`; some change something, which needs `may_write`.
 """
