@@ -30,10 +30,12 @@ def find_master() -> MasterInfo | None:
     """
     info = announced_master()
     if info is not None and info.protocol != PROTOCOL:
+        command = f"{sys.executable} -m det_jupyter.master stop"
         raise ProtocolMismatch(
             f"the running master (process {info.pid}) is det_jupyter {info.version} (protocol "
             f"{info.protocol}), this is {__version__} (protocol {PROTOCOL}); stop it: "
-            f"{sys.executable} -m det_jupyter.master stop (what trains goes on until it ends)"
+            f"{command} (what trains goes on until it ends)",
+            command=command,
         )
     return info
 

@@ -25,7 +25,15 @@ from collections.abc import Sequence
 
 
 class DetError(Exception):
-    """Base of all errors raised by det_jupyter."""
+    """Base of all errors raised by det_jupyter.
+
+    Args:
+        command: The line to type that the message names, for pages that show it apart.
+    """
+
+    def __init__(self, *args: object, command: str = "") -> None:
+        super().__init__(*args)
+        self.command = command
 
     def _render_traceback_(self) -> list[str]:
         """Tell IPython to show the message alone: our frames would only hide it."""

@@ -26,6 +26,22 @@ _ASK_NEXT = (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)
 TIMEOUT = httpx.Timeout(30.0, connect=2.0)
 
 
+def must_be_awake(info: MasterInfo) -> None:
+    """Refuse to wait for a master that was stopped (SIGSTOP): its port still takes requests.
+
+    Raises:
+        MasterUnreachable: It was; the message says what to do.
+    """
+    if is_frozen(info.pid):
+        command = f"kill -CONT {info.pid}"
+        raise MasterUnreachable(
+            f"the det_jupyter master (process {info.pid}) is stopped; `{command}` lets it "
+            f"go on, or `kill -KILL {info.pid}` ends it and the next command starts another; what "
+            "trains goes on either way",
+            command=command,
+        )
+
+
 class Session:
     """A line to the master that finds it again after it moved.
 
@@ -109,7 +125,7 @@ class Session:
             http.close()
 
     def _request(self, method: str, path: str, *, repeatable: bool, **kwargs: Any) -> Any:
-        self._must_be_awake()
+        must_be_awake(self.info)
         asked = self.info
         try:
             response = self._http.request(method, path, **kwargs)
@@ -117,7 +133,7 @@ class Session:
             part = error.object[max(0, error.start - 20) : error.end + 20]
             raise DetError(f"half a character cannot be sent: {part!a}; write it whole") from None
         except httpx.TransportError as error:
-            self._must_be_awake()
+            must_be_awake(self.info)
             if isinstance(error, httpx.ReadTimeout):
                 self.relocate()
                 if self.info == asked:  # it would be as silent the second time
@@ -158,20 +174,6 @@ class Session:
             if info != self.info:  # else another thread was here first
                 self._retired.append(self._http)  # which others may be using at this moment
                 self._connect(info)
-
-    def _must_be_awake(self) -> None:
-        """Refuse to wait for a master that was stopped (SIGSTOP): its port still takes requests.
-
-        Raises:
-            MasterUnreachable: It was; the message says what to do.
-        """
-        pid = self.info.pid
-        if is_frozen(pid):
-            raise MasterUnreachable(
-                f"the det_jupyter master (process {pid}) is stopped; `kill -CONT {pid}` lets it "
-                f"go on, or `kill -KILL {pid}` ends it and the next command starts another; what "
-                "trains goes on either way"
-            )
 
     def _unreachable(self, error: Exception, *, may_be_done: bool = False) -> MasterUnreachable:
         advice = "see `python -m det_jupyter.master status`"
