@@ -1,0 +1,125 @@
+"""Frames as bytes: JSON, and float64 columns for what is long (wire/pages.py).
+
+The data of news is packed once and sent to several pages, each with an id of its own:
+
+    pack(data)  ->  Packed        the costly part, the same for all
+    Packed.frame(op, id, ...)     text, or bytes where there are columns
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import sys
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+COLUMN = "$f64"
+MIN_LENGTH = 8  # of a list that becomes a column; for shorter ones JSON is as good
+_NUMBERS = {int, float, type(None)}
+_MOST_WHOLE = 2.0**53  # larger ones are not exact in a float64
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Data as JSON, in which columns stand for its long lists of numbers."""
+
+    text: str
+    columns: bytes = b""
+
+    def frame(self, **fields: Any) -> str | bytes:
+        """Return the frame that has these fields, and the data."""
+        head = _json(fields)
+        text = f'{head[:-1]}{"," if fields else ""}"data":{self.text}}}'
+        if not self.columns:
+            return text
+        header = text.encode()
+        header += b" " * (-(4 + len(header)) % 8)
+        return struct.pack("<I", len(header)) + header + self.columns
+
+
+def pack(data: Any) -> Packed:
+    """Return data in the form that frames have it.
+
+    Numbers that are not finite become null. Data in which somebody's own key is named as a
+    column's stays JSON, as it would be taken for one.
+    """
+    columns = array("d")
+    try:
+        text = _json(_packed(data, columns))
+    except _TakenName:
+        return Packed(_json(_finite(data)))
+    if sys.byteorder == "big":
+        columns.byteswap()
+    return Packed(text, columns.tobytes())
+
+
+def unpack(frame: str | bytes) -> Any:
+    """Return what a frame says, columns as lists."""
+    if isinstance(frame, str):
+        return json.loads(frame)
+    (length,) = struct.unpack_from("<I", frame)
+    columns = array("d", frame[4 + length :])
+    if sys.byteorder == "big":
+        columns.byteswap()
+    return _unpacked(json.loads(frame[4 : 4 + length]), columns)
+
+
+def to_text(**fields: Any) -> str:
+    """Return a frame without data."""
+    return _json(fields)
+
+
+class _TakenName(Exception):
+    pass
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Half a character, which JSON may hold, cannot be sent.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _packed(value: Any, columns: array[float]) -> Any:
+    kind = type(value)
+    if kind is dict:
+        if COLUMN in value:
+            raise _TakenName
+        return {name: _packed(part, columns) for name, part in value.items()}
+    if kind is list or kind is tuple:
+        if len(value) >= MIN_LENGTH and _is_column(value):
+            first = len(columns)
+            columns.extend([math.nan if number is None else number for number in value])
+            return {COLUMN: [first, len(value)]}
+        return [_packed(part, columns) for part in value]
+    return value if kind is not float or math.isfinite(value) else None
+
+
+def _is_column(values: Any) -> bool:
+    if not {*map(type, values)} <= _NUMBERS:
+        return False
+    return all(
+        number is None
+        or (abs(number) <= _MOST_WHOLE if type(number) is int else not math.isinf(number))
+        for number in values
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unpacked(value: Any, columns: array[float]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {COLUMN}:
+            first, length = value[COLUMN]
+            return [None if math.isnan(number) else number
+                    for number in columns[first : first + length]]  # fmt: skip
+        return {name: _unpacked(part, columns) for name, part in value.items()}
+    return [_unpacked(part, columns) for part in value] if isinstance(value, list) else value
