@@ -46,6 +46,7 @@ GPU = {
 }
 PROCESS = {
     "cpu_util": Measure("CPU, 100 is one core", "%"),
+    "cpu_wait": Measure("training thread waits for a core", "%"),  # of the time; of ranks only
     "memory_rss": Measure("memory, shared pages whole", "bytes"),
     "memory_pss": Measure("memory, shared pages in shares", "bytes"),
     "gpu_memory": Measure("GPU memory", "bytes"),

@@ -73,6 +73,7 @@ class MadeTrial(PyTorchTrial):
         time.sleep(self.hparam("compute_s", 0))
         if self.is_slow:
             compute(self.hparam("slow_compute_s", 0))
+            time.sleep(self.hparam("slow_sleep_s", 0))
         if self.hparam("jitter_s", 0) and batch_idx % self.context.distributed.size == (
             self.context.distributed.rank
         ):

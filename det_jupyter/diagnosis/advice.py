@@ -18,6 +18,7 @@ IDLE_LOADERS = 50.0  # % of a core: the processes that load data wait, rather th
 WAITING_LOADERS = 25.0  # below, even on a full CPU they wait for something else
 SMALL_LOAD_S = 0.001
 SMALL_BATCH_S = 0.005  # below, what each batch costs whatever its size is worth a thought
+NOTABLE_WAIT = 0.15  # of the time: that a rank which computes is kept off the CPU
 NOTABLE_PART = 0.05  # of the time: a part that is named within its kind
 
 Advised = tuple[list[str], list[str]]  # evidence, advice
@@ -50,7 +51,8 @@ def compute_gains(facts: Facts, setting: Setting) -> Advised:
     """Return what could be gained although ranks compute all the time; no advice: nothing."""
     evidence = [f"{_ms(facts.batch_s)} a batch", *_cpu_lines(facts, setting)]
     if not setting.is_on_gpus:
-        return evidence, []
+        more, advice = _core_waits(facts, setting)
+        return evidence + more, advice
     advice = []
     busy = mean_of(facts.gpu(place, "gpu_util") for place in setting.places)
     if busy is not None:
@@ -69,6 +71,21 @@ def compute_gains(facts: Facts, setting: Setting) -> Advised:
     if not setting.mixed_precision:
         advice.append("set optimizations.mixed_precision: bf16, unless the trial casts by itself")
     return evidence, advice
+
+
+def _core_waits(facts: Facts, setting: Setting) -> Advised:
+    """Return what to do where other programs, or too many ranks, share the CPU with a rank."""
+    waits = {
+        rank: wait
+        for rank in range(setting.world_size)
+        if (wait := facts.process(setting, rank, "rank", "cpu_wait")) is not None
+    }
+    if not waits or max(waits.values()) < 100 * NOTABLE_WAIT:
+        return [], []
+    rank = max(waits, key=waits.__getitem__)
+    return [f"rank {rank} waits for a core {waits[rank]:.0f} % of the time"], [
+        "end other programs on that computer, or train with fewer slots: its CPU is shared"
+    ]
 
 
 def _of_input(facts: Facts, setting: Setting) -> Advised:

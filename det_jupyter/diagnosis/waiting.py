@@ -17,8 +17,9 @@ Why a rank is slow:
                 another kind; its computer's CPU is full, and that of the others is not
     compute     else: it does more, or runs slower for a reason that is not seen
 
-On the CPUs of one computer that is full, a rank which uses no more CPU time than the others only
-gets less of it: that is no straggler either, and may be another rank a minute later.
+On a computer whose CPU is full, a rank whose training thread waits for a core, and by that loses
+what it is late, is no straggler either: it may be another rank a minute later. Where that is not
+measured, it is a rank that uses no more CPU time than the others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SLOW_IN_SLICES = 0.85
 MIN_SLICES = 5  # with fewer, a slow rank cannot be told from uneven steps; all of them must agree
 WORTH_A_WORD = 0.1  # of the time: below, waiting is no cause anyway
 MIN_LAST_SLICES = 3  # of a run that has ended
-DATA_EXPLAINS = 0.5  # of the difference
+EXPLAINS = 0.5  # of the difference
 CPU_FULL = 90.0  # %
 MORE_CPU = 15.0  # % of a core
 MORE_CPU_TIMES = 1.3  # or so many times as much: on a machine that others fill, all have little
@@ -70,7 +71,7 @@ def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
         return Straggler(ranks, share, "data")
     if machine := _machine_evidence(slow[0], others, facts, setting):
         return Straggler(ranks, share, "machine", tuple(machine))
-    if _only_gets_less_cpu(slow[0], others, facts, setting):
+    if _only_gets_less_cpu(slow[0], others, share, facts, setting):
         return None
     return Straggler(ranks, share, "compute")
 
@@ -100,7 +101,7 @@ def _slow_ranks(ranks: Sequence[RankFacts]) -> list[RankFacts]:
 
 def _data_explain(slow: RankFacts, others: Sequence[RankFacts], share: float) -> bool:
     more = slow.share("input") - median(rank.share("input") for rank in others)
-    return more >= DATA_EXPLAINS * share
+    return more >= EXPLAINS * share
 
 
 def _machine_evidence(
@@ -158,14 +159,20 @@ def _cpu_evidence(place: Place, others: Sequence[Place], facts: Facts) -> list[s
 
 
 def _only_gets_less_cpu(
-    slow: RankFacts, others: Sequence[RankFacts], facts: Facts, setting: Setting
+    slow: RankFacts, others: Sequence[RankFacts], share: float, facts: Facts, setting: Setting
 ) -> bool:
+    def own_and_rest(name: str) -> tuple[float | None, float | None]:
+        own, *rest = (facts.process(setting, r.rank, "rank", name) for r in (slow, *others))
+        return own, mean_of(rest)
+
     place = setting.places[slow.rank]
     full = facts.host(place.agent_id, "cpu_util_simple")
     if place.gpu or full is None or full < CPU_FULL:
         return False
-    own = facts.process(setting, slow.rank, "rank", "cpu_util")
-    rest = mean_of(facts.process(setting, rank.rank, "rank", "cpu_util") for rank in others)
+    own, rest = own_and_rest("cpu_wait")
+    if own is not None and rest is not None:
+        return own - rest >= EXPLAINS * 100 * share
+    own, rest = own_and_rest("cpu_util")
     if own is None or rest is None:
         return True
     return own - rest < MORE_CPU and own < MORE_CPU_TIMES * rest

@@ -242,7 +242,7 @@ def test_processes_below_a_rank_are_found_and_forgotten_when_they_end() -> None:
         values, workers = tree.read(now + 1)
         assert workers["num_processes"] == 2
         assert {"cpu_util", "memory_rss", "disk_read"} <= workers.keys()
-        assert {"cpu_util", "memory_rss", "disk_read"} <= values.keys()
+        assert {"cpu_util", "cpu_wait", "memory_rss", "disk_read"} <= values.keys()
         assert workers["memory_rss"] == pytest.approx(
             sum(child.memory_info().rss for child in children), rel=0.3
         )

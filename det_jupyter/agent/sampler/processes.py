@@ -54,6 +54,7 @@ class ProcessReader:
                 continue
             readings[f"rank:{key}"], readings[f"workers:{key}"] = Reading(rank), Reading(workers)
             _explain(readings[f"rank:{key}"], _DISK, tree.files.io_problem)
+            _explain(readings[f"rank:{key}"], ("cpu_wait",), tree.files.wait_problem)
             _explain(readings[f"workers:{key}"], PROCESS, tree.files.children_problem)
             members |= {f"rank:{key}": [pid], f"workers:{key}": tree.worker_pids}
         self.source_of = {pid: source for source, pids in members.items() for pid in pids}

@@ -19,6 +19,7 @@ _ENDED = (b"Z", b"X")
 NO_PERMISSION = "no permission to read what this process counts (/proc/PID/io)"
 NOT_COUNTED = "the system does not count the disk use of processes (/proc/PID/io)"
 
+NO_WAITS = "the kernel does not count how long threads wait for a core (/proc/PID/schedstat)"
 NO_CHILDREN = "the kernel does not list the children of processes (/proc/PID/task/TID/children)"
 
 
@@ -42,6 +43,8 @@ class ProcFiles:
         self.io_problem = ""  # why `io` cannot be read
         self._stat = _open(pid, "stat")
         self._io: int | None = None
+        self._schedule: int | None = None
+        self.wait_problem = ""  # why `schedstat` cannot be read
         self._children: int | None = None
         self.children_problem = ""  # why its children are not known
         try:
@@ -88,6 +91,22 @@ class ProcFiles:
             return None
         return int(words[_READ_BYTES]), int(words[_WRITE_BYTES])
 
+    def core_wait_s(self) -> float | None:
+        """Return how long its main thread was ready to run and had no core; None: unknown.
+
+        Raises:
+            OSError: It is gone.
+        """
+        if self.wait_problem:
+            return None
+        if self._schedule is None:
+            try:
+                self._schedule = _open(self.pid, "schedstat")
+            except OSError:
+                self.wait_problem = NO_WAITS
+                return None
+        return int(os.pread(self._schedule, 128, 0).split()[1]) / 1e9
+
     def children(self) -> list[int]:
         """Return the children of its main thread.
 
@@ -101,7 +120,7 @@ class ProcFiles:
 
     def close(self) -> None:
         """Close the files."""
-        for fd in (self._stat, self._io, self._children):
+        for fd in (self._stat, self._io, self._schedule, self._children):
             if fd is not None:
                 os.close(fd)
 

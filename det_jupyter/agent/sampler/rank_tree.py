@@ -51,6 +51,7 @@ class RankTree:
 
     def __init__(self, pid: int) -> None:
         self._rank = _Member(pid)
+        self._core_wait = Rate()
         self._workers: dict[int, _Member] = {}  # all below the rank, parents first
         self._children: set[int] = set()
         self._workers_at = self._look_everywhere_at = 0.0
@@ -74,6 +75,7 @@ class RankTree:
         """
         had_lost, self._has_lost = self._has_lost, False
         self._rank.read(now)
+        self._read_core_wait(now)
         children = set(self._rank.files.children())
         self._has_lost |= not self._children <= children
         self._children = children
@@ -91,6 +93,11 @@ class RankTree:
                 values.pop("disk_read", None)
                 values.pop("disk_write", None)
         return _together([self._rank]), workers
+
+    def _read_core_wait(self, now: float) -> None:
+        waited_s = self._rank.files.core_wait_s()
+        if waited_s is not None and (wait := self._core_wait.of(waited_s, now)) is not None:
+            self._rank.rates["cpu_wait"] = 100 * wait
 
     def _read_workers(self, now: float) -> Values:
         unread = list(self._workers)

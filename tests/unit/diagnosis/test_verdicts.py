@@ -260,6 +260,29 @@ def test_on_a_full_machine_only_a_rank_that_uses_more_cpu_is_a_straggler(
         assert "the CPU of local is full (99 %)" in str(verdict.causes)
 
 
+@pytest.mark.parametrize(("wait", "kind"), [(40.0, "uneven"), (8.0, "straggler")])
+def test_on_a_full_machine_a_late_rank_that_does_not_wait_for_a_core_is_a_straggler(
+    wait: float, kind: str
+) -> None:
+    """It may sleep, and use less of the CPU than the others."""
+    samples = {
+        "host": {"cpu_util_simple": 99.0},
+        f"rank:{RUN}:0": {"cpu_util": 60.0, "cpu_wait": 6.0},
+        f"rank:{RUN}:1": {"cpu_util": 20.0, "cpu_wait": wait},
+    }
+    own = together([HEALTHY, {**HEALTHY, "forward": 18.0}])
+    verdict = verdict_of(run(own, samples=lambda _: samples))
+    assert verdict.causes[0].kind == kind
+
+
+def test_programs_that_keep_a_computing_rank_off_the_cpu_are_something_to_gain() -> None:
+    samples = {"host": {"cpu_util_simple": 99.0}, f"rank:{RUN}:0": {"cpu_wait": 45.0}}
+    verdict = alone(HEALTHY, samples=lambda _: samples)
+    assert verdict.kind == "compute"
+    assert "rank 0 waits for a core 45 % of the time" in verdict.causes[0].evidence
+    assert "end other programs on that computer" in verdict.sentence
+
+
 @pytest.mark.parametrize("num_ranks", [2, 8])
 def test_ranks_that_are_slow_in_turns_are_uneven(num_ranks: int) -> None:
     def jitter(index: int) -> list[Parts]:
