@@ -72,8 +72,8 @@ it('a line goes on where nothing was measured, and stops where that was not fini
 });
 
 it('a CSV has a row for each place with a value, and what lies between', () => {
-  expect(csvOf(picture).split('\r\n')).toEqual([
-    'x,training,"a, ""b""","a, ""b"" (lowest)","a, ""b"" (highest)"',
+  expect(csvOf(picture, 'step').split('\r\n')).toEqual([
+    'step,training,"a, ""b""","a, ""b"" (lowest)","a, ""b"" (highest)"',
     '0,4,,,',
     '1,3,2,1,3',
     '3,1,,,',

@@ -120,7 +120,8 @@ export class PicturePlot extends Figure<IPicture> {
   private _save(format: Format): void {
     if (this._shown !== undefined && this._plot !== undefined && this._theme !== undefined) {
       const resolved = (color: string): string => this._colors.get(color) ?? color;
-      void savePlot(format, this._shown, this._plot, { theme: this._theme, resolved });
+      const look = { theme: this._theme, resolved };
+      void savePlot(format, this._shown, this._plot, look, this._group.frame().axis);
     }
   }
 

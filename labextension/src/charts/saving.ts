@@ -5,6 +5,7 @@ import type { Column } from './curves.js';
 import type { IPicture } from './picture.js';
 import { HEAD, svgOf, type ISvgLook } from './svg.js';
 import { h } from '../dom/dom.js';
+import type { Axis } from '../model/settings.js';
 import type { ITrans } from '../model/trans.js';
 
 export type Format = 'png' | 'svg' | 'csv';
@@ -30,7 +31,8 @@ export async function savePlot(
   format: Format,
   picture: IPicture,
   plot: uPlot,
-  look: ISvgLook
+  look: ISvgLook,
+  axis: Axis
 ): Promise<void> {
   const name = `${picture.title.replace(/[^\w.-]+/g, '-')}.${format}`;
   switch (format) {
@@ -41,12 +43,12 @@ export async function savePlot(
       download(name, new Blob([svgOf(picture, plot, look)], { type: 'image/svg+xml' }));
       break;
     case 'csv':
-      download(name, new Blob([csvOf(picture)], { type: 'text/csv' }));
+      download(name, new Blob([csvOf(picture, axis)], { type: 'text/csv' }));
   }
 }
 
-/** A row for each place of the x axis where a curve has a value. */
-export function csvOf({ x, curves }: IPicture): string {
+/** A row for each place of the x axis where a curve has a value; of time, seconds. */
+export function csvOf({ x, curves }: IPicture, axis: Axis): string {
   const columns = curves.flatMap(({ label, values, band }): [string, Column][] => [
     [label, values],
     ...(band === undefined
@@ -56,7 +58,7 @@ export function csvOf({ x, curves }: IPicture): string {
           [`${label} (highest)`, band.high]
         ] as [string, Column][]))
   ]);
-  const head = ['x', ...columns.map(([label]) => label)].map(quoted).join(',');
+  const head = [axis === 'time' ? 'seconds' : axis, ...columns.map(([label]) => label)].map(quoted).join(',');
   const rows = x.flatMap((at, i) => {
     const cells = columns.map(([, values]) => values[i] ?? '');
     return cells.some(cell => cell !== '') ? [[at, ...cells].join(',')] : [];

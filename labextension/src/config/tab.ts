@@ -1,6 +1,6 @@
 /** The tab of the effective configuration: each value, and who gave it. */
 import { copyButton } from '../dom/copy.js';
-import { h, setText } from '../dom/dom.js';
+import { h, setHidden, setText } from '../dom/dom.js';
 import type { ITrans } from '../model/trans.js';
 import { AskedPanel } from '../tabs/asked.js';
 import type { ITab, ITabContext } from '../tabs/tab.js';
@@ -42,6 +42,7 @@ class ConfigPanel extends AskedPanel<IConfigAnswer> {
     const copy = copyButton(trans, trans.__('Copy the YAML'), this._box, () => this._yaml);
     const tools = h('div.det-line', {}, this._search, this._origin, this._said);
     tools.append(h('div.det-aside', {}, copy));
+    setHidden(this._box, true); // until there is an answer
     host.append(tools, this._notices, this._box);
   }
 
@@ -53,6 +54,7 @@ class ConfigPanel extends AskedPanel<IConfigAnswer> {
   protected _draw({ yaml, template, notices }: IConfigAnswer): void {
     this._yaml = yaml;
     this._lines = configLines(yaml);
+    setHidden(this._box, false);
     const about = template === null ? [] : [this._trans.__('template %1', template)];
     this._notices.replaceChildren(...[...about, ...notices].map(text => h('p', {}, text)));
     this._list();

@@ -47,9 +47,10 @@ export class Notice {
   }
 
   /** Show a text until it is dismissed or replaced; an empty one hides the notice. */
-  say(text: string): void {
+  say(text: string, isGood = false): void {
     setText(this._text, text);
     setHidden(this.node, !text);
+    this.node.classList.toggle('det-mod-good', isGood);
   }
 
   private readonly _text = h('span');

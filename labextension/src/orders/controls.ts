@@ -66,7 +66,10 @@ export class OrderControls {
     await this._notice.ask(type);
     this._setBusy(false);
     if (text !== '') {
-      this._notice.say(type === 'profile' ? text : trans.__('Changed: %1', text));
+      if (type === 'change') {
+        this._form.reset();
+      }
+      this._notice.say(type === 'profile' ? text : trans.__('Changed: %1', text), true);
     }
   }
 
