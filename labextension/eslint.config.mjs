@@ -23,5 +23,10 @@ export default tseslint.config(
       '@typescript-eslint/non-nullable-type-assertion-style': 'off'
     }
   },
+  {
+    // Signals are connected with the method and its `this`, which is how they are cleared.
+    files: ['src/lab/**/*.ts'],
+    rules: { '@typescript-eslint/unbound-method': 'off' }
+  },
   { files: ['*.mjs'], languageOptions: { globals: { process: 'readonly' } } }
 );

@@ -1,0 +1,237 @@
+/**
+ * What this page is connected to, and getting there: the handshake, then the socket.
+ *
+ *     start, retry -> info --> socket.open --> hello --> up, no-master, connecting (it starts), mismatch
+ *                      |             |
+ *                      |             +-- lost --> cut: again after a pause that doubles, with jitter
+ *                      +-- refused, no-extension, mismatch: again every minute
+ *
+ * A page that has been hidden for a while is disconnected, and connected when it is seen again.
+ */
+import type { IDisposable } from '@lumino/disposable';
+import { type ISignal, Signal } from '@lumino/signaling';
+
+import type { ITrans } from '../../model/trans.js';
+import type { ILabSettings, ILink, LinkState } from '../tokens.js';
+import { type Api, RequestError } from './api.js';
+import type { IInfo, IMaster } from './frames.js';
+import type { Socket } from './socket.js';
+import { type ITrouble, handshakeTrouble, infoTrouble, masterTrouble } from './troubles.js';
+
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 30_000;
+const SLOW_PAUSE_MS = 60_000; // where somebody has to do something first
+const INFO_MS = 20_000;
+const STEADY_MS = 10_000; // a connection that lasts so long starts the pauses anew
+const START_MS = 60_000; // of a master
+const HIDDEN_MS = 60_000;
+
+interface ILinkOptions {
+  api: Api;
+  socket: Socket;
+  settings: ILabSettings;
+  trans: ITrans;
+}
+
+export class Link implements ILink, IDisposable {
+  constructor({ api, socket, settings, trans }: ILinkOptions) {
+    this._api = api;
+    this._socket = socket;
+    this._settings = settings;
+    this._trans = trans;
+    socket.greeted.connect((_, { master }) => this._onGreeted(master), this);
+    socket.master.connect((_, master) => this._onMaster(master), this);
+    socket.lost.connect(this._onLost, this);
+    document.addEventListener('visibilitychange', this._onVisibility);
+    window.addEventListener('online', this._onOnline);
+  }
+
+  get state(): LinkState {
+    return this._state;
+  }
+
+  get sentence(): string {
+    return this._trouble.sentence;
+  }
+
+  get command(): string {
+    return this._trouble.command;
+  }
+
+  get mayWrite(): boolean {
+    return this._mayWrite;
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    document.removeEventListener('visibilitychange', this._onVisibility);
+    window.removeEventListener('online', this._onOnline);
+    this._stop();
+    Signal.clearData(this);
+  }
+
+  /** Connect at once; also when it is about to be tried again. */
+  retry(): void {
+    this._tries = 0;
+    void this._connect();
+  }
+
+  private async _connect(): Promise<void> {
+    if (this._isDisposed) {
+      return;
+    }
+    this._stop();
+    this._isPaused = false;
+    this._socket.isComing = true;
+    const asked = new AbortController();
+    this._asked = asked;
+    const timer = setTimeout(() => asked.abort(), INFO_MS);
+    try {
+      const info = await this._api.request<IInfo>('GET', 'info', undefined, asked.signal);
+      if (this._asked === asked) {
+        this._onInfo(info);
+      }
+    } catch (error) {
+      if (this._asked === asked) {
+        this._fail(infoTrouble(this._trans, error as RequestError));
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  private _onInfo(info: IInfo): void {
+    const trouble = handshakeTrouble(this._trans, info);
+    if (trouble !== null) {
+      this._fail(trouble);
+      return;
+    }
+    if (this._mayWrite !== info.may_write) {
+      this._mayWrite = info.may_write;
+      this._changed.emit();
+    }
+    if (this._socket.isOpen) {
+      this._onMaster(info.master);
+    } else {
+      this._socket.open();
+    }
+  }
+
+  private _onGreeted(master: IMaster): void {
+    this._greetedAt = performance.now();
+    this._onMaster(master);
+  }
+
+  private _onMaster(master: IMaster): void {
+    clearTimeout(this._startTimer);
+    this._say(masterTrouble(this._trans, master));
+    if (master.state === 'starting') {
+      const problem = this._trans.__('The master has not started within a minute.');
+      const late: IMaster = { state: 'stopped', problem, command: '' };
+      this._startTimer = setTimeout(() => this._onMaster(late), START_MS);
+    }
+  }
+
+  private _onLost(): void {
+    const { _trans: trans, _greetedAt: greetedAt } = this;
+    this._greetedAt = null;
+    if (greetedAt !== null && performance.now() - greetedAt > STEADY_MS) {
+      this._tries = 0;
+    }
+    const sentence =
+      greetedAt === null
+        ? trans.__(
+            'The Jupyter server answers, but no WebSocket can be opened to it: a proxy may be in its way. It is tried again.'
+          )
+        : trans.__(
+            'The connection to the Jupyter server was lost; it is tried again. What is shown may be out of date.'
+          );
+    this._fail({ state: 'cut', sentence, command: '' });
+  }
+
+  /** Say what is wrong, and try again later. */
+  private _fail(trouble: ITrouble): void {
+    this._stop();
+    this._socket.close();
+    this._socket.giveUp();
+    let pause = SLOW_PAUSE_MS;
+    if (trouble.state === 'cut') {
+      pause = Math.min(FIRST_PAUSE_MS * 2 ** this._tries++, LONGEST_PAUSE_MS);
+      pause *= 0.5 + Math.random() / 2; // tabs that were cut together do not come back together
+    }
+    this._timer = setTimeout(() => void this._connect(), pause);
+    this._say(trouble);
+  }
+
+  /** Let go of what is under way. */
+  private _stop(): void {
+    this._asked?.abort();
+    this._asked = null;
+    clearTimeout(this._timer);
+    clearTimeout(this._startTimer);
+    clearTimeout(this._hiddenTimer);
+  }
+
+  private _say(trouble: ITrouble): void {
+    const { state, sentence, command } = this._trouble;
+    if (state !== trouble.state || sentence !== trouble.sentence || command !== trouble.command) {
+      this._trouble = trouble;
+      this._changed.emit();
+    }
+  }
+
+  private get _state(): LinkState {
+    return this._trouble.state;
+  }
+
+  private readonly _onVisibility = (): void => {
+    clearTimeout(this._hiddenTimer);
+    if (document.visibilityState === 'hidden') {
+      this._hiddenTimer = setTimeout(() => this._pause(), HIDDEN_MS);
+    } else if (this._isPaused || this._state === 'cut') {
+      this.retry();
+    }
+  };
+
+  private _pause(): void {
+    if (!this._settings.get('updateWhenHidden')) {
+      this._stop();
+      this._isPaused = true;
+      this._socket.close();
+      this._greetedAt = null;
+    }
+  }
+
+  private readonly _onOnline = (): void => {
+    if (this._state === 'cut') {
+      this.retry();
+    }
+  };
+
+  private readonly _api: Api;
+  private readonly _socket: Socket;
+  private readonly _settings: ILabSettings;
+  private readonly _trans: ITrans;
+  private readonly _changed = new Signal<this, void>(this);
+  private _trouble: ITrouble = { state: 'connecting', sentence: '', command: '' };
+  private _mayWrite = false;
+  private _tries = 0;
+  private _greetedAt: number | null = null;
+  private _asked: AbortController | null = null;
+  private _isPaused = false;
+  private _isDisposed = false;
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+  private _startTimer: ReturnType<typeof setTimeout> | undefined;
+  private _hiddenTimer: ReturnType<typeof setTimeout> | undefined;
+}

@@ -1,0 +1,68 @@
+/** What the user has set: of the setting registry, or the defaults where there is none. */
+import type { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { type ISignal, Signal } from '@lumino/signaling';
+
+import type { ILabSettings, ISettingValues } from '../tokens.js';
+
+const SCHEMA = 'det-jupyter:settings'; // schema/settings.json
+
+/** Those of schema/settings.json; a test compares them. */
+export const DEFAULTS: ISettingValues = {
+  notifyEnded: 'always',
+  notifyBest: true,
+  showStatusBar: true,
+  showNotebookButton: true,
+  liveOutputs: true,
+  openBeside: true,
+  usagePeriod: 2,
+  updateWhenHidden: false,
+  sortBy: 'newest',
+  showArchived: false,
+  confirmKill: true,
+  newCell: '',
+  consoleInterrupt: 'refuse',
+  logLines: 1000
+};
+
+export class LabSettings implements ILabSettings {
+  /** Read them; until they are there, and where they cannot be read, the defaults count. */
+  async load(registry: ISettingRegistry): Promise<void> {
+    try {
+      const settings = await registry.load(SCHEMA);
+      if (this._isDisposed) {
+        return;
+      }
+      this._settings = settings;
+      settings.changed.connect(this._onChanged, this);
+      this._onChanged();
+    } catch (error) {
+      console.warn('det_jupyter: its settings cannot be read; the defaults count', error);
+    }
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get<K extends keyof ISettingValues>(key: K): ISettingValues[K] {
+    const value = this._settings?.composite[key];
+    return value === undefined ? DEFAULTS[key] : (value as ISettingValues[K]);
+  }
+
+  async set<K extends keyof ISettingValues>(key: K, value: ISettingValues[K]): Promise<void> {
+    await this._settings?.set(key, value);
+  }
+
+  dispose(): void {
+    this._isDisposed = true;
+    Signal.clearData(this);
+  }
+
+  private _onChanged(): void {
+    this._changed.emit();
+  }
+
+  private readonly _changed = new Signal<this, void>(this);
+  private _settings: ISettingRegistry.ISettings | null = null;
+  private _isDisposed = false;
+}

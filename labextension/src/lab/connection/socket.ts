@@ -1,0 +1,303 @@
+/**
+ * The WebSocket of this tab, which all topics and questions share.
+ *
+ *     closed --open()--> opening --hello--> open --cut--> closed        (link.ts opens it again)
+ *
+ * Topics outlive it: each is followed again after `hello`, with the number of the last news that
+ * it has seen if that still means something. Questions do not: they are rejected when it is cut.
+ * News are acknowledged when they have been shown, which is what slows the feeder down for a page
+ * that is slow.
+ */
+import { URLExt } from '@jupyterlab/coreutils';
+import type { ServerConnection } from '@jupyterlab/services';
+import type { IDisposable } from '@lumino/disposable';
+import { type ISignal, Signal } from '@lumino/signaling';
+
+import type { ITrans } from '../../model/trans.js';
+import type { IFollowed, ISocket, ITopics } from '../tokens.js';
+import { decode } from './codec.js';
+import type { IHello, IMaster, Incoming, Outgoing } from './frames.js';
+import { Questions } from './questions.js';
+
+const HELLO_MS = 20_000; // a feeder that starts imports numpy first
+const PING_MS = 15_000;
+
+interface ITopic {
+  topic: string;
+  args: object;
+  seen: number; // 0: nothing yet
+  onNews: (news: unknown) => void;
+  onError: (sentence: string) => void;
+}
+
+export class Socket implements ISocket, IDisposable {
+  constructor(
+    private readonly _settings: ServerConnection.ISettings,
+    private readonly _trans: ITrans
+  ) {
+    this._questions = new Questions(_trans);
+  }
+
+  /** The feeder has greeted; topics are followed again. */
+  get greeted(): ISignal<this, IHello> {
+    return this._greeted;
+  }
+
+  /** What became of the master. */
+  get master(): ISignal<this, IMaster> {
+    return this._master;
+  }
+
+  /** The connection was lost, not closed by `close`. */
+  get lost(): ISignal<this, void> {
+    return this._lost;
+  }
+
+  get isOpen(): boolean {
+    return this._isGreeted;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    this.close();
+    this._topics.clear();
+    this._questions.reject(this._trans.__('The page was closed.'));
+    Signal.clearData(this);
+  }
+
+  /** Connect, unless it is connected or about to be. */
+  open(): void {
+    if (this._socket !== null || this._isDisposed) {
+      return;
+    }
+    const { wsUrl, appendToken, token, WebSocket } = this._settings;
+    const query = appendToken && token !== '' ? `?token=${encodeURIComponent(token)}` : '';
+    const socket = new WebSocket(URLExt.join(wsUrl, 'det-jupyter/socket') + query);
+    socket.binaryType = 'arraybuffer';
+    socket.onmessage = ({ data }) => this._onMessage(data as string | ArrayBuffer);
+    // An error is always followed by a close.
+    socket.onclose = () => this._onLost();
+    this._socket = socket;
+    this._timer = setTimeout(() => this._onLost(), HELLO_MS);
+  }
+
+  /** Disconnect, without a word of `lost`; topics stay for the next `open`. */
+  close(): void {
+    const socket = this._socket;
+    if (socket === null) {
+      return;
+    }
+    this._socket = null;
+    this._isGreeted = false;
+    clearTimeout(this._timer);
+    socket.onmessage = socket.onclose = null;
+    socket.close();
+    this._questions.reject(
+      this._trans.__('The connection to the server was cut before the answer came: ask again.')
+    );
+  }
+
+  follow<K extends keyof ITopics>(
+    topic: K,
+    args: ITopics[K]['args'],
+    onNews: (news: ITopics[K]['news']) => void,
+    onError: (sentence: string) => void = () => undefined
+  ): IFollowed<ITopics[K]['args']> {
+    const one: ITopic = { topic, args, seen: 0, onNews: onNews as ITopic['onNews'], onError };
+    let id = this._begin(one);
+    let isDisposed = false;
+    const end = (): void => this._end(id);
+    return {
+      change: (wanted): void => {
+        if (isDisposed) {
+          return;
+        }
+        end();
+        // A number of its own, so that what is on its way for the old arguments is known by it.
+        id = this._begin({ ...one, args: wanted, seen: 0 });
+      },
+      dispose: () => {
+        if (!isDisposed) {
+          isDisposed = true;
+          end();
+        }
+      },
+      get isDisposed() {
+        return isDisposed;
+      }
+    };
+  }
+
+  ask<T>(experimentId: number, type: string, fields: object): Promise<T> {
+    const id = this._nextId++;
+    const question = { type, ...fields };
+    const frame: Outgoing = { op: 'ask', id, experiment_id: experimentId, question };
+    if (this._isDisposed || (this._socket === null && !this.isComing)) {
+      return Promise.reject(
+        new Error(this._trans.__('There is no connection to the server: it is tried again.'))
+      );
+    }
+    const answer = this._questions.ask<T>(id, frame);
+    if (this._isGreeted) {
+      this._questions.send(frame => this._send(frame));
+    }
+    return answer;
+  }
+
+  /** Whether questions may wait for the connection; link.ts says so. */
+  isComing = true;
+
+  /** The connection is not to be had now: what waits for it is answered so. */
+  giveUp(): void {
+    this.isComing = false;
+    this._questions.reject(
+      this._trans.__('There is no connection to the server: it is tried again.')
+    );
+  }
+
+  private _begin(topic: ITopic): number {
+    const id = this._nextId++;
+    if (!this._isDisposed) {
+      this._topics.set(id, topic);
+      this._follow(id, topic);
+    }
+    return id;
+  }
+
+  private _end(id: number): void {
+    if (this._topics.delete(id) && this._isGreeted) {
+      this._send({ op: 'leave', id });
+    }
+  }
+
+  private _follow(id: number, { topic, args, seen }: ITopic): void {
+    if (this._isGreeted) {
+      const frame: Outgoing = { op: 'follow', id, topic, args };
+      this._send(seen > 0 ? { ...frame, since: seen } : frame);
+    }
+  }
+
+  private _send(frame: Outgoing): void {
+    this._socket?.send(JSON.stringify(frame));
+  }
+
+  private _onMessage(message: string | ArrayBuffer): void {
+    let frame: Incoming;
+    try {
+      frame = decode(message);
+    } catch (error) {
+      // Nothing after it can be relied on; a new connection begins anew.
+      console.warn('det_jupyter: a message that cannot be read', error);
+      this._instance = '';
+      this._onLost();
+      return;
+    }
+    this._isAlive = true;
+    switch (frame.op) {
+      case 'hello':
+        this._onHello(frame);
+        break;
+      case 'master':
+        this._master.emit(frame);
+        break;
+      case 'news':
+        this._onNews(frame.id, frame.seq, frame.data);
+        break;
+      case 'error':
+        this._onError(frame.id, frame.error);
+        break;
+      case 'answer':
+        this._questions.answer(frame.id, frame.error, frame.data);
+        break;
+      case 'pong':
+        this._hasPong = true;
+    }
+  }
+
+  private _onHello(hello: IHello): void {
+    if (hello.instance !== this._instance) {
+      this._instance = hello.instance;
+      this._topics.forEach(topic => (topic.seen = 0)); // it counts from the beginning
+    }
+    this._isGreeted = true;
+    this._topics.forEach((topic, id) => this._follow(id, topic));
+    this._questions.send(frame => this._send(frame));
+    this._hasPong = false;
+    clearTimeout(this._timer);
+    this._ping();
+    this._greeted.emit(hello);
+  }
+
+  /**
+   * Where the network is gone, nothing says so: a line on which neither news nor the answer to a
+   * ping has come is taken for cut. A feeder that knows no ping is left alone.
+   */
+  private _ping(): void {
+    this._isAlive = false;
+    this._send({ op: 'ping' });
+    this._timer = setTimeout(() => {
+      if (!this._isAlive && this._hasPong) {
+        this._onLost();
+      } else {
+        this._ping();
+      }
+    }, PING_MS);
+  }
+
+  private _onNews(id: number, seq: number, data: unknown): void {
+    const topic = this._topics.get(id);
+    if (topic === undefined) {
+      return; // it was left
+    }
+    if (seq > topic.seen) {
+      topic.seen = seq;
+      handled(() => topic.onNews(data));
+    }
+    if (this._topics.has(id)) {
+      this._send({ op: 'ack', id, seq });
+    }
+  }
+
+  private _onError(id: number, sentence: string): void {
+    const topic = this._topics.get(id);
+    if (topic !== undefined) {
+      this._topics.delete(id);
+      handled(() => topic.onError(sentence));
+    }
+  }
+
+  private _onLost(): void {
+    this.close();
+    this._lost.emit();
+  }
+
+  private readonly _topics = new Map<number, ITopic>();
+  private readonly _questions: Questions;
+  private readonly _greeted = new Signal<this, IHello>(this);
+  private readonly _master = new Signal<this, IMaster>(this);
+  private readonly _lost = new Signal<this, void>(this);
+  private _socket: WebSocket | null = null;
+  private _isGreeted = false;
+  private _isAlive = false;
+  private _hasPong = false;
+  private _isDisposed = false;
+  private _instance = '';
+  private _nextId = 1;
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+}
+
+/** A mistake in what shows a topic must not cut off the others. */
+function handled(action: () => void): void {
+  try {
+    action();
+  } catch (error) {
+    console.error(error);
+  }
+}

@@ -1,0 +1,92 @@
+/** What can be wrong with the connection: a sentence and a command for each. */
+import type { ITrans } from '../../model/trans.js';
+import type { LinkState } from '../tokens.js';
+import type { RequestError } from './api.js';
+import type { IInfo, IMaster } from './frames.js';
+import { PROTOCOL, VERSION } from './version.js';
+
+export interface ITrouble {
+  state: LinkState;
+  sentence: string;
+  command: string;
+}
+
+const ENABLE = 'jupyter server extension enable det_jupyter';
+
+/** What it means that `GET det-jupyter/info` failed. */
+export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
+  const { status, isOurs, message } = error;
+  if (status === 404) {
+    const sentence = trans.__(
+      'The Jupyter server does not know det_jupyter. In the environment that it runs in, run the command below, then restart it.'
+    );
+    return { state: 'no-extension', sentence, command: ENABLE };
+  }
+  const isRefused = status === 401 || status === 403 || (status === 200 && !isOurs);
+  return isRefused
+    ? { state: 'refused', sentence: message, command: '' }
+    : { state: 'cut', sentence: trans.__('%1 It is tried again.', message), command: '' };
+}
+
+/** What is wrong with what the handshake says; null if this page and the server fit. */
+export function handshakeTrouble(trans: ITrans, info: IInfo): ITrouble | null {
+  const { version, protocol } = info;
+  if (version === VERSION && protocol === PROTOCOL) {
+    return null;
+  }
+  return isOlder(VERSION, version)
+    ? {
+        state: 'mismatch',
+        sentence: trans.__(
+          'This page is of det_jupyter %1, and the Jupyter server has %2: reload the page. If that does not help, run the command below, then reload it again.',
+          VERSION,
+          version
+        ),
+        command: `pip install --force-reinstall --no-deps det-jupyter==${version}`
+      }
+    : {
+        state: 'mismatch',
+        sentence: trans.__(
+          'This page is of det_jupyter %1, and the Jupyter server runs %2: restart the Jupyter server. If that does not help, run the command below, then restart it again.',
+          VERSION,
+          version
+        ),
+        command: `pip install --upgrade det-jupyter==${VERSION}`
+      };
+}
+
+/** What the state of the master means for this page. */
+export function masterTrouble(trans: ITrans, { state, problem, command }: IMaster): ITrouble {
+  switch (state) {
+    case 'running':
+      return { state: 'up', sentence: '', command: '' };
+    case 'starting':
+      return {
+        state: 'connecting',
+        sentence: problem || trans.__('The master is starting.'),
+        command: ''
+      };
+    case 'mismatch':
+      return { state: 'mismatch', sentence: problem, command };
+    default: {
+      const sentence =
+        problem ||
+        trans.__('The master is not running. It starts with the next experiment, or now:');
+      return { state: 'no-master', sentence, command };
+    }
+  }
+}
+
+/** Whether version `a` comes before version `b`; pre-releases count as their release. */
+export function isOlder(a: string, b: string): boolean {
+  const parts = (version: string): number[] =>
+    (/^[\d.]*/.exec(version)?.[0] ?? '').split('.').map(Number);
+  const [one, other] = [parts(a), parts(b)];
+  for (let i = 0; i < Math.max(one.length, other.length); i++) {
+    const difference = (one[i] ?? 0) - (other[i] ?? 0);
+    if (difference !== 0) {
+      return difference < 0;
+    }
+  }
+  return false;
+}
