@@ -1,6 +1,6 @@
 /** Frames between this page and the feeder: det_jupyter/wire/pages.py explains them. */
 export interface IMaster {
-  state: 'running' | 'starting' | 'stopped' | 'mismatch';
+  state: 'running' | 'starting' | 'stopped' | 'silent' | 'mismatch';
   problem: string;
   command: string;
 }
@@ -9,6 +9,7 @@ export interface IMaster {
 export interface IInfo {
   version: string;
   protocol: number;
+  may_read: boolean;
   may_write: boolean;
   master: IMaster;
 }

@@ -16,7 +16,13 @@ import type { ILabSettings, ILink, LinkState } from '../tokens.js';
 import { type Api, RequestError } from './api.js';
 import type { IInfo, IMaster } from './frames.js';
 import type { Socket } from './socket.js';
-import { type ITrouble, handshakeTrouble, infoTrouble, masterTrouble } from './troubles.js';
+import {
+  type ITrouble,
+  handshakeTrouble,
+  infoTrouble,
+  lossTrouble,
+  masterTrouble
+} from './troubles.js';
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 30_000;
@@ -143,21 +149,13 @@ export class Link implements ILink, IDisposable {
     }
   }
 
-  private _onLost(): void {
-    const { _trans: trans, _greetedAt: greetedAt } = this;
+  private _onLost(_: Socket, code: number): void {
+    const greetedAt = this._greetedAt;
     this._greetedAt = null;
     if (greetedAt !== null && performance.now() - greetedAt > STEADY_MS) {
       this._tries = 0;
     }
-    const sentence =
-      greetedAt === null
-        ? trans.__(
-            'The Jupyter server answers, but no WebSocket can be opened to it: a proxy may be in its way. It is tried again.'
-          )
-        : trans.__(
-            'The connection to the Jupyter server was lost; it is tried again. What is shown may be out of date.'
-          );
-    this._fail({ state: 'cut', sentence, command: '' });
+    this._fail(lossTrouble(this._trans, code, greetedAt !== null));
   }
 
   /** Say what is wrong, and try again later. */

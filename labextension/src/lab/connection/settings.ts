@@ -13,15 +13,17 @@ export const DEFAULTS: ISettingValues = {
   showStatusBar: true,
   showNotebookButton: true,
   liveOutputs: true,
-  openBeside: true,
+  openBeside: false,
   usagePeriod: 2,
   updateWhenHidden: false,
   sortBy: 'newest',
   showArchived: false,
   confirmKill: true,
-  newCell: '',
+  newCell:
+    'entrypoint: MyTrial\nhyperparameters:\n  global_batch_size: 64\nsearcher:\n  name: single\n' +
+    '  metric: validation_loss\n  max_length: {batches: 1000}\nresources:\n  slots_per_trial: 1\n',
   consoleInterrupt: 'refuse',
-  logLines: 1000
+  logLines: 5000
 };
 
 export class LabSettings implements ILabSettings {

@@ -21,6 +21,7 @@ import { Questions } from './questions.js';
 
 const HELLO_MS = 20_000; // a feeder that starts imports numpy first
 const PING_MS = 15_000;
+const NO_CODE = 1006; // as a browser says it of a line that broke
 
 interface ITopic {
   topic: string;
@@ -48,8 +49,8 @@ export class Socket implements ISocket, IDisposable {
     return this._master;
   }
 
-  /** The connection was lost, not closed by `close`. */
-  get lost(): ISignal<this, void> {
+  /** The connection was lost, not closed by `close`: the code of the CloseEvent. */
+  get lost(): ISignal<this, number> {
     return this._lost;
   }
 
@@ -83,7 +84,7 @@ export class Socket implements ISocket, IDisposable {
     socket.binaryType = 'arraybuffer';
     socket.onmessage = ({ data }) => this._onMessage(data as string | ArrayBuffer);
     // An error is always followed by a close.
-    socket.onclose = () => this._onLost();
+    socket.onclose = ({ code }) => this._onLost(code);
     this._socket = socket;
     this._timer = setTimeout(() => this._onLost(), HELLO_MS);
   }
@@ -273,16 +274,16 @@ export class Socket implements ISocket, IDisposable {
     }
   }
 
-  private _onLost(): void {
+  private _onLost(code = NO_CODE): void {
     this.close();
-    this._lost.emit();
+    this._lost.emit(code);
   }
 
   private readonly _topics = new Map<number, ITopic>();
   private readonly _questions: Questions;
   private readonly _greeted = new Signal<this, IHello>(this);
   private readonly _master = new Signal<this, IMaster>(this);
-  private readonly _lost = new Signal<this, void>(this);
+  private readonly _lost = new Signal<this, number>(this);
   private _socket: WebSocket | null = null;
   private _isGreeted = false;
   private _isAlive = false;

@@ -11,6 +11,8 @@ export interface ITrouble {
   command: string;
 }
 
+const FEEDER_ENDED = 1012; // close codes of det_jupyter/wire/pages.py
+const FEEDER_FAILED = 1013;
 const ENABLE = 'jupyter server extension enable det_jupyter';
 
 /** What it means that `GET det-jupyter/info` failed. */
@@ -32,7 +34,7 @@ export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
 export function handshakeTrouble(trans: ITrans, info: IInfo): ITrouble | null {
   const { version, protocol } = info;
   if (version === VERSION && protocol === PROTOCOL) {
-    return null;
+    return info.may_read ? null : noReader(trans);
   }
   return isOlder(VERSION, version)
     ? {
@@ -53,6 +55,36 @@ export function handshakeTrouble(trans: ITrans, info: IInfo): ITrouble | null {
         ),
         command: `pip install --upgrade det-jupyter==${VERSION}`
       };
+}
+
+function noReader(trans: ITrans): ITrouble {
+  const sentence = trans.__(
+    'The Jupyter server does not let you see experiments: ask those who run it.'
+  );
+  return { state: 'refused', sentence, command: '' };
+}
+
+/** What it means that the socket was closed; `code` is that of the CloseEvent. */
+export function lossTrouble(trans: ITrans, code: number, wasOpen: boolean): ITrouble {
+  let sentence: string;
+  if (code === FEEDER_ENDED) {
+    sentence = trans.__(
+      'The process that feeds this page has ended; it is started again. What is shown may be out of date.'
+    );
+  } else if (code === FEEDER_FAILED) {
+    sentence = trans.__(
+      'The process that feeds this page cannot be started; it is tried again. The log of the Jupyter server says why.'
+    );
+  } else if (wasOpen) {
+    sentence = trans.__(
+      'The connection to the Jupyter server was lost; it is tried again. What is shown may be out of date.'
+    );
+  } else {
+    sentence = trans.__(
+      'The Jupyter server answers, but no WebSocket can be opened to it: a proxy may be in its way. It is tried again.'
+    );
+  }
+  return { state: 'cut', sentence, command: '' };
 }
 
 /** What the state of the master means for this page. */
