@@ -170,6 +170,10 @@ class Client:
         """Return one trial."""
         return TrialView.model_validate(self.session.get(f"/trials/{trial_id}"))
 
+    def holding(self) -> list[TrialView]:
+        """Return the trials that hold slots."""
+        return [TrialView.model_validate(item) for item in self.session.get("/trials/holding")]
+
     def kill_trial(self, trial_id: int) -> TrialView:
         """End one trial now; its experiment goes on. Safe to repeat."""
         return TrialView.model_validate(
@@ -324,6 +328,14 @@ class Client:
         """Yield what happens to an experiment, from number `after` on; None is a heartbeat."""
         with closing(
             self.session.stream("/feed", after=after, experiment_id=experiment_id, follow="true")
+        ) as lines:
+            for line in lines:
+                yield None if line is None else FeedItem.model_validate(line)
+
+    def changes(self, *, after: int) -> Generator[FeedItem | None, None, None]:
+        """Yield what has changed of all experiments, without the data; None is a heartbeat."""
+        with closing(
+            self.session.stream("/feed", after=after, follow="true", brief="true")
         ) as lines:
             for line in lines:
                 yield None if line is None else FeedItem.model_validate(line)

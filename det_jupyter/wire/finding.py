@@ -8,9 +8,10 @@ from pydantic import Field
 
 from det_jupyter.bounds import Moment, Whole
 from det_jupyter.direction import Direction
-from det_jupyter.wire.states import State, Wire
+from det_jupyter.wire.states import AllocationState, State, Wire
 
 Pattern = Annotated[str, Field(max_length=1000)]
+MAX_IDS = 200
 Sort = Literal["newest", "oldest", "metric"]
 
 
@@ -18,6 +19,7 @@ class ExperimentQuery(Wire):
     """Which experiments are asked for; what is not given does not matter.
 
     Args:
+        ids: Only of these numbers.
         text: Words that are all in the name, description, labels, notebook or entrypoint.
         name: The name, in which `*` and `?` stand for anything.
         label: Labels that it has, all of them.
@@ -30,6 +32,7 @@ class ExperimentQuery(Wire):
         limit: At most so many rows; None: all.
     """
 
+    ids: Annotated[list[Whole] | None, Field(max_length=MAX_IDS)] = None
     text: Pattern = ""
     name: Pattern = ""
     label: list[Pattern] = []
@@ -49,6 +52,9 @@ class ExperimentRow(Wire):
         status: Its state, in which RUNNING or QUEUED stands for ACTIVE.
         best_metric: Of all its trials.
         hparams: Of the best trial; of the first while there is no value yet.
+        gangs: The states that allocations of its trials are in now.
+        num_slots: That its trials hold now.
+        failure: Why it failed; empty if it did not.
     """
 
     id: int
@@ -69,6 +75,9 @@ class ExperimentRow(Wire):
     created_at: float
     ended_at: float | None = None
     is_archived: bool = False
+    gangs: list[AllocationState] = []
+    num_slots: int = 0
+    failure: str = ""
 
     @property
     def direction(self) -> Direction:
@@ -82,8 +91,10 @@ class ExperimentRows(Wire):
     Args:
         num_more: How many more there are beyond the limit.
         num_archived: How many archived ones there are, which were not asked for.
+        last_seq: The number of the feed's last item, which the rows include.
     """
 
     rows: list[ExperimentRow]
     num_more: int = 0
     num_archived: int = 0
+    last_seq: int = 0

@@ -146,6 +146,11 @@ def experiment_routes(service: Service) -> APIRouter:
         )
         return JsonResponse(own)
 
+    @routes.get("/trials/holding", response_model=list[TrialView])
+    async def holding() -> Response:
+        """Return the trials that hold slots."""
+        return JsonResponse(service.views.holding())
+
     @routes.get("/trials/{trial_id}", response_model=TrialView)
     async def trial(trial_id: Whole) -> Response:
         """Return one trial."""
@@ -159,9 +164,15 @@ def experiment_routes(service: Service) -> APIRouter:
 
     @routes.get("/feed", response_model=FeedItem)
     async def feed(
-        after: Whole = 0, experiment_id: Whole | None = None, follow: bool = False
+        after: Whole = 0,
+        experiment_id: Whole | None = None,
+        follow: bool = False,
+        brief: bool = False,
     ) -> Response:
-        """Stream what happened after number `after` as JSON lines; with `follow`, without end."""
+        """Stream what happened after number `after` as JSON lines; with `follow`, without end.
+
+        With `brief`, items have no data, and metrics are left out.
+        """
         if experiment_id is not None:
             service.machine.state.experiment(experiment_id)
         lines = follow_feed(
@@ -171,6 +182,7 @@ def experiment_routes(service: Service) -> APIRouter:
             experiment_id=experiment_id,
             is_endless=follow,
             heartbeat_s=HEARTBEAT_S,
+            is_brief=brief,
         )
         return LinesResponse(lines)
 

@@ -103,19 +103,25 @@ class Feed:
         seq: int | None = self._db.execute("SELECT max(seq) FROM feed").fetchone()[0]
         return seq or 0
 
-    def after(self, number: int, experiment_id: int | None, limit: int) -> list[FeedItem]:
-        """Return items after that number, oldest first; those of experiment 0 are for all."""
+    def after(
+        self, number: int, experiment_id: int | None, limit: int, *, is_brief: bool = False
+    ) -> list[FeedItem]:
+        """Return items after that number, oldest first; those of experiment 0 are for all.
+
+        Brief ones are without their data.
+        """
+        data = "'{}'" if is_brief else "json"
         which, values = "seq > ?", [number]
         if experiment_id is not None:
             which, values = f"{which} AND experiment_id IN (?, 0)", [number, experiment_id]
         rows = self._db.execute(
-            "SELECT seq, at, kind, experiment_id, trial_id, json FROM feed "
+            f"SELECT seq, at, kind, experiment_id, trial_id, {data} FROM feed "
             f"WHERE {which} ORDER BY seq LIMIT ?",
             (*values, limit),
         ).fetchall()
         items = list(readable(rows, as_item))
         if rows and not items:
-            return self.after(rows[-1][0], experiment_id, limit)
+            return self.after(rows[-1][0], experiment_id, limit, is_brief=is_brief)
         return items
 
 
@@ -152,6 +158,7 @@ async def follow(
     experiment_id: int | None,
     is_endless: bool,
     heartbeat_s: float,
+    is_brief: bool = False,
 ) -> AsyncIterator[bytes]:
     """Yield feed items after that number as JSON lines; an empty line is a sign of life.
 
@@ -162,11 +169,14 @@ async def follow(
         experiment_id: Only of this one.
         is_endless: Go on until the bell is closed; else end with the last item there is.
         heartbeat_s: The longest silence.
+        is_brief: Only what has changed, not how: items without data, and none of metrics.
     """
     while not bell.is_closed:
         # Nothing is awaited between a look that finds nothing and the wait, so no ring is missed.
-        if items := feed.after(after, experiment_id, _PAGE):
-            yield b"".join(item.model_dump_json().encode() + b"\n" for item in items)
+        if items := feed.after(after, experiment_id, _PAGE, is_brief=is_brief):
+            told = [item for item in items if not (is_brief and item.kind == "metrics")]
+            if told:
+                yield b"".join(item.model_dump_json().encode() + b"\n" for item in told)
             after = items[-1].seq
         elif not is_endless:
             return

@@ -67,9 +67,11 @@ class Views:
 
     def find(self, query: ExperimentQuery) -> ExperimentRows:
         """Return a row for each experiment that the query describes."""
-        is_short = query.limit is not None and query.limit <= _FEW
+        is_short = query.ids is not None or (query.limit is not None and query.limit <= _FEW)
         progress = KnownProgress(self._store) if is_short else self._store.progress()
-        return find_experiments(self._machine.state, self._machine.indexes, progress, query)
+        rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
+        rows.last_seq = self._store.feed.last_seq
+        return rows
 
     def _view_of(self, experiment: Experiment, reasons: Whys) -> ExperimentView:
         return experiment_view(
@@ -87,6 +89,21 @@ class Views:
         reasons = self.reasons(_EXPLAINED)
         trial = self._machine.state.trial(trial_id)
         return trial_view(trial, reasons.progress, reasons, KnownVerdicts(self._store))
+
+    def holding(self) -> list[TrialView]:
+        """Return the trials that hold slots, without what limits them."""
+        trials = [
+            self._machine.state.trials[trial_id]
+            for trial_id in sorted(
+                {
+                    t.id
+                    for a in self._machine.state.agents
+                    for t in self._machine.indexes.holding(a)
+                }
+            )
+        ]
+        reasons = self.reasons(0)
+        return [trial_view(trial, reasons.progress, reasons) for trial in trials]
 
     def reason(self, trial_id: int) -> Reason:
         """Return why a trial does not run, and what would start it."""

@@ -34,7 +34,9 @@ def find_experiments(
         ConfigError: It names a state that there is not.
     """
     tests = list(_tests(indexes, query))
-    found = [each for each in state.experiments.values() if all(test(each) for test in tests)]
+    known = state.experiments
+    among = known.values() if query.ids is None else [known[i] for i in query.ids if i in known]
+    found = [each for each in among if all(test(each) for test in tests)]
     listed = [each for each in found if query.archived or not each.is_archived]
     _sort(listed, query)
     front = listed if query.limit is None else listed[: query.limit]
@@ -123,11 +125,13 @@ def _row(
 ) -> ExperimentRow:
     config = experiment.config
     best = _best_trial(state, experiment)
+    living = indexes.living(experiment.id)
+    holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     return ExperimentRow.built_from(
         experiment,
         name=experiment.name,
         status=_status(experiment, indexes),
-        progress=progress_of(state, experiment, progress, indexes.living(experiment.id)),
+        progress=progress_of(state, experiment, progress, living),
         metric=str(config["searcher"]["metric"]),
         smaller_is_better=bool(config["searcher"]["smaller_is_better"]),
         hparams={} if best is None else best.hparams,
@@ -136,7 +140,18 @@ def _row(
         entrypoint=str(config.get("entrypoint", "")),
         labels=list(config.get("labels") or ()),
         description=str(config.get("description") or ""),
+        gangs=sorted({allocation.state for allocation in holding}),
+        num_slots=sum(len(allocation.slots) for allocation in holding),
+        failure=_failure(state, experiment),
     )
+
+
+def _failure(state: MachineState, experiment: Experiment) -> str:
+    if experiment.state is not State.ERROR:
+        return ""
+    failures = (trial.failure for trial in state.trials_of(experiment))
+    errors = (failure.error for failure in failures if failure is not None)
+    return experiment.message or next(errors, "")
 
 
 def _best_trial(state: MachineState, experiment: Experiment) -> Trial | None:
