@@ -1,0 +1,120 @@
+"""One follower of the feeder inside the server: Jupyter events, and gauges for Prometheus.
+
+It follows as a page does that may change nothing. Events are changes of an experiment's state,
+which are few; samples go to pages only, since each subscriber of events gets all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import Gauge
+
+from det_jupyter.errors import DetError
+from det_jupyter.server.feeder import Address
+from det_jupyter.server.relay import open_socket
+
+SCHEMA = Path(__file__).parent / "events" / "experiment.yaml"
+SCHEMA_ID = "https://github.com/det-jupyter/det_jupyter/events/experiment"
+
+_EXPERIMENTS = Gauge("det_jupyter_experiments", "Experiments of det_jupyter", ["status"])
+_SLOTS = Gauge("det_jupyter_slots", "Slots (GPUs, or CPU places) that det_jupyter has")
+_SLOTS_USED = Gauge("det_jupyter_slots_used", "Slots that trials of det_jupyter hold")
+
+_TOPICS = {1: "experiments", 2: "cluster"}
+_EVENTS_AT_ONCE = 10
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class Follower:
+    """Follows feeders, one after the other.
+
+    Args:
+        emit: Called with the data of each event.
+    """
+
+    def __init__(self, emit: Callable[[dict[str, Any]], None]) -> None:
+        self._emit = emit
+        self._known: dict[int, str] | None = None  # the status of each experiment
+        self._active: set[int] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an experiment trains or waits."""
+        return bool(self._active)
+
+    async def follow(self, address: Address) -> None:
+        """Follow a feeder until it ends."""
+        try:
+            socket = await open_socket(address, may_write=False, most_bytes=_MOST_BYTES)
+        except DetError:
+            return
+        try:
+            for number, topic in _TOPICS.items():
+                question = {"op": "follow", "id": number, "topic": topic, "args": {}}
+                await socket.write_message(json.dumps(question))
+            while (message := await socket.read_message()) is not None:
+                frame = _header(message)
+                if frame.get("op") == "news":
+                    await self._take(_TOPICS.get(frame["id"], ""), frame["data"])
+                    ack = {"op": "ack", "id": frame["id"], "seq": frame["seq"]}
+                    await socket.write_message(json.dumps(ack))
+        finally:
+            socket.close()
+            self._active.clear()
+            _EXPERIMENTS.clear()
+            _SLOTS.set(0)
+            _SLOTS_USED.set(0)
+
+    async def _take(self, topic: str, news: dict[str, Any]) -> None:
+        if topic == "cluster":
+            _SLOTS.set(news["num_slots"])
+            _SLOTS_USED.set(news["num_slots_used"])
+        elif topic == "experiments":
+            await self._take_experiments(news)
+
+    async def _take_experiments(self, news: dict[str, Any]) -> None:
+        before = self._known
+        rows = news["rows"]
+        known = {} if news["is_whole"] or before is None else before
+        if news["is_whole"]:
+            self._active.clear()
+        for row in rows:
+            is_active = row["ended_at"] is None and row["status"] != "paused"
+            (self._active.add if is_active else self._active.discard)(row["id"])
+        changes = [row | {"was": (before or {}).get(row["id"], "")} for row in rows]
+        known.update({row["id"]: row["status"] for row in rows})
+        for gone in news["gone"]:
+            known.pop(gone, None)
+            self._active.discard(gone)
+        self._known = known
+        _count(known)
+        if before is not None:  # else all of them are as they were before we looked
+            await self._tell([row for row in changes if row["was"] != row["status"]])
+
+    async def _tell(self, changes: list[dict[str, Any]]) -> None:
+        for index, row in enumerate(changes):
+            fields = {"id": row["id"], "name": row["name"]}
+            self._emit({**fields, "status": row["status"], "was": row["was"]})
+            if index % _EVENTS_AT_ONCE == _EVENTS_AT_ONCE - 1:
+                await asyncio.sleep(0)  # the server has more to do
+
+
+def _count(known: dict[int, str]) -> None:
+    _EXPERIMENTS.clear()
+    for status, number in Counter(known.values()).items():
+        _EXPERIMENTS.labels(status=status).set(number)
+
+
+def _header(message: str | bytes) -> dict[str, Any]:
+    """Return a frame; columns of a binary one are left out."""
+    if isinstance(message, bytes):
+        length = int.from_bytes(message[:4], "little")
+        message = message[4 : 4 + length].decode()
+    frame: dict[str, Any] = json.loads(message)
+    return frame

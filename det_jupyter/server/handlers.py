@@ -1,0 +1,167 @@
+"""What our endpoints share: who may do what, and refusals as which every error is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from http.client import responses
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from tornado import web
+
+from det_jupyter._version import __version__
+from det_jupyter.errors import (
+    CaptureError,
+    ConfigError,
+    Conflict,
+    DetError,
+    MasterUnreachable,
+    NotFound,
+    ProtocolMismatch,
+)
+from det_jupyter.server.feeder import Feeder
+from det_jupyter.server.master import MasterLine
+from det_jupyter.server.routes import ACTIONS, PREFIX, RESOURCES
+from det_jupyter.wire.pages import PAGE_PROTOCOL
+from det_jupyter.words import printable
+
+_STATUS: list[tuple[type[DetError], int]] = [
+    (NotFound, 404),
+    (Conflict, 409),
+    (ProtocolMismatch, 409),
+    (ConfigError, 422),
+    (CaptureError, 422),
+    (MasterUnreachable, 503),
+]
+
+Method = Callable[..., Awaitable[None] | None]
+
+
+class Refusing(JupyterHandler):
+    """Answers every error as the master does: {error, problems}."""
+
+    def refuse(self, error: DetError) -> None:
+        """Finish with a refusal."""
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 400)
+        problems = getattr(error, "problems", None) or [str(error)]
+        self._finish_refused(status, type(error).__name__, problems)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Finish with the refusal that an exception stands for."""
+        _, error, _ = kwargs.get("exc_info", (None, None, None))
+        said = responses.get(status_code, "")
+        if isinstance(error, web.HTTPError):
+            said = _message_of(error) or error.reason or said
+        elif error is not None:
+            said = f"{type(error).__name__}; the log of the Jupyter server has more"
+        name = "NotFound" if status_code == 404 else "DetError"
+        problem = f"{self.request.method} {self.request.path}: {said}"
+        self._finish_refused(status_code, name, [problem])
+
+    def _finish_refused(self, status: int, name: str, problems: list[str]) -> None:
+        said = [printable(problem) for problem in problems]  # they quote the request
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        # `message` is what other extensions show of any refusal of a Jupyter server.
+        self.finish(json.dumps({"error": name, "problems": said, "message": "\n".join(said)}))
+
+
+def _message_of(error: web.HTTPError) -> str:
+    message = error.log_message or ""
+    return message % error.args  # without arguments, tornado has doubled its percent signs
+
+
+class Endpoint(Refusing, APIHandler):
+    """An endpoint of ours: JSON in, JSON out."""
+
+
+def answered(method: Method) -> Method:
+    """Let only users in who are logged in, and answer our own errors as refusals."""
+
+    @web.authenticated
+    @wraps(method)
+    async def inner(self: Refusing, *args: Any) -> None:
+        try:
+            await ensure_async(method(self, *args))
+        except DetError as error:
+            self.refuse(error)
+
+    return inner
+
+
+async def is_allowed(handler: JupyterHandler, action: str, resource: str) -> bool:
+    """Return whether the authorizer lets the user of a request do this."""
+    user = handler.current_user
+    return bool(
+        user
+        and await ensure_async(
+            handler.authorizer.is_authorized(handler, user, action, PREFIX + resource)
+        )
+    )
+
+
+async def require(handler: JupyterHandler, action: str, resource: str) -> None:
+    """Go on only if the authorizer lets the user of a request do this.
+
+    `@authorized` would do for one resource; it keeps that of the first request for all others.
+
+    Raises:
+        HTTPError: It does not: 403.
+    """
+    if not await is_allowed(handler, action, resource):
+        problem = f"you are not allowed to {action} {PREFIX}{resource} on this Jupyter server"
+        raise web.HTTPError(403, problem)
+
+
+async def may_of(handler: JupyterHandler) -> dict[str, list[str]]:
+    """Return the actions that the user of a request may take, by resource."""
+    return {
+        resource: [each for each in ACTIONS if await is_allowed(handler, each, resource)]
+        for resource in RESOURCES
+    }
+
+
+class Info(Endpoint):
+    """The handshake of a page, for all who are logged in."""
+
+    def initialize(self, master: MasterLine, feeder: Feeder) -> None:
+        """Take the collaborators."""
+        self._master, self._feeder = master, feeder
+
+    @answered
+    async def get(self) -> None:
+        """Say who we are, what the master does and what this user may do."""
+        may, state = await asyncio.gather(may_of(self), self._master.state())
+        if not (may["experiments"] or may["cluster"]):
+            state = {"state": state["state"], "version": "", "problem": "", "command": ""}
+        answer = {
+            "version": __version__,
+            "protocol": PAGE_PROTOCOL,
+            "may_read": "read" in may["experiments"],
+            "may_write": "write" in may["experiments"],
+            "may": may,
+            "master": state,
+            "feeder": {"state": self._feeder.state, "problem": self._feeder.problem},
+        }
+        self.finish(json.dumps(answer))
+
+
+class StartMaster(Endpoint):
+    """Starts the master."""
+
+    auth_resource = f"{PREFIX}cluster"
+
+    def initialize(self, master: MasterLine) -> None:
+        """Take the collaborator."""
+        self._master = master
+
+    @answered
+    async def post(self) -> None:
+        """Start the master, unless one runs."""
+        await require(self, "execute", "cluster")
+        await self._master.start()
+        self.finish(json.dumps(await self._master.state()))

@@ -1,0 +1,160 @@
+"""The master's requests for pages: the token is added here, and browsers never see it."""
+
+from __future__ import annotations
+
+from typing import cast
+from urllib.parse import parse_qsl, urlencode
+
+import httpx
+from tornado import web
+from tornado.http1connection import HTTP1Connection
+from tornado.iostream import StreamClosedError
+
+from det_jupyter.errors import DetError, MasterUnreachable
+from det_jupyter.server.handlers import Endpoint, answered, require
+from det_jupyter.server.master import MasterLine
+from det_jupyter.server.routes import find_route
+from det_jupyter.session import API, TIMEOUT
+from det_jupyter.wire import MasterInfo
+
+_MARK = "/det-jupyter/api/"
+_OURS = {"token", "_xsrf", "no_track_activity"}  # of Jupyter Server, which the master is not told
+_PASSED_UP = ("Content-Type", "Accept")
+_PASSED_DOWN = ("Content-Type", "Content-Length", "Cache-Control", "Content-Disposition")
+_MOST_AT_ONCE = 16
+
+
+def master_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+    """Return a client for masters, wherever they are."""
+    return httpx.AsyncClient(
+        limits=httpx.Limits(max_connections=_MOST_AT_ONCE, max_keepalive_connections=4),
+        timeout=TIMEOUT,
+        transport=transport,
+        trust_env=False,  # no proxy on the loopback
+        verify=False,  # plain HTTP: building an SSL context would take 20-50 ms
+        headers={"Accept-Encoding": "identity"},
+    )
+
+
+@web.stream_request_body
+class Proxy(Endpoint):
+    """Passes a request on to the master, and its answer back, part by part."""
+
+    def initialize(self, master: MasterLine, client: httpx.AsyncClient, most_bytes: int) -> None:
+        """Take the collaborators, and the most bytes of a request's body."""
+        self._master, self._client, self._most_bytes = master, client, most_bytes
+        self._body = bytearray()
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler does
+        """Refuse strangers, and what is too large, before the body is read."""
+        await super().prepare()
+        connection = cast(HTTP1Connection, self.request.connection)
+        connection.set_max_body_size(self._most_bytes)  # for a size that is not announced
+        announced = self.request.headers.get("Content-Length", "")
+        if announced.isdigit() and int(announced) > self._most_bytes:
+            self.set_header("Connection", "close")
+            raise web.HTTPError(413, f"the request is too large; expected at most "
+                                     f"{self._most_bytes} bytes")  # fmt: skip
+
+    def data_received(self, chunk: bytes) -> None:
+        """Take a part of the body."""
+        self._body += chunk
+
+    @answered
+    async def get(self, path: str) -> None:
+        """Ask."""
+        await self._pass_on()
+
+    @answered
+    async def post(self, path: str) -> None:
+        """Change, or begin something."""
+        await self._pass_on()
+
+    @answered
+    async def put(self, path: str) -> None:
+        """Set."""
+        await self._pass_on()
+
+    @answered
+    async def delete(self, path: str) -> None:
+        """Delete."""
+        await self._pass_on()
+
+    async def _pass_on(self) -> None:
+        _, _, raw = self.request.path.partition(_MARK)
+        route, path = find_route(self.request.method, raw)
+        await require(self, route.action, route.resource)
+        response = await self._ask(path)
+        try:
+            await self._pass_back(response)
+        finally:
+            await response.aclose()
+
+    async def _ask(self, path: str) -> httpx.Response:
+        """Return the answer's beginning; another master is asked if the first has just left."""
+        info = await self._master.find()
+        try:
+            response = await self._send(info, path)
+        except httpx.ConnectError as error:
+            successor = await self._master.find()
+            if successor == info:
+                raise _unreachable(info, error) from None
+        else:
+            if response.status_code not in (401, 503):
+                return response
+            successor = await self._master.find()
+            if successor == info:
+                return response
+            await response.aclose()
+        return await self._send(successor, path)
+
+    async def _send(self, info: MasterInfo, path: str) -> httpx.Response:
+        query = [
+            (key, value)
+            for key, value in parse_qsl(self.request.query, keep_blank_values=True)
+            if key not in _OURS
+        ]
+        headers = {name: self.request.headers[name] for name in _PASSED_UP
+                   if name in self.request.headers}  # fmt: skip
+        request = self._client.build_request(
+            self.request.method,
+            f"{info.url}{API}/{path}" + (f"?{urlencode(query)}" if query else ""),
+            content=bytes(self._body) if self.request.method in ("POST", "PUT") else None,
+            headers={**headers, "Authorization": f"Bearer {info.token}"},
+        )
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx.ConnectError:
+            raise
+        except httpx.PoolTimeout:
+            raise MasterUnreachable(
+                f"{_MOST_AT_ONCE} requests wait for the master already; try again"
+            ) from None
+        except httpx.TransportError as error:
+            raise _unreachable(info, error) from None
+
+    async def _pass_back(self, response: httpx.Response) -> None:
+        self.set_status(response.status_code)
+        for name in _PASSED_DOWN:
+            if name in response.headers:
+                self.set_header(name, response.headers[name])
+        kind = response.headers.get("Content-Type", "application/json")
+        try:
+            async for part in response.aiter_raw():
+                self.write(part)
+                await self.flush()  # back when it is sent: a slow page slows the master's answer
+        except StreamClosedError:
+            return  # the page is gone
+        except httpx.TransportError as error:
+            self.log.warning("the master's answer to %s broke off: %s", self.request.path, error)
+            cast(HTTP1Connection, self.request.connection).close()
+            return
+        self.finish(set_content_type=kind)
+
+
+def _unreachable(info: MasterInfo, error: Exception) -> DetError:
+    what = str(error) or type(error).__name__
+    return MasterUnreachable(
+        f"the det_jupyter master at {info.url} does not answer ({what}); what was asked may be "
+        "done or not: look, and ask again if it is not"
+    )

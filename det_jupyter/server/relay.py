@@ -1,0 +1,127 @@
+"""The socket of a tab: frames go to the feeder and back, one by one, as fast as the slower side.
+
+Each direction reads a frame only after it has written the one before: a page that reads slowly is
+sent fewer news by the feeder, which waits for it, and nothing is kept for it here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from jupyter_server.auth.decorator import ws_authenticated
+from jupyter_server.base.websocket import WebSocketMixin
+from tornado.httpclient import HTTPError, HTTPRequest
+from tornado.websocket import (
+    WebSocketClientConnection,
+    WebSocketClosedError,
+    WebSocketHandler,
+    websocket_connect,
+)
+
+from det_jupyter.errors import DetError
+from det_jupyter.server.feeder import Address, Feeder
+from det_jupyter.server.gate import Gate
+from det_jupyter.server.handlers import Refusing, may_of, require
+from det_jupyter.server.routes import PREFIX
+
+_FEEDER_ENDED, _TRY_LATER = 1012, 1013
+_CONNECT_S = 10.0
+_REASON_BYTES = 120  # of at most 123 in a frame that closes
+
+
+async def open_socket(
+    address: Address, *, may_write: bool, most_bytes: int
+) -> WebSocketClientConnection:
+    """Return a socket to the feeder.
+
+    Raises:
+        DetError: It does not answer.
+    """
+    request = HTTPRequest(
+        address.url, headers=address.headers(may_write=may_write), connect_timeout=_CONNECT_S
+    )
+    try:
+        return await websocket_connect(request, max_message_size=most_bytes)
+    except (OSError, HTTPError) as error:
+        raise DetError(f"the feeder does not answer ({error})") from None
+
+
+class Relay(WebSocketMixin, WebSocketHandler, Refusing):
+    """A socket between a tab and the feeder."""
+
+    auth_resource = f"{PREFIX}experiments"
+
+    def initialize(self, feeder: Feeder, tabs: set[Relay], bounds: dict[str, int]) -> None:
+        """Take the collaborators.
+
+        Args:
+            feeder: What to talk to.
+            tabs: The open sockets.
+            bounds: The most bytes of a frame, `from_page` and `from_feeder`.
+        """
+        self._feeder, self._tabs, self._bounds = feeder, tabs, bounds
+        self._feed: WebSocketClientConnection | None = None
+        self._down: asyncio.Task[None] | None = None
+
+    @property
+    def max_message_size(self) -> int:
+        """The most bytes of a frame from the page."""
+        return self._bounds["from_page"]
+
+    @ws_authenticated
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Open the socket, if this user may see experiments."""
+        await require(self, "read", "experiments")
+        self._gate = Gate(await may_of(self))
+        await super().get(*args, **kwargs)
+
+    async def open(self) -> None:
+        """Begin to pass frames on; those of the page wait until then."""
+        super().open()
+        self.set_nodelay(True)
+        self._tabs.add(self)
+        try:
+            address = await self._feeder.address()
+            self._feed = await open_socket(
+                address,
+                may_write=self._gate.may_write,
+                most_bytes=self._bounds["from_feeder"],
+            )
+        except DetError as error:
+            self.log.warning("no socket for a page of det_jupyter: %s", error)
+            self._close(_TRY_LATER, str(error))
+            return
+        if self.ws_connection is None or self.ws_connection.is_closing():
+            self.on_close()  # the page has left meanwhile
+            return
+        self._down = asyncio.create_task(self._pass_down(self._feed))
+
+    async def on_message(self, message: str | bytes) -> None:
+        """Pass a frame of the page on; the next one is read after that."""
+        if refusal := self._gate.refusal(message):
+            await self.write_message(refusal)
+        elif self._feed is not None:
+            try:
+                await self._feed.write_message(message, binary=isinstance(message, bytes))
+            except WebSocketClosedError:
+                self._close(_FEEDER_ENDED, "the feeder has ended")
+
+    async def _pass_down(self, feed: WebSocketClientConnection) -> None:
+        try:
+            while (message := await feed.read_message()) is not None:
+                await self.write_message(message, binary=isinstance(message, bytes))
+        except WebSocketClosedError:  # of the page
+            return
+        self._close(_FEEDER_ENDED, "the feeder has ended")
+
+    def on_close(self) -> None:
+        """End the other half."""
+        self._tabs.discard(self)
+        if self.ping_callback is not None:
+            self.ping_callback.stop()
+        if self._feed is not None:
+            self._feed.close()
+
+    def _close(self, code: int, reason: str) -> None:
+        self.close(code, reason.encode()[:_REASON_BYTES].decode("utf-8", "ignore"))

@@ -1,0 +1,103 @@
+"""Which of the master's requests pages may make, and what the authorizer is asked for each.
+
+What is not listed is not passed on: the agents' own requests, and the endless feed, of which pages
+have the socket instead. `*` stands for one part of a path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from det_jupyter.errors import NotFound
+
+# Resources and actions of Jupyter Server's authorizer. Execute: code is run, or ends for all.
+PREFIX = "det_jupyter:"
+RESOURCES = ("experiments", "cluster", "logs", "templates", "kernels")
+ACTIONS = ("read", "write", "execute")
+
+_TABLE = """
+GET     master                      cluster      read
+GET     status                      cluster      read
+POST    master/stop                 cluster      execute
+GET     agents                      cluster      read
+GET     agents/*/series             cluster      read
+POST    agents/*/slots              cluster      write
+GET     cluster                     cluster      read
+GET     jobs                        cluster      read
+GET     tasks                       cluster      read
+GET     possible                    cluster      read
+GET     pools                       cluster      read
+PUT     pools                       cluster      write
+POST    queue                       experiments  write
+GET     experiments                 experiments  read
+POST    experiments                 experiments  execute
+GET     experiments/found           experiments  read
+GET     experiments/*               experiments  read
+POST    experiments/*/continue      experiments  execute
+POST    experiments/*/*             experiments  write
+GET     experiments/*/curves        experiments  read
+GET     experiments/*/code          experiments  read
+GET     experiments/*/checkpoints   experiments  read
+GET     experiments/*/importance    experiments  read
+GET     experiments/*/config        experiments  read
+GET     experiments/*/logs          logs         read
+POST    preview                     experiments  read
+GET     trials/*                    experiments  read
+GET     trials/*/timings            experiments  read
+GET     trials/*/series             experiments  read
+GET     trials/*/reason             experiments  read
+GET     trials/*/logs               logs         read
+POST    trials/*/kill               experiments  write
+POST    trials/*/profile            experiments  write
+POST    trials/*/change             experiments  write
+POST    trials/*/continue           experiments  execute
+GET     templates                   templates    read
+GET     templates/*                 templates    read
+PUT     templates/*                 templates    write
+DELETE  templates/*                 templates    write
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A request that is passed on."""
+
+    method: str
+    pattern: tuple[str, ...]
+    resource: str
+    action: str
+
+    def fits(self, method: str, parts: list[str]) -> bool:
+        """Return whether a request is this one."""
+        return (
+            method == self.method
+            and len(parts) == len(self.pattern)
+            and all(want in ("*", part) for want, part in zip(self.pattern, parts, strict=True))
+        )
+
+
+def _parsed(line: str) -> Route:
+    method, path, resource, action = line.split()
+    return Route(method=method, pattern=tuple(path.split("/")), resource=resource, action=action)
+
+
+ROUTES = [_parsed(line) for line in _TABLE.strip().splitlines()]
+
+
+def find_route(method: str, path: str) -> tuple[Route, str]:
+    """Return the route of a request, and the path to ask the master for.
+
+    Args:
+        method: In capitals.
+        path: Below the API's root, with its percent signs as they came.
+
+    Raises:
+        NotFound: No page may make such a request.
+    """
+    parts = [unquote(part) for part in path.split("/")]
+    is_plain = all(part not in ("", ".", "..") and "/" not in part for part in parts)
+    for route in ROUTES if is_plain else []:
+        if route.fits(method, parts):
+            return route, "/".join(quote(part, safe="") for part in parts)
+    raise NotFound(f"{method} {unquote(path)[:200]}: pages cannot ask this of the master")
