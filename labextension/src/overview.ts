@@ -31,7 +31,7 @@ export class Overview implements ITab, IPanel {
   constructor(private readonly _options: IOverviewOptions) {
     const { asking, makeChart, settings } = _options;
     this.label = asking.trans.__('Overview');
-    this._board = new Board(asking.trans, makeChart, settings);
+    this._board = new Board(asking.trans, makeChart, settings, true);
     this._trials = new Trials(asking);
     this._cluster = new ClusterSection(asking.trans);
     this._details = new Details(asking.trans);

@@ -1,7 +1,7 @@
 /** The view of one experiment: made once, updated with each new state, ended by `dispose`. */
 import type { MakeChart } from './charts/board.js';
 import { h } from './dom/dom.js';
-import { Lost } from './dom/lost.js';
+import { kernelIsGone, Lost, type SayWhyLost } from './dom/lost.js';
 import type { IAsking, OnCommand } from './dom/notice.js';
 import { watchTheme } from './dom/theme.js';
 import { Header } from './experiment/header.js';
@@ -26,6 +26,8 @@ export interface IViewOptions {
   /** Fetches the code of the tabs that few readers open; without it they are not there. */
   loadTabs?: LoadTabs;
   slowHint?: string;
+  /** What to say when the view stands still; without it, that the kernel is gone. */
+  whyLost?: SayWhyLost;
   /** What the reader has set for the charts. */
   settings?: Settings;
   trans?: ITrans;
@@ -39,32 +41,24 @@ export class ExperimentView {
   constructor(options: IViewOptions) {
     const trans = options.trans ?? english;
     const { slowHint = trans.__('No answer yet.') } = options;
+    this._whyLost = options.whyLost ?? kernelIsGone(trans, true);
     const onCommand: OnCommand = command =>
-      this._isLost
-        ? Promise.reject(new Error(trans.__('There is no kernel to carry this out.')))
-        : options.onCommand(command);
+      this._isLost ? Promise.reject(this._lostError()) : options.onCommand(command);
     const settings = options.settings ?? new Settings();
     const { makeChart } = options;
     const ask: Ask | undefined =
       options.ask &&
       ((type, fields) =>
-        this._isLost
-          ? Promise.reject(new Error(trans.__('There is no kernel to answer.')))
-          : (options.ask as Ask)(type, fields));
+        this._isLost ? Promise.reject(this._lostError()) : (options.ask as Ask)(type, fields));
     const logs = ask && new LogPanel({ trans, ask: query => ask('logs', query), slowHint });
+    this._logs = logs;
     this._asking = {
       trans,
       onCommand,
       slowHint,
-      ...(logs && {
-        showLogs: (trialId, rank) => {
-          logs.narrow(trialId, rank);
-          this._tabs.open(logs.id);
-          logs.focus();
-        }
-      })
+      ...(logs && { showLogs: (trialId, rank) => this.showLogs(trialId, rank) })
     };
-    this._lost = new Lost(trans);
+    this._lost = new Lost();
     this._header = new Header(this._asking);
     this._overview = new Overview({
       asking: this._asking,
@@ -110,9 +104,9 @@ export class ExperimentView {
     }
   }
 
-  /** Say that the kernel is gone, and stop the clock; what is shown can still be explored. */
+  /** Say that it stands still, and stop the clock; what is shown can still be explored. */
   setLost(isLost: boolean): void {
-    if (isLost !== this._isLost) {
+    if (isLost || this._isLost) {
       this._isLost = isLost;
       this._draw();
     }
@@ -121,6 +115,17 @@ export class ExperimentView {
   /** Show a trial of a search in full. */
   choose(trialId: number | null): void {
     this._overview.choose(trialId);
+  }
+
+  /** Open what a trial's rank printed; `null`: all of them. */
+  showLogs(trialId: number | null, rank: number | null): void {
+    if (this._logs !== undefined) {
+      if (trialId !== null) {
+        this._logs.narrow(trialId, rank);
+      }
+      this._tabs.open(this._logs.id);
+      this._logs.focus();
+    }
   }
 
   dispose(): void {
@@ -146,10 +151,16 @@ export class ExperimentView {
 
   private _drawLost(state: IViewState): void {
     if (this._isLost) {
-      this._lost.show(state.as_of, isEnded(state.status));
+      this._lost.show(this._whyLost(state.id, state.as_of, isEnded(state.status)));
     } else {
       this._lost.hide();
     }
+  }
+
+  /** Why a button or a question gets no answer. */
+  private _lostError(): Error {
+    const { text, line } = this._whyLost(this._state?.id ?? 0, this._state?.as_of ?? 0, true);
+    return new Error(text + line);
   }
 
   private _setVisible(isVisible: boolean): void {
@@ -168,6 +179,8 @@ export class ExperimentView {
   }
 
   private readonly _asking: IAsking;
+  private readonly _whyLost: SayWhyLost;
+  private readonly _logs: LogPanel | undefined;
   private readonly _lost: Lost;
   private readonly _header: Header;
   private readonly _overview: Overview;

@@ -10,15 +10,17 @@
 import type { AnyModel } from '@anywidget/types';
 
 import { renderComparison, type IComparisonTraits } from './compare/widget.js';
+import { kernelIsGone } from './dom/lost.js';
 import { tabsFrom } from './fetching.js';
 import { MetricChart } from './charts/chart.js';
 import { Questions } from './model/questions.js';
 import type { ICluster } from './model/state.js';
 import type { IRow, IViewState } from './model/state.js';
-import { mergeRows } from './model/rows.js';
+import { wholeState } from './model/rows.js';
 import { Settings, type ISettings } from './model/settings.js';
-import { keepPicture, watchLink } from './page/host.js';
+import { hasPlaces, keepPicture, watchLink } from './page/host.js';
 import { persist } from './model/persist.js';
+import { english } from './model/trans.js';
 import { places, type ISource, type IView } from './page/places.js';
 import { ExperimentView } from './view.js';
 
@@ -93,18 +95,9 @@ class Requests {
   private readonly _waiting = new Map<string, IWaiting>();
 }
 
-/** The state, put together from the traits that it came in. */
 function stateOf(model: AnyModel<ITraits>): IViewState {
-  const shown = { ...model.get('shown'), cluster: model.get('cluster') };
-  return shown.search === null
-    ? shown
-    : {
-        ...shown,
-        search: {
-          ...shown.search,
-          rows: mergeRows(model.get('rows'), model.get('changed_rows'))
-        }
-      };
+  const [shown, cluster] = [model.get('shown'), model.get('cluster')];
+  return wholeState(shown, cluster, model.get('rows'), model.get('changed_rows'));
 }
 
 type Model = AnyModel<ITraits & Partial<IComparisonTraits>>;
@@ -142,6 +135,7 @@ function openExperiment(model: AnyModel<ITraits>): IView {
     ask: questions.ask,
     loadTabs: tabsFrom(questions.ask),
     slowHint: SLOW_HINT,
+    whyLost: kernelIsGone(english, hasPlaces(model)),
     settings
   });
   // One message changes several traits, each with an event of its own: draw once.
@@ -183,7 +177,11 @@ function initialize({ model }: { model: Model }): () => void {
   if (model.get('is_door')) {
     return openDoor(model);
   }
-  const source: ISource = { key: model.get('key'), open: () => open(model) };
+  const source: ISource = {
+    key: model.get('key'),
+    open: () => open(model),
+    setUsed: isUsed => tellUsed(model, isUsed)
+  };
   const onKept = (): void => void keepPicture(model);
   const endLink = watchLink(model, isUp => {
     if (isUp) {
@@ -199,6 +197,18 @@ function initialize({ model }: { model: Model }): () => void {
     model.off('change:kept', onKept);
   };
 }
+
+const PAGE = Math.random().toString(36).slice(2);
+
+/** Tell the kernel whether this page needs its news: where a server draws, it does not. */
+function tellUsed(model: Model, isUsed: boolean): void {
+  if (model.get('comparison') === undefined && told.get(model) !== isUsed) {
+    told.set(model, isUsed);
+    model.send({ type: isUsed ? 'wake' : 'rest', page: PAGE });
+  }
+}
+
+const told = new WeakMap<Model, boolean>();
 
 /** Ask the kernel for what the page has places for. */
 function openDoor(model: Model): () => void {

@@ -152,12 +152,12 @@ it('asks kernels for what comes into sight and nothing draws', () => {
   const host = output('7@5');
   const place = host.firstElementChild as Element;
   const asked: string[] = [];
-  const close = places().addDoor(key => asked.push(key));
+  const close = places().addDoor(key => void asked.push(key));
   expect(asked).toEqual([]);
   sight(place);
   expect(asked).toEqual(['7@5']);
   const later: string[] = [];
-  const closeLater = places().addDoor(key => later.push(key));
+  const closeLater = places().addDoor(key => void later.push(key));
   expect(later).toEqual(['7@5']);
   const one = source('7@5');
   places().add(one);

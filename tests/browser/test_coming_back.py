@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from det_jupyter.client import Client
+from det_jupyter.view.forms.place import EXPERIMENT_MIME
 from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all, save
 from tests.processes import det_home, wait_until
 from tests.trials import TRIAL_SOURCE
@@ -128,7 +129,9 @@ def run_first_cell(page: Page) -> None:
 
 def test_notebook_has_no_widget_in_it(book: Path) -> None:
     outputs = [o for cell in nbformat.read(book, 4).cells for o in cell.outputs]
-    assert [sorted(output.data) for output in outputs] == [["text/html", "text/plain"]] * 2
+    assert [sorted(output.data) for output in outputs] == [
+        [EXPERIMENT_MIME, "text/html", "text/plain"]
+    ] * 2
 
 
 def test_browser_that_was_closed_finds_live_views_and_saves_what_happened_since(

@@ -28,6 +28,7 @@ from det_jupyter.view.live import LiveExperiment
 from det_jupyter.view.model.experiment import ENDED, Status
 
 _PUSH_PERIOD_S = 0.25
+_REST_S = 5.0
 _FETCH_S = 5.0
 _KEEP_PERIOD_S = 60.0  # JupyterLab saves every two minutes
 _FIRST_LOOK_S = 0.1  # how long the first display waits for the copy, so that it shows something
@@ -46,6 +47,7 @@ class LiveView:
         self._widget: Shown | None = None
         self._kept: tuple[Status, int] | None = None  # status and number of charts in it
         self._kept_at = 0.0  # on the monotonic clock
+        self._made_at = 0.0  # likewise, the newest state
         self._news = WaitingNews()
         self._importance = KnownImportance(client, experiment_id)
         self._chosen_id: int | None = None  # the trial of a search that the reader has chosen
@@ -129,7 +131,7 @@ class LiveView:
         self._push(follower, is_last=True)
 
     def _push(self, follower: Follower, *, is_last: bool = False) -> None:
-        if follower.live is None:
+        if follower.live is None or (self._is_resting() and not is_last):
             return
         if self._front == "terminal":
             self._print_why_it_waits(follower, follower.live)
@@ -139,6 +141,14 @@ class LiveView:
                 self._widget.state = state
             if is_last or self._is_due(state):
                 self._keep(state)
+
+    def _is_resting(self) -> bool:
+        """Whether a server draws: then a state is only made for pictures, every few seconds."""
+        now = time.monotonic()
+        if self._widget is None or self._widget.is_watched or now - self._made_at > _REST_S:
+            self._made_at = now
+            return False
+        return True
 
     def _is_due(self, state: ViewState) -> bool:
         """Whether a new picture is worth making."""

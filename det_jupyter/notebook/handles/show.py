@@ -12,9 +12,7 @@ from typing import Any, Literal, Protocol
 
 from IPython.core.getipython import get_ipython
 
-from det_jupyter.view.forms.card import render_html
-from det_jupyter.view.forms.place import in_place, place_key
-from det_jupyter.view.forms.plain import render_plain
+from det_jupyter.view.forms.place import EXPERIMENT_MIME, kept_forms
 from det_jupyter.view.model.comparison import ComparisonState
 from det_jupyter.view.model.experiment import ViewState
 
@@ -46,6 +44,8 @@ class Shown(Protocol):
     state: ViewState
     kept: dict[str, Any]
 
+    @property
+    def is_watched(self) -> bool: ...
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None: ...
 
 
@@ -124,9 +124,8 @@ def metadata(widget: Shown | None) -> dict[str, Any]:
 
 def bundle(state: ViewState, widget: Shown | None = None) -> dict[str, Any]:
     """Return the view in every form a front end may choose from: widget, HTML, plain text."""
-    forms: dict[str, Any] = {
-        "text/plain": render_plain(state),
-        "text/html": in_place(place_key(state), render_html(state)),
-    }
+    forms = kept_forms(state)
+    if front() == "outputs":
+        del forms[EXPERIMENT_MIME]  # no renderer of ours is there, and another may show it as JSON
     live = widget._repr_mimebundle_() if widget is not None else None
     return forms if live is None else {**live[0], **forms}

@@ -74,6 +74,9 @@ class LiveWidget(PageWidget):
     `on_question` is given other messages and what sends the answer
     (answers.py). It is drawn at the places named `key`, which are saved with `kept`: the newest
     picture, by MIME type.
+
+    Pages that a server feeds say that they `rest`, and `wake` it when they have none any more.
+    While all that have said something rest, new states stay here.
     """
 
     kept = traitlets.Dict().tag(sync=True)
@@ -101,6 +104,7 @@ class LiveWidget(PageWidget):
         self._on_question = on_question
         self._requests: deque[Any] = deque(maxlen=256)
         self._setting = threading.Lock()  # the parts of two states must not be mixed
+        self._awake: set[str] | None = None  # pages that need news; None before the first word
         super().__init__(esm, css, key=place_key(state), **parts_of(state, []), **kwargs)
         self._state = state
         self.on_msg(self._on_message)
@@ -113,10 +117,25 @@ class LiveWidget(PageWidget):
 
     @state.setter
     def state(self, state: ViewState) -> None:
+        self._state = state
+        if self.is_watched:
+            self._send_state()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a page may need a new state."""
+        return self._awake is None or bool(self._awake)
+
+    def _send_state(self) -> None:
         with self._setting, self.hold_sync():
-            self._state = state
-            for name, part in parts_of(state, self.rows).items():
+            for name, part in parts_of(self._state, self.rows).items():
                 setattr(self, name, part)
+
+    def _on_page(self, page: str, *, is_awake: bool) -> None:
+        was_watched = self.is_watched
+        self._awake = (self._awake or set()) - {page} | ({page} if is_awake else set())
+        if self.is_watched and not was_watched:
+            self._send_state()
 
     def _on_chosen(self, change: dict[str, Any]) -> None:
         try:
@@ -129,8 +148,10 @@ class LiveWidget(PageWidget):
         if request is not None and request in self._requests:
             return  # sent again, as the first could have been lost
         self._requests.append(request)
-        command = content.get("command")
-        if content.get("type") == "command" and isinstance(command, str):
+        command, page = content.get("command"), content.get("page")
+        if content.get("type") in ("rest", "wake") and isinstance(page, str):
+            self._on_page(page, is_awake=content["type"] == "wake")
+        elif content.get("type") == "command" and isinstance(command, str):
             self.send({"type": "outcome", "command": command, "error": self._outcome(command)})
         elif content.get("type") in ANSWERERS:
             self._on_question(content, self.send)

@@ -33,8 +33,13 @@ export class Board {
   constructor(
     private readonly _trans: ITrans,
     private readonly _makeChart: MakeChart,
-    private readonly _settings: Settings = new Settings()
+    private readonly _settings: Settings = new Settings(),
+    /** Whether the settings keep its zoom; only one board's can be there. */
+    private readonly _keepsZoom = false
   ) {
+    const { axis, log_x, zoom } = _settings.value;
+    [this._zoomedAxis, this._zoomedLog] = [axis, log_x];
+    this._zoom = _keepsZoom ? zoom : null;
     this._syncKey = `det-board-${(numBoards += 1)}`;
     this._axisSelect = axisSelect(_trans, _settings);
     this._logXButton = toggle(_settings, _trans.__('Log x'), 'log_x');
@@ -154,7 +159,11 @@ export class Board {
 
   private _setZoom(range: Range | null): void {
     this._zoom = range;
-    this._draw();
+    if (this._keepsZoom) {
+      this._settings.change({ zoom: range }); // draws, too
+    } else {
+      this._draw();
+    }
   }
 
   private _moreText(names: readonly string[]): string {
@@ -166,8 +175,10 @@ export class Board {
   }
 
   private _onSettings(): void {
-    const { axis, log_x } = this._settings.value;
-    if (axis !== this._zoomedAxis || log_x !== this._zoomedLog) {
+    const { axis, log_x, zoom } = this._settings.value;
+    if (this._keepsZoom) {
+      this._zoom = zoom;
+    } else if (axis !== this._zoomedAxis || log_x !== this._zoomedLog) {
       this._zoom = null; // its numbers are of another axis
     }
     [this._zoomedAxis, this._zoomedLog] = [axis, log_x];
@@ -213,8 +224,8 @@ export class Board {
   );
   private readonly _charts = new Map<string, IChartView>();
   private _state: IBoardData | undefined;
-  private _zoom: Range | null = null;
+  private _zoom: Range | null;
   private _chosen: number | null = null;
-  private _zoomedAxis: Axis = 'step';
-  private _zoomedLog = false;
+  private _zoomedAxis: Axis;
+  private _zoomedLog: boolean;
 }

@@ -4,6 +4,9 @@ import { h, setAttribute, setHidden } from '../dom/dom.js';
 import type { Axis, ISettings, Settings } from '../model/settings.js';
 import type { ITrans } from '../model/trans.js';
 
+/** Where the axis becomes another one, what was zoomed into means nothing. */
+const UNZOOMED = { zoom: null, metrics_zoom: null };
+
 export function axisSelect(trans: ITrans, settings: Settings): HTMLSelectElement {
   const names: Record<Axis, string> = {
     step: trans.__('by batch'),
@@ -15,7 +18,9 @@ export function axisSelect(trans: ITrans, settings: Settings): HTMLSelectElement
     { 'aria-label': trans.__('X axis'), title: trans.__('Time counts from the first report.') },
     ...AXES.map(axis => h('option', { value: axis }, names[axis]))
   );
-  select.addEventListener('change', () => settings.change({ axis: select.value as Axis }));
+  select.addEventListener('change', () =>
+    settings.change({ axis: select.value as Axis, ...UNZOOMED })
+  );
   return select;
 }
 
@@ -27,7 +32,8 @@ export function allowEpochs(select: HTMLSelectElement, isKnown: boolean): void {
 export function toggle(settings: Settings, label: string, name: keyof ISettings): HTMLElement {
   const button = h('button.det-button.det-mod-small', { type: 'button' }, label);
   button.addEventListener('click', () => {
-    settings.change({ [name]: button.getAttribute('aria-pressed') !== 'true' });
+    const isOn = button.getAttribute('aria-pressed') !== 'true';
+    settings.change({ [name]: isOn, ...(name === 'log_x' && UNZOOMED) });
   });
   return button;
 }

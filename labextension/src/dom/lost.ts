@@ -1,23 +1,52 @@
-/** Says that the view has lost its kernel, and which line brings it back. */
+/** Says that a view is not live any more, why, and which lines bring it back. */
 import { formatClock } from '../model/format.js';
 import type { ITrans } from '../model/trans.js';
 import { h, setHidden, setText } from './dom.js';
 
+/** Why a view stands still. */
+export interface IWhyLost {
+  text: string;
+  /** What to run or to type; '' if nothing helps. */
+  line: string;
+}
+
+/** Says it of the view of experiment `id` as it is at `asOf`. */
+export type SayWhyLost = (id: number, asOf: number, isOver: boolean) => IWhyLost;
+
+/**
+ * The kernel that feeds a view is gone.
+ *
+ * @param hasPlaces - Whether the front end has places that another kernel brings to life; where an
+ *   output holds the widget, it has to be shown again.
+ */
+export function kernelIsGone(trans: ITrans, hasPlaces: boolean): SayWhyLost {
+  return (id, asOf, isOver) => {
+    const text = isOver
+      ? trans.__(
+          'Not live: the kernel that drew this is gone. To connect the view again, run ',
+          formatClock(asOf)
+        )
+      : trans.__(
+          'Not live: the kernel that drew this is gone, and this is as of %1. The experiment does not need that kernel. To follow it again, run ',
+          formatClock(asOf)
+        );
+    const load = '%load_ext det_jupyter';
+    return { text, line: hasPlaces ? load : `${load}\n%det_experiment show ${id}` };
+  };
+}
+
 export class Lost {
   readonly node: HTMLElement;
 
-  constructor(private readonly _trans: ITrans) {
-    const line = h('code', {}, '%load_ext det_jupyter');
-    this.node = h('div.det-lost', { role: 'status', hidden: true }, h('p', {}, this._text, line));
+  constructor() {
+    const paragraph = h('p', {}, this._text, this._line);
+    this.node = h('div.det-lost', { role: 'status', hidden: true }, paragraph);
   }
 
-  /** The kernel is gone, and the view is as of `asOf`. */
-  show(asOf: number, isOver: boolean): void {
-    const words = isOver
-      ? 'Not live: the kernel that drew this is gone. To connect the view again, run '
-      : 'Not live: the kernel that drew this is gone, and this is as of %1. The experiment does ' +
-        'not need that kernel. To follow it again, run ';
-    setText(this._text, this._trans.__(words, formatClock(asOf)));
+  show({ text, line }: IWhyLost): void {
+    setText(this._text, text);
+    setText(this._line, line);
+    setHidden(this._line, line === '');
     setHidden(this.node, false);
   }
 
@@ -26,4 +55,5 @@ export class Lost {
   }
 
   private readonly _text = h('span');
+  private readonly _line = h('code');
 }

@@ -145,6 +145,18 @@ class MetricsPanel implements IPanel {
     } else {
       this._tables.replaceChildren();
       this._group.update(pictures, { range, axis: look.axis, logX: look.logX });
+      this._restoreZoom(pictures.length);
+    }
+  }
+
+  /** Once there are plots, show the part of the axis that the reader had chosen. */
+  private _restoreZoom(numPlots: number): void {
+    const { metrics_zoom: zoom } = this._context.settings.value;
+    if (!this._hasRestored && numPlots > 0) {
+      this._hasRestored = true;
+      if (zoom !== null) {
+        this._group.setZoom(zoom);
+      }
     }
   }
 
@@ -248,7 +260,7 @@ class MetricsPanel implements IPanel {
       return [origin + from * unit, origin + to * unit];
     };
     this._followers.setRange(range === null ? null : asAsked);
-    this._draw();
+    this._context.settings.change({ metrics_zoom: range }); // draws, too
   }
 
   private _makeSmooth(): HTMLInputElement {
@@ -288,4 +300,5 @@ class MetricsPanel implements IPanel {
   private readonly _empty = h('p.det-empty');
   private _state: IViewState | undefined;
   private _isShown = false;
+  private _hasRestored = false;
 }

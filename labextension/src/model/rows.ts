@@ -1,6 +1,6 @@
 /** Trials of a search: put together, ranked, sorted, filtered, counted; pure. */
 import { formatNumber } from './format.js';
-import type { IRow, ISearch } from './state.js';
+import type { ICluster, IRow, ISearch, IViewState } from './state.js';
 import { axisText } from './scales.js';
 import type { ITrans } from './trans.js';
 
@@ -24,6 +24,19 @@ export function mergeRows(rows: readonly IRow[], changed: readonly IRow[]): IRow
     ...rows.map(row => newer.get(row.id) ?? row),
     ...changed.filter(row => !known.has(row.id))
   ];
+}
+
+/** A state, put together from the parts that it came in (det_jupyter/live/parts.py). */
+export function wholeState(
+  shown: IViewState,
+  cluster: ICluster | null,
+  rows: readonly IRow[],
+  changed: readonly IRow[]
+): IViewState {
+  const { search } = shown;
+  return search === null
+    ? { ...shown, cluster }
+    : { ...shown, cluster, search: { ...search, rows: mergeRows(rows, changed) } };
 }
 
 /** The best first; those without a metric, which count as the worst, last. */

@@ -14,6 +14,9 @@ export interface ISettings extends Record<string, unknown> {
   scatter_y: string;
   /** The open tab. */
   tab: string;
+  /** The part of the x axis that the reader has zoomed into, on the first tab and of metrics. */
+  zoom: readonly [number, number] | null;
+  metrics_zoom: readonly [number, number] | null;
   /** Of the tab of metrics: those to draw (`null`: the first few), of which trials, how smooth. */
   metrics: string[] | null;
   trials: string;
@@ -29,6 +32,8 @@ const DEFAULTS: ISettings = {
   scatter_x: '',
   scatter_y: '',
   tab: 'overview',
+  zoom: null,
+  metrics_zoom: null,
   metrics: null,
   trials: '',
   smoothing: 0.25

@@ -17,7 +17,7 @@ interface IOutput {
   toJSON(): object;
 }
 
-interface IOutputs {
+export interface IOutputs {
   length: number;
   get(index: number): IOutput;
   set(index: number, output: object): void;
@@ -55,6 +55,11 @@ const ENDS = ['restarting', 'autorestarting', 'terminating', 'dead'];
 
 function managerOf(model: Model): IManager {
   return (model.widget_manager as unknown as IManager | undefined) ?? {};
+}
+
+/** Whether the front end loads widgets that no output holds: JupyterLab and Notebook 7 do. */
+export function hasPlaces(model: Model): boolean {
+  return managerOf(model).context !== undefined;
 }
 
 /**
@@ -118,18 +123,31 @@ export async function keepPicture(model: Model): Promise<void> {
   const { context } = managerOf(model);
   await context?.ready;
   const kept = model.get('kept') as Record<string, unknown> | undefined;
-  const html = kept?.['text/html'];
-  if (html === undefined) {
+  if (kept?.['text/html'] === undefined) {
     return;
   }
-  const mark = `<det-experiment key="${String(model.get('key'))}"`;
   for (const { outputs } of context?.model.cells ?? []) {
-    for (let i = 0; i < (outputs?.length ?? 0); i++) {
-      const output = outputs?.get(i);
-      const saved = output?.data['text/html'];
-      if (typeof saved === 'string' && saved.startsWith(mark) && saved !== html) {
-        outputs?.set(i, { ...output?.toJSON(), data: kept });
-      }
+    if (outputs !== undefined) {
+      putPicture(outputs, String(model.get('key')), kept);
     }
   }
+}
+
+/** Replace the picture of an experiment, by MIME type, in the outputs of a cell. */
+export function putPicture(outputs: IOutputs, key: string, kept: Record<string, unknown>): void {
+  for (let i = 0; i < outputs.length; i++) {
+    const output = outputs.get(i);
+    const saved = keptIn(output.data, key);
+    if (saved !== undefined && saved !== kept['text/html']) {
+      outputs.set(i, { ...output.toJSON(), data: kept });
+    }
+  }
+}
+
+/** The card of an experiment in an output, if it shows that one. */
+export function keptIn(data: Record<string, unknown>, key: string): string | undefined {
+  const html = data['text/html'];
+  return typeof html === 'string' && html.startsWith(`<det-experiment key="${key}"`)
+    ? html
+    : undefined;
 }

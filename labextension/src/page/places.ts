@@ -2,25 +2,29 @@
  * Where experiments are shown in this page, and what can draw them live.
  *
  *     <det-experiment key=K>card</det-experiment>   a place; alone it shows the card that it holds
- *     source   a kernel's model of experiment K     its view takes the card's place
- *     door     a kernel that knows experiments      asked for a source of a key that has none
+ *     source   what is fed with experiment K        its view takes the card's place
+ *     door     what knows experiments               asked for a source of a key that has none
  *
- * Saved notebooks hold places and no widgets: without a kernel the card is what is seen.
+ * Both have a rank: 0 for a kernel and its widgets, more for a server, which lasts longer. The
+ * highest draws. Saved notebooks hold places and no widgets: without a source the card is seen.
  */
 export interface IView {
   node: HTMLElement;
-  /** The kernel is gone: say so, and stop the clock. */
+  /** What feeds it is gone: say so, and stop the clock. */
   setLost(isLost: boolean): void;
   dispose(): void;
 }
 
 export interface ISource {
   key: string;
+  rank?: number;
   open(): IView;
+  /** Whether it is the one that draws its key, first when it is added; others need no news. */
+  setUsed?(isUsed: boolean): void;
 }
 
-/** Asks a kernel for a source. */
-export type Door = (key: string) => void;
+/** Asks for a source; true: it is on its way. May be asked again and again. */
+export type Door = (key: string) => unknown;
 
 interface IShown {
   key: string;
@@ -30,6 +34,8 @@ interface IShown {
 
 /** When an output is drawn again, its view moves from the old place to the new one. */
 const PARKED_MS = 2000;
+/** So long nothing else is drawn where a better source is on its way: views do not change twice. */
+const HELD_MS = 1500;
 const LABS_HTML = 'jp-RenderedHTMLCommon';
 
 export class Places {
@@ -44,9 +50,7 @@ export class Places {
       restoreFocus(parked.view.node);
     }
     this._fill(place);
-    if (!this._shown.has(place)) {
-      this._sight.observe(place);
-    }
+    this._sight.observe(place);
   }
 
   leave(place: HTMLElement): void {
@@ -68,59 +72,116 @@ export class Places {
     }, PARKED_MS);
   }
 
-  /** A kernel can draw an experiment. */
+  /** It can draw an experiment. */
   add(source: ISource): void {
     this._sources.add(source);
-    this._places.forEach(place => this._fill(place));
+    this._refill(source.key);
   }
 
   /** It cannot any more. */
   remove(source: ISource): void {
     if (this._sources.delete(source)) {
-      this._places.forEach(place => this._fill(place));
+      this._refill(source.key);
     }
   }
 
-  /** Whether a kernel draws what has this key. */
+  /** Whether anything draws what has this key. */
   has(key: string): boolean {
-    return [...this._sources].some(source => source.key === key);
+    return this._best(key) !== undefined;
   }
 
-  addDoor(door: Door): () => void {
-    this._doors.add(door);
-    this._inSight.forEach(place => door(keyOf(place)));
+  /** Ask it for what is in sight and not drawn by something of its rank; returns what ends that. */
+  addDoor(door: Door, rank = 0): () => void {
+    this._doors.set(door, rank);
+    this._inSight.forEach(place => {
+      if (rank > this._rankAt(place)) {
+        door(keyOf(place));
+      }
+    });
     return () => this._doors.delete(door);
+  }
+
+  private _refill(key: string): void {
+    const best = this._best(key);
+    for (const source of this._sources) {
+      if (source.key === key) {
+        source.setUsed?.(rankOf(source) === rankOf(best));
+      }
+    }
+    this._places.forEach(place => {
+      if (keyOf(place) === key) {
+        this._fill(place);
+      }
+    });
+  }
+
+  /** The newest source of the highest rank. */
+  private _best(key: string): ISource | undefined {
+    let best: ISource | undefined;
+    for (const source of this._sources) {
+      if (source.key === key && rankOf(source) >= rankOf(best)) {
+        best = source;
+      }
+    }
+    return best;
   }
 
   /** Give a place the view of a source that is there, if one is. */
   private _fill(place: HTMLElement): void {
+    const key = keyOf(place);
     const shown = this._shown.get(place);
-    if (shown !== undefined && this._sources.has(shown.source)) {
+    const isLive = shown !== undefined && this._sources.has(shown.source);
+    const best = this._best(key);
+    if (isLive && rankOf(shown.source) >= rankOf(best)) {
       shown.view.setLost(false);
-      return;
-    }
-    const source = [...this._sources].findLast(one => one.key === keyOf(place));
-    if (source !== undefined) {
+    } else if (best !== undefined && !this._isHeld(best)) {
       shown?.view.dispose();
-      this._put(place, { key: source.key, source, view: source.open() });
-    } else if (shown !== undefined) {
+      this._put(place, { key, source: best, view: best.open() });
+    } else if (shown !== undefined && !isLive) {
       shown.view.setLost(true);
-      this._sight.observe(place);
       this._want(place);
     }
   }
 
+  /** Whether something better than this source is on its way, and not for long yet. */
+  private _isHeld({ key, rank }: ISource): boolean {
+    if (!this._ask(key, rank ?? 0)) {
+      return false;
+    }
+    const now = performance.now();
+    let until = this._heldUntil.get(key);
+    if (until === undefined) {
+      until = now + HELD_MS;
+      this._heldUntil.set(key, until);
+      setTimeout(() => this._refill(key), HELD_MS + 1);
+    }
+    return now < until;
+  }
+
   private _put(place: HTMLElement, shown: IShown): void {
-    this._sight.unobserve(place);
-    this._inSight.delete(place);
+    this._heldUntil.delete(shown.key);
     this._shown.set(place, shown);
     place.replaceChildren(shown.view.node);
     // What JupyterLab sets for tables and texts in the HTML of outputs is not meant for a view.
     place.closest(`.${LABS_HTML}`)?.classList.remove(LABS_HTML);
   }
 
+  /** Ask for a source, where there is none or only one of a lower rank. */
   private _want(place: HTMLElement): void {
-    this._doors.forEach(door => door(keyOf(place)));
+    this._ask(keyOf(place), this._rankAt(place));
+  }
+
+  /** Of what draws there live. */
+  private _rankAt(place: HTMLElement): number {
+    const source = this._shown.get(place)?.source;
+    return source !== undefined && this._sources.has(source) ? rankOf(source) : NO_RANK;
+  }
+
+  /** Ask the doors of a higher rank than this, the highest first, until one of them has it. */
+  private _ask(key: string, rank: number): boolean {
+    const doors = [...this._doors].filter(([, own]) => own > rank);
+    doors.sort(([, a], [, b]) => b - a);
+    return doors.some(([door]) => door(key) === true);
   }
 
   private _dropParked(key: string): void {
@@ -131,9 +192,11 @@ export class Places {
   private readonly _places = new Set<HTMLElement>();
   private readonly _shown = new Map<HTMLElement, IShown>();
   private readonly _sources = new Set<ISource>();
-  private readonly _doors = new Set<Door>();
+  private readonly _doors = new Map<Door, number>();
+  /** Until when places of a key wait for a better source, on the page's clock. */
+  private readonly _heldUntil = new Map<string, number>();
   private readonly _parked = new Map<string, IShown>();
-  /** Those without a live view that are seen. */
+  /** Those that are seen. */
   private readonly _inSight = new Set<HTMLElement>();
   private readonly _sight = new IntersectionObserver(entries => {
     for (const { target, isIntersecting } of entries) {
@@ -146,6 +209,12 @@ export class Places {
       }
     }
   });
+}
+
+const NO_RANK = -1;
+
+function rankOf(source: ISource | undefined): number {
+  return source === undefined ? NO_RANK : (source.rank ?? 0);
 }
 
 function keyOf(place: HTMLElement): string {

@@ -69,7 +69,7 @@ class LazyPanel implements IPanel {
 
   private async _open(): Promise<void> {
     this._isLoading = true;
-    setText(this._said, this._trans.__('Fetching this tab from the kernel …'));
+    setText(this._said, this._trans.__('Fetching this tab …'));
     try {
       const tab = await this._find();
       if (!this._isOver) {

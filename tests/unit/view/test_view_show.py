@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from det_jupyter.view import (
     render_html,
     render_plain,
 )
-from det_jupyter.view.forms.place import in_place, key_id, place_key
+from det_jupyter.view.forms.place import EXPERIMENT_MIME, in_place, key_id, place_key
 from det_jupyter.view.model.experiment import Row
 from tests.unit.view.view_cluster_samples import waiting
 from tests.unit.view.view_samples import CREATED_AT, experiment, search_experiment, trial
@@ -199,7 +200,7 @@ def test_bundle_has_the_widget_and_what_stands_in_for_it(state: ViewState) -> No
     widget = live_widget(state, lambda verb: None)
     assert widget is not None
     forms = bundle(state, widget)
-    assert set(forms) == {VIEW, "text/html", "text/plain"}
+    assert set(forms) == {VIEW, EXPERIMENT_MIME, "text/html", "text/plain"}
     assert forms["text/plain"] == render_plain(state)
     assert forms["text/html"] == in_place(place_key(state), render_html(state))
     assert isinstance(metadata(widget), dict)
@@ -230,8 +231,45 @@ def test_door_passes_on_keys_alone(message: dict[str, Any]) -> None:
 
 
 def test_bundle_without_a_widget_is_static(state: ViewState) -> None:
-    assert set(bundle(state)) == {"text/html", "text/plain"}
+    assert set(bundle(state)) == {EXPERIMENT_MIME, "text/html", "text/plain"}
     assert metadata(None) == {}
+
+
+def test_readers_without_our_extension_get_no_form_of_our_own(
+    state: ViewState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "front", lambda: "outputs")
+    assert set(bundle(state)) == {"text/html", "text/plain"}
+
+
+def test_own_form_names_the_place_and_sums_up(state: ViewState) -> None:
+    own = bundle(state)[EXPERIMENT_MIME]
+    assert json.loads(json.dumps(own)) == own
+    assert own["key"] == place_key(state)
+    assert (own["id"], own["status"]) == (state["id"], state["status"])
+
+
+@pytest.mark.usefixtures("_built")
+def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewState) -> None:
+    widget = cast("Any", live_widget(state, lambda verb: None))
+
+    def say(kind: str, page: str) -> None:
+        widget._handle_custom_msg({"type": kind, "page": page}, [])
+
+    def show(name: str) -> str:
+        widget.state = {**state, "name": name}
+        return str(widget.shown["name"])
+
+    assert show("before any page") == "before any page"
+    say("wake", "a")
+    say("wake", "b")
+    say("rest", "a")
+    assert show("b needs it") == "b needs it"
+    say("rest", "b")
+    assert show("unseen") == "b needs it"
+    assert widget.state["name"] == "unseen"
+    say("wake", "a")
+    assert widget.shown["name"] == "unseen"
 
 
 def test_there_is_no_widget_while_the_front_end_is_not_built(
