@@ -56,7 +56,12 @@ class of errors.py, "problems": [sentences]}: people are shown the sentences. A 
 with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1012 the feeder has ended,
 1013 it cannot be started now (open again, later each time).
 
-The questions are those of `live/answers.py`; some change something, which needs `may_write`.
+The questions are those of `live/answers.py`; some change something, which needs `may_write`. Of a
+feeder, which has the experiment's state, there are two more:
+
+    {"type": "command", "command": ...}   a button: a verb, or a remedy by its lines
+                                          (`live/commands.py`); may_write
+    {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps (`view/forms/place.py`, kept_forms)
 """
 
 from __future__ import annotations
