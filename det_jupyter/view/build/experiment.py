@@ -102,7 +102,7 @@ def build_view_state(
         steps_per_epoch=_only(per_epoch.values()),
         summary=_steps(experiment) if search is None else search_summary(search),
         message=experiment.message,
-        actions=[_action(verb, experiment.state) for verb in VERBS],
+        actions=[build_action(verb, experiment.state) for verb in VERBS],
         charts=charts,
         more_metrics=more_metrics,
         no_metrics=no_metrics(charts, status),
@@ -132,7 +132,8 @@ def _status_word(experiment: ExperimentView, status: Status) -> str:
     return status_word(experiment.trials[0], status) if is_alone else STATUS_WORDS[status]
 
 
-def _action(verb: Verb, state: State) -> Action:
+def build_action(verb: Verb, state: State) -> Action:
+    """Return the button for a verb."""
     reason = _obstacle(verb, state)
     return Action(
         verb=verb, label=verb.capitalize(), enabled=not reason, why=reason or _PURPOSE[verb]

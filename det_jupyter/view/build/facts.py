@@ -10,7 +10,6 @@ from det_jupyter.direction import Direction
 from det_jupyter.view.model.experiment import STATUS_WORDS, Status
 from det_jupyter.wire import (
     AllocationState,
-    AllocationView,
     ExperimentView,
     SlotView,
     State,
@@ -31,7 +30,8 @@ _HOLDING: dict[AllocationState, Status] = {
 
 def experiment_status(experiment: ExperimentView) -> Status:
     """Return the status of an experiment: what its ranks do."""
-    status = _status(experiment.state, [trial.allocation for trial in experiment.trials])
+    gangs = [t.allocation.state for t in experiment.trials if t.allocation is not None]
+    status = state_status(experiment.state, gangs)
     is_search = len(experiment.trials) > 1
     if status == "pausing" and experiment.state is State.ACTIVE and is_search:
         return "running"  # one of its trials goes to rest and gives its slots to another
@@ -43,7 +43,8 @@ def trial_status(trial: TrialView, experiment_state: State) -> Status:
     if trial.state is State.COMPLETED and trial.was_stopped:
         return "stopped"
     is_active = trial.state is State.ACTIVE and not experiment_state.is_terminal
-    status = _status(experiment_state if is_active else trial.state, [trial.allocation])
+    gangs = [] if trial.allocation is None else [trial.allocation.state]
+    status = state_status(experiment_state if is_active else trial.state, gangs)
     return "resting" if trial.is_resting and status in ("queued", "paused") else status
 
 
@@ -60,12 +61,13 @@ def status_word(trial: TrialView, status: Status) -> str:
     return "Making room" if is_making_room else STATUS_WORDS[status]
 
 
-def _status(state: State, allocations: Sequence[AllocationView | None]) -> Status:
+def state_status(state: State, gangs: Sequence[AllocationState]) -> Status:
+    """Return the status that follows from a state, and those of the gangs that there are."""
     if state in _ENDED:
         return _ENDED[state]
     if state not in (State.ACTIVE, State.PAUSED):
         return "stopping"
-    holding = {_HOLDING[a.state] for a in allocations if a is not None and a.state in _HOLDING}
+    holding = {_HOLDING[gang] for gang in gangs if gang in _HOLDING}
     if state is State.PAUSED:
         return "pausing" if holding else "paused"
     return next((status for status in _HOLDING.values() if status in holding), "queued")

@@ -102,13 +102,14 @@ def _agent(agent: AgentStatus, own_id: int, now: float) -> AgentBars:
     return AgentBars(
         id=shortened(agent.id),
         is_connected=agent.connected,
-        note=_note(agent),
-        slots=[_bar(agent, agent.slots[place], own_id, now) for place in places],
+        note=note_of(agent),
+        slots=[slot_bar(agent, agent.slots[place], own_id, now) for place in places],
         more=f"and {counts_line([rest], 'more slot')}" if folded else "",
     )
 
 
-def _note(agent: AgentStatus) -> str:
+def note_of(agent: AgentStatus) -> str:
+    """Return what is unusual about an agent, or nothing."""
     parts = [] if agent.connected else ["not connected"]
     if agent.hostname and agent.hostname != agent.id:
         parts.append(f"on {shortened(agent.hostname)}")
@@ -119,7 +120,8 @@ def _note(agent: AgentStatus) -> str:
     return ", ".join(parts)
 
 
-def _bar(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> SlotBar:
+def slot_bar(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> SlotBar:
+    """Return the bar of a slot; one of experiment `own_id` is marked."""
     is_own = slot.experiment_id == own_id
     facts = [f"slot {slot.slot.id}", shortened(slot_label(slot.slot))]
     if not agent.connected and slot.experiment_id is None:

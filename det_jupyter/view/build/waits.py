@@ -120,8 +120,13 @@ def _wait(reason: Reason, now: float) -> Wait:
         trial_id=reason.trial_id,
         sentence=shortened(reason.sentence, MAX_SENTENCE),
         expected=expected_text(reason.expected, reason.why_unknown, now),
-        remedies=[_remedy(remedy) for remedy in reason.remedies[:MAX_REMEDIES]],
+        remedies=build_remedies(reason),
     )
+
+
+def build_remedies(reason: Reason) -> list[Remedy]:
+    """Return what would start a trial, the mildest first."""
+    return [_remedy(remedy) for remedy in reason.remedies[:MAX_REMEDIES]]
 
 
 def _remedy(remedy: wire.Remedy) -> Remedy:

@@ -22,6 +22,7 @@ class ExperimentLine(TypedDict):
         wait: Why its first waiting trial waits, a sentence; empty if none waits.
         remedies: What would start it.
         failure: Why it failed, a sentence; empty if it did not.
+        actions: Its buttons; none if it is over.
     """
 
     id: int
@@ -102,6 +103,7 @@ class Usage(TypedDict):
         memory_total: For each slot: bytes, one number.
         cpu: Percent of all cores.
         missing: For each slot: why numbers are missing; empty if none are.
+        dropped: How many samples before these were left out, as the page was slow.
     """
 
     agent_id: str
@@ -112,6 +114,7 @@ class Usage(TypedDict):
     memory_total: list[float | None]
     cpu: list[float | None]
     missing: list[str]
+    dropped: int
 
 
 class UsageNews(TypedDict):
