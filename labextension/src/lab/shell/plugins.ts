@@ -1,3 +1,18 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
-export const shellPlugins: JupyterFrontEndPlugin<unknown>[] = [];
+import { commandsPlugin } from './commands.js';
+import { launcherPlugin, palettePlugin } from './launcher.js';
+import { notebookButtonPlugin } from './notebookbutton.js';
+import { notificationsPlugin } from './notifications.js';
+import { settingsPlugin } from './settings.js';
+import { statusPlugin } from './status.js';
+
+export const shellPlugins: JupyterFrontEndPlugin<unknown>[] = [
+  commandsPlugin,
+  launcherPlugin,
+  notebookButtonPlugin,
+  notificationsPlugin,
+  palettePlugin,
+  settingsPlugin,
+  statusPlugin
+];

@@ -1,0 +1,113 @@
+/**
+ * What a cell is to `run this cell as an experiment`. Knows no JupyterLab.
+ *
+ *     %%det_experiment …     it is one: run it
+ *     keys of a configuration, `entrypoint:` or `searcher:` among them: it lacks the magic line
+ *     nothing                a place for a new one
+ *     anything else          code, which may define an entrypoint
+ */
+
+export const MAGIC = '%%det_experiment';
+
+export type Cell =
+  | { kind: 'experiment' }
+  | { kind: 'configuration' }
+  | { kind: 'empty' }
+  | { kind: 'code'; entrypoint: string | null };
+
+/** Top-level keys of docs/configuration.md, and of configurations written for Determined. */
+export const KEYS: ReadonlySet<string> = new Set([
+  'bind_mounts',
+  'checkpoint_policy',
+  'checkpoint_storage',
+  'data',
+  'data_layer',
+  'debug',
+  'description',
+  'entrypoint',
+  'environment',
+  'hyperparameters',
+  'integrations',
+  'internal',
+  'labels',
+  'log_policies',
+  'max_restarts',
+  'min_checkpoint_period',
+  'min_validation_period',
+  'name',
+  'on_nan_loss',
+  'optimizations',
+  'pbs',
+  'perform_initial_validation',
+  'preemption_timeout',
+  'profiling',
+  'project',
+  'records_per_epoch',
+  'reproducibility',
+  'resources',
+  'retention_policy',
+  'scheduling_unit',
+  'searcher',
+  'security',
+  'slurm',
+  'template',
+  'tensorboard_storage',
+  'version',
+  'workspace'
+]);
+
+export function classify(source: string): Cell {
+  const text = source.trim();
+  if (text === '') {
+    return { kind: 'empty' };
+  }
+  if (/^%%det_experiment(\s|$)/.test(text)) {
+    return { kind: 'experiment' };
+  }
+  if (isConfiguration(text)) {
+    return { kind: 'configuration' };
+  }
+  return { kind: 'code', entrypoint: text.startsWith('%%') ? null : findEntrypoint(source) };
+}
+
+function isConfiguration(text: string): boolean {
+  const lines = text.split('\n').filter(line => /^[^\s#}\]]/.test(line));
+  const keys = lines.map(line => /^(\w+):(\s|$)/.exec(line)?.[1] ?? '');
+  return (
+    keys.every(key => KEYS.has(key)) && keys.some(key => key === 'entrypoint' || key === 'searcher')
+  );
+}
+
+/** The last trial class; without one the last function that needs no argument, or the last class. */
+export function findEntrypoint(source: string): string | null {
+  const classes = [...source.matchAll(/^class\s+(\w+)\s*(?:\(([^)]*)\))?\s*:/gm)];
+  const trials = classes.filter(([, , bases = '']) => bases.includes('Trial'));
+  const functions = [...source.matchAll(/^def\s+(\w+)\s*\(([^)]*)\)/gm)].filter(
+    ([, , parameters = '']) => parameters.split(',').every(isOptional)
+  );
+  const found = trials.at(-1) ?? functions.at(-1) ?? classes.at(-1);
+  return found?.[1] ?? null;
+}
+
+function isOptional(parameter: string): boolean {
+  return /^\s*($|\*|\/)|=/.test(parameter);
+}
+
+/** A configuration as a cell, about the entrypoint if there is one. */
+export function newCellSource(configuration: string, entrypoint: string | null): string {
+  const body = configuration.replace(/^%%det_experiment[^\n]*\n/, '').trimEnd();
+  return `${MAGIC}\n${entrypoint === null ? body : withEntrypoint(body, entrypoint)}`;
+}
+
+function withEntrypoint(body: string, entrypoint: string): string {
+  const line = `entrypoint: ${entrypoint}`;
+  return /^entrypoint:.*$/m.test(body)
+    ? body.replace(/^entrypoint:.*$/m, line)
+    : `${line}\n${body}`.trimEnd();
+}
+
+/** Whether a cell is an experiment with this entrypoint. */
+export function isExperimentOf(source: string, entrypoint: string): boolean {
+  const named = /^entrypoint:\s*(["']?)(\w+)\1\s*(#.*)?$/m.exec(source);
+  return classify(source).kind === 'experiment' && named?.[2] === entrypoint;
+}

@@ -1,0 +1,52 @@
+/** Icons for tabs, menus and buttons; JupyterLab recolours them by their `jp-icon` classes. */
+import { LabIcon } from '@jupyterlab/ui-components';
+
+function made(name: string, shapes: string): LabIcon {
+  const svgstr = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 16 16">${shapes}</svg>`;
+  return new LabIcon({ name: `det-jupyter:${name}`, svgstr });
+}
+
+function filled(name: string, path: string): LabIcon {
+  return made(name, `<path class="jp-icon3" fill="#616161" d="${path}"/>`);
+}
+
+function stroked(name: string, path: string): LabIcon {
+  const line = 'stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"';
+  return made(
+    name,
+    `<path class="jp-icon3 jp-icon-selectable" fill="none" stroke="#616161" ${line} d="${path}"/>`
+  );
+}
+
+/** Four slots, three of them busy. */
+export const experimentIcon = made(
+  'experiment',
+  `<g class="jp-icon3" fill="#616161"><rect x="2" y="2" width="5.25" height="5.25" rx="1"/>
+<rect x="8.75" y="2" width="5.25" height="5.25" rx="1"/>
+<rect x="2" y="8.75" width="5.25" height="5.25" rx="1"/>
+<path d="M9.75 8.75h3.25a1 1 0 0 1 1 1v3.25a1 1 0 0 1-1 1H9.75a1 1 0 0 1-1-1V9.75a1 1 0 0 1 1-1zm.25 1.25v2.75h2.75V10z"/></g>`
+);
+
+/** A cell, and slots at its side. */
+export const runCellIcon = made(
+  'run-cell',
+  `<g class="jp-icon3" fill="#616161"><path d="M2 2.5v11l7.5-5.5z"/>
+<rect x="11" y="2.5" width="3" height="3" rx=".6"/><rect x="11" y="6.5" width="3" height="3" rx=".6"/>
+<rect x="11" y="10.5" width="3" height="3" rx=".6"/></g>`
+);
+
+export const pauseIcon = filled('pause', 'M4 3h2.75v10H4zM9.25 3H12v10H9.25z');
+export const activateIcon = filled('activate', 'M4.5 2.6v10.8L13.2 8z');
+export const killIcon = filled('kill', 'M3.5 3.5h9v9h-9z');
+export const cancelIcon = stroked('cancel', 'M3.5 3.5h9v9h-9z');
+export const archiveIcon = stroked('archive', 'M2.5 3h11v3h-11zM3.5 6v7h9V6M6.5 8.75h3');
+export const unarchiveIcon = stroked(
+  'unarchive',
+  'M2.5 3h11v3h-11zM3.5 6v7h9V6M8 11.5V8M6.5 9.25L8 7.75l1.5 1.5'
+);
+export const deleteIcon = stroked(
+  'delete',
+  'M3 4.5h10M6 4.5V3h4v1.5M4.25 4.5l.5 8.5h6.5l.5-8.5M6.75 7v3.75M9.25 7v3.75'
+);
+export const labelIcon = stroked('label', 'M2.5 3v4.75l5.75 5.75 5-5L7.25 3zM5 5.5v.1');
+export const startIcon = stroked('start', 'M8 2v5.5M4.6 4.4a5 5 0 1 0 6.8 0');

@@ -1,0 +1,154 @@
+/** "Run this cell as an experiment": a button in the notebook's toolbar, a menu entry, a shortcut. */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+import type { Kernel } from '@jupyterlab/services';
+
+import { Commands, IDetJupyter } from '../tokens.js';
+import { classify, isExperimentOf, MAGIC, newCellSource } from './cells.js';
+import { runCellIcon } from './icons.js';
+
+/** Loads the extension if it is not; one that is loaded already stays as it is. */
+const LOAD = "get_ipython().extension_manager.load_extension('det_jupyter')";
+
+export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'det-jupyter:notebook-button',
+  description: 'Runs the cell of a notebook as an experiment.',
+  autoStart: true,
+  requires: [IDetJupyter],
+  optional: [INotebookTracker],
+  activate: (app: JupyterFrontEnd, det: IDetJupyter, tracker: INotebookTracker | null) => {
+    if (tracker === null) {
+      return;
+    }
+    const { trans, settings } = det;
+    const runner = new CellRunner(app, det);
+    app.commands.addCommand(Commands.runCell, {
+      label: args => (args.toolbar === true ? '' : trans.__('Run Cell as Experiment')),
+      caption: trans.__('Run this cell as an experiment'),
+      icon: runCellIcon,
+      isEnabled: () => tracker.currentWidget !== null && isPython(tracker.currentWidget),
+      isVisible: args => args.toolbar !== true || settings.get('showNotebookButton'),
+      execute: async () => {
+        const panel = tracker.currentWidget;
+        return panel === null ? false : runner.run(panel);
+      },
+      describedBy: {
+        args: {
+          type: 'object',
+          properties: {
+            toolbar: { type: 'boolean', description: trans.__('It is the button of a toolbar') }
+          }
+        }
+      }
+    });
+    const changed = (): void => app.commands.notifyCommandChanged(Commands.runCell);
+    settings.changed.connect(changed);
+    tracker.currentChanged.connect(changed);
+  }
+};
+
+/** A notebook whose language is not known yet counts as Python. */
+function isPython(panel: NotebookPanel): boolean {
+  const language = panel.content.model?.getMetadata('language_info') as
+    { name: string } | undefined;
+  return /^i?python$/.test(language?.name ?? 'python');
+}
+
+/** Makes a cell an experiment, and runs it where that is what was asked. */
+export class CellRunner {
+  constructor(
+    private readonly _app: Pick<JupyterFrontEnd, 'commands'>,
+    private readonly _det: Pick<IDetJupyter, 'settings' | 'trans'>
+  ) {}
+
+  /** Whether there was a cell. */
+  async run(panel: NotebookPanel): Promise<boolean> {
+    const cell = panel.content.activeCell;
+    if (cell === null) {
+      return false;
+    }
+    const source = cell.model.sharedModel.getSource();
+    const found = classify(source);
+    if (found.kind === 'code' || cell.model.type === 'markdown') {
+      this._addBelow(panel, found.kind === 'code' ? found.entrypoint : null);
+      return true;
+    }
+    if (found.kind === 'empty') {
+      cell.model.sharedModel.setSource(this._newCell(null));
+      panel.content.mode = 'edit';
+      return true;
+    }
+    if (cell.model.type !== 'code') {
+      await this._app.commands.execute('notebook:change-cell-to-code');
+    }
+    if (found.kind === 'configuration') {
+      panel.content.activeCell?.model.sharedModel.setSource(`${MAGIC}\n${source.trimStart()}`);
+    }
+    this._load(panel.sessionContext.session?.kernel ?? null);
+    await this._app.commands.execute('notebook:run-cell');
+    return true;
+  }
+
+  private _newCell(entrypoint: string | null): string {
+    return newCellSource(this._det.settings.get('newCell'), entrypoint);
+  }
+
+  /** Put an experiment of the entrypoint below the cell, unless it stands there already. */
+  private _addBelow(panel: NotebookPanel, entrypoint: string | null): void {
+    const notebook = panel.content;
+    const below = notebook.activeCellIndex + 1;
+    const next = notebook.widgets[below]?.model.sharedModel.getSource() ?? '';
+    if (entrypoint === null || !isExperimentOf(next, entrypoint)) {
+      notebook.model?.sharedModel.insertCell(below, {
+        cell_type: 'code',
+        source: this._newCell(entrypoint)
+      });
+    }
+    notebook.activeCellIndex = below;
+    notebook.deselectAll();
+    notebook.mode = 'edit';
+  }
+
+  /**
+   * Load the extension in the kernel. Kernels run requests one after the other, so the cell that
+   * is sent next finds it; the notebook gets no cell for it.
+   */
+  private _load(kernel: Kernel.IKernelConnection | null): void {
+    if (kernel === null || this._loaded.get(kernel) === kernel.id) {
+      return; // without a kernel, JupyterLab asks for one when the cell is run
+    }
+    const request = kernel.requestExecute({ code: LOAD, silent: true, store_history: false });
+    this._loaded.set(kernel, kernel.id);
+    kernel.statusChanged.connect(this._forget, this);
+    void request.done.then(
+      reply => {
+        if (reply.content.status === 'error') {
+          this._loaded.delete(kernel);
+          this._sayMissing();
+        }
+      },
+      () => this._loaded.delete(kernel) // restarted meanwhile
+    );
+  }
+
+  /** A kernel that restarts has nothing loaded. */
+  private _forget(kernel: Kernel.IKernelConnection, status: Kernel.Status): void {
+    if (/restarting|dead|terminating/.test(status)) {
+      this._loaded.delete(kernel);
+      kernel.statusChanged.disconnect(this._forget, this);
+    }
+  }
+
+  private _sayMissing(): void {
+    const { trans } = this._det;
+    Notification.error(
+      trans.__(
+        'This kernel cannot load det_jupyter. Run %1 in the notebook, then restart the kernel.',
+        '%pip install det-jupyter'
+      )
+    );
+  }
+
+  private readonly _loaded = new WeakMap<Kernel.IKernelConnection, string>();
+}

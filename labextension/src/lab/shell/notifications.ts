@@ -1,0 +1,126 @@
+/** Notifications: an experiment has ended or failed, a search has a new best. */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import type { CommandRegistry } from '@lumino/commands';
+
+import { Commands, IDetJupyter, type IExperiments } from '../tokens.js';
+import { isFirstTab } from './firsttab.js';
+import { isWanted, messageOf, messageOfMany, Watcher, type IHappening } from './happenings.js';
+
+const GATHER_MS = 1000; // what happens within it is said together
+const MOST_AT_ONCE = 3; // more become one notification
+const BEST_PAUSE_MS = 30_000; // between two bests of one search
+const SHOWN_MS = 15_000;
+
+export const notificationsPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'det-jupyter:notifications',
+  description: 'Notifies when an experiment ends or fails, and when a search has a new best.',
+  autoStart: true,
+  requires: [IDetJupyter],
+  activate: (app: JupyterFrontEnd, det: IDetJupyter) => {
+    new Notifier(app.commands, det);
+  }
+};
+
+/** Follows the experiments as long as the page is open. */
+export class Notifier {
+  constructor(
+    private readonly _commands: Pick<CommandRegistry, 'execute' | 'hasCommand'>,
+    private readonly _det: Pick<IDetJupyter, 'experiments' | 'settings' | 'trans'>
+  ) {
+    const { experiments } = _det;
+    experiments.changed.connect(this._onChanged, this);
+    this._onChanged(experiments, null);
+  }
+
+  private _onChanged(experiments: IExperiments, changed: readonly number[] | null): void {
+    if (!experiments.isReady) {
+      return;
+    }
+    const { settings } = this._det;
+    const wanted = {
+      notifyEnded: settings.get('notifyEnded'),
+      notifyBest: settings.get('notifyBest')
+    };
+    const happenings = this._watcher
+      .take(experiments.rows, changed)
+      .filter(happening => isWanted(happening, wanted));
+    happenings.forEach(happening => this._gather(happening));
+  }
+
+  private _gather(happening: IHappening): void {
+    const { id } = happening.row;
+    // A best that was not said yet gives way to what is newer.
+    this._gathered = this._gathered.filter(({ kind, row }) => kind !== 'best' || row.id !== id);
+    this._gathered.push(happening);
+    this._schedule(GATHER_MS);
+  }
+
+  private _schedule(afterMs: number): void {
+    this._timer ??= setTimeout(() => {
+      this._timer = undefined;
+      void this._say();
+    }, afterMs);
+  }
+
+  /** Say what was gathered, but for bests that follow too soon on another. */
+  private async _say(): Promise<void> {
+    const now = Date.now();
+    const isEarly = ({ kind, row }: IHappening): boolean =>
+      kind === 'best' && now < (this._bestAgainAt.get(row.id) ?? 0);
+    const due = this._gathered.filter(happening => !isEarly(happening));
+    this._gathered = this._gathered.filter(isEarly);
+    due
+      .filter(({ kind }) => kind === 'best')
+      .forEach(({ row }) => this._bestAgainAt.set(row.id, now + BEST_PAUSE_MS));
+    if (this._gathered.length > 0) {
+      this._schedule(BEST_PAUSE_MS);
+    }
+    const firsts = await Promise.all(due.map(({ key }) => isFirstTab(key)));
+    this._emit(due.filter((_, i) => firsts[i]));
+  }
+
+  private _emit(happenings: readonly IHappening[]): void {
+    const { trans } = this._det;
+    if (happenings.length <= MOST_AT_ONCE) {
+      happenings.forEach(happening => this._emitOne(happening));
+      return;
+    }
+    const hasFailed = happenings.some(({ kind }) => kind === 'failed');
+    Notification.emit(messageOfMany(happenings, trans), hasFailed ? 'error' : 'info', {
+      autoClose: hasFailed ? false : SHOWN_MS,
+      actions: this._actions([[trans.__('Show Experiments'), Commands.showSidebar, {}]])
+    });
+  }
+
+  private _emitOne(happening: IHappening): void {
+    const { trans } = this._det;
+    const { kind, row } = happening;
+    const args = { experiment_id: row.id };
+    const open: Offer = [trans.__('Open'), Commands.openExperiment, args];
+    const logs: Offer = [trans.__('Open Logs'), Commands.openLogs, args];
+    const isFailure = kind === 'failed';
+    const type = isFailure ? 'error' : kind === 'best' ? 'info' : 'success';
+    Notification.emit(messageOf(happening, trans), type, {
+      autoClose: isFailure ? false : SHOWN_MS,
+      actions: this._actions(isFailure ? [logs, open] : [open])
+    });
+  }
+
+  /** Buttons for those commands that there are. */
+  private _actions(offers: Offer[]): Notification.IAction[] {
+    return offers
+      .filter(([, command]) => this._commands.hasCommand(command))
+      .map(([label, command, args]) => ({
+        label,
+        callback: () => void this._commands.execute(command, args)
+      }));
+  }
+
+  private readonly _watcher = new Watcher();
+  private readonly _bestAgainAt = new Map<number, number>();
+  private _gathered: IHappening[] = [];
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+}
+
+type Offer = [label: string, command: string, args: { experiment_id?: number }];
