@@ -58,7 +58,9 @@ export function csvOf({ x, curves }: IPicture, axis: Axis): string {
           [`${label} (highest)`, band.high]
         ] as [string, Column][]))
   ]);
-  const head = [axis === 'time' ? 'seconds' : axis, ...columns.map(([label]) => label)].map(quoted).join(',');
+  const head = [axis === 'time' ? 'seconds' : axis, ...columns.map(([label]) => label)]
+    .map(quoted)
+    .join(',');
   const rows = x.flatMap((at, i) => {
     const cells = columns.map(([, values]) => values[i] ?? '');
     return cells.some(cell => cell !== '') ? [[at, ...cells].join(',')] : [];

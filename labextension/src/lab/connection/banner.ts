@@ -29,10 +29,11 @@ export class LinkBanner implements IDisposable {
     );
     _shared.linkChanged.connect(this._show, this);
     // A word only where connecting takes long: a flash of it would be noise.
-    this._timer = setTimeout(() => this._show(), SHOWN_AFTER_MS);
-    if (_shared.link.state !== 'connecting') {
+    this._timer = setTimeout(() => {
+      this._isLate = true;
       this._show();
-    }
+    }, SHOWN_AFTER_MS);
+    this._show();
   }
 
   get isDisposed(): boolean {
@@ -54,7 +55,8 @@ export class LinkBanner implements IDisposable {
     setHidden(this._start, link.state !== 'no-master');
     setHidden(this._retry, link.state === 'connecting');
     setHidden(this._reload, !RELOADED.includes(link.state));
-    setHidden(this.node, link.state === 'up');
+    const isSoon = link.state === 'connecting' && link.sentence === '' && !this._isLate;
+    setHidden(this.node, link.state === 'up' || isSoon);
     this.node.dataset.state = link.state;
   }
 
@@ -85,6 +87,7 @@ export class LinkBanner implements IDisposable {
   private readonly _start: HTMLButtonElement;
   private readonly _reload: HTMLButtonElement;
   private readonly _timer: ReturnType<typeof setTimeout>;
+  private _isLate = false;
   private _isDisposed = false;
 }
 

@@ -1,0 +1,115 @@
+// @vitest-environment happy-dom
+import type { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { Signal } from '@lumino/signaling';
+import { beforeEach, expect, it, vi } from 'vitest';
+
+import schema from '../../../schema/settings.json';
+import { ClusterModel } from '../../../src/lab/connection/cluster.js';
+import { Experiments } from '../../../src/lab/connection/experiments.js';
+import { DEFAULTS, LabSettings } from '../../../src/lab/connection/settings.js';
+import { Socket } from '../../../src/lab/connection/socket.js';
+import { Trials } from '../../../src/lab/connection/trials.js';
+import type { IExperimentLine } from '../../../src/model/state.js';
+import { english } from '../../../src/model/trans.js';
+import { type FakeSocket, fakeServer, lastSocket } from './fakes.js';
+
+let socket: Socket;
+let fake: FakeSocket;
+
+const line = (id: number, name = ''): IExperimentLine => ({ id, name }) as IExperimentLine;
+
+beforeEach(() => {
+  const server = fakeServer();
+  socket = new Socket(server.settings, english);
+  socket.open();
+  fake = lastSocket(server);
+  fake.hello();
+});
+
+it('experiments are replaced by whole news and changed by others', () => {
+  const experiments = new Experiments(socket);
+  const changed: (readonly number[] | null)[] = [];
+  experiments.changed.connect((_, ids) => changed.push(ids));
+  expect(experiments.isReady).toBe(false);
+  const say = (seq: number, data: object): void => fake.say({ op: 'news', id: 1, seq, data });
+  say(1, { is_whole: true, rows: [line(1), line(2)], gone: [] });
+  say(2, { is_whole: false, rows: [line(2, 'new'), line(3)], gone: [1] });
+  expect([...experiments.rows.keys()]).toEqual([2, 3]);
+  expect(experiments.rows.get(2)?.name).toBe('new');
+  say(3, { is_whole: true, rows: [line(4)], gone: [] });
+  expect([...experiments.rows.keys()]).toEqual([4]);
+  expect(changed).toEqual([null, [2, 3, 1], null]);
+  expect(experiments.isReady).toBe(true);
+  experiments.dispose();
+  experiments.dispose();
+  say(4, { is_whole: true, rows: [], gone: [] });
+  expect(experiments.rows.size).toBe(1);
+});
+
+it('the cluster is what the last news say', () => {
+  const cluster = new ClusterModel(socket);
+  const seen = vi.fn();
+  cluster.changed.connect(seen);
+  expect(cluster.news).toBeNull();
+  const data = { agents: [], summary: 'none', num_running: 0 };
+  fake.say({ op: 'news', id: 1, seq: 1, data });
+  expect(cluster.news).toEqual(data);
+  expect(seen).toHaveBeenCalledOnce();
+  cluster.dispose();
+});
+
+it('trials are one topic, however many follow them, and none when nobody does', () => {
+  const trials = new Trials(socket);
+  const [one, other] = [vi.fn(), vi.fn()];
+  fake.taken();
+  const first = trials.follow(one);
+  fake.say({ op: 'news', id: 1, seq: 1, data: { trials: [{ id: 5 }] } });
+  const second = trials.follow(other);
+  expect(other).toHaveBeenCalledWith([{ id: 5 }]); // at once
+  expect(fake.taken().filter(({ op }) => op === 'follow')).toHaveLength(1);
+  first.dispose();
+  first.dispose();
+  fake.say({ op: 'news', id: 1, seq: 2, data: { trials: [] } });
+  expect(one).toHaveBeenCalledOnce();
+  expect(other).toHaveBeenCalledTimes(2);
+  second.dispose();
+  expect(fake.taken().at(-1)).toEqual({ op: 'leave', id: 1 });
+});
+
+it('the defaults are those of the schema', () => {
+  const defaults = Object.entries(schema.properties).map(([key, value]) => [key, value.default]);
+  expect(Object.fromEntries(defaults)).toEqual(DEFAULTS);
+});
+
+it('settings are those of the registry as soon as it is there', async () => {
+  const settings = new LabSettings();
+  const seen = vi.fn();
+  settings.changed.connect(seen);
+  expect(settings.get('logLines')).toBe(5000);
+  await settings.set('logLines', 200); // nowhere to keep it
+  const loaded = {
+    composite: { logLines: 300 },
+    set: vi.fn(() => Promise.resolve()),
+    changed: new Signal({})
+  };
+  const load = vi.fn(() => Promise.resolve(loaded));
+  await settings.load({ load } as unknown as ISettingRegistry);
+  expect(load).toHaveBeenCalledWith('det-jupyter:settings');
+  expect(settings.get('logLines')).toBe(300);
+  expect(settings.get('confirmKill')).toBe(true);
+  await settings.set('logLines', 200);
+  expect(loaded.set).toHaveBeenCalledWith('logLines', 200);
+  expect(seen).toHaveBeenCalledOnce();
+  settings.dispose();
+  loaded.changed.emit(undefined);
+  expect(seen).toHaveBeenCalledOnce();
+});
+
+it('settings that cannot be read leave the defaults', async () => {
+  const warned = vi.spyOn(console, 'warn').mockImplementation(() => undefined);
+  const settings = new LabSettings();
+  const load = (): Promise<never> => Promise.reject(new Error('no schema'));
+  await settings.load({ load } as unknown as ISettingRegistry);
+  expect(settings.get('showStatusBar')).toBe(true);
+  expect(warned).toHaveBeenCalledOnce();
+});
