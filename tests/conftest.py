@@ -12,6 +12,8 @@ from hypothesis import settings
 from det_jupyter.system import paths
 from tests.processes import processes_below
 
+JOURNEYS = ("tests/browser/", "tests/lab/")
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("det_jupyter", deadline=None)
 settings.load_profile("det_jupyter")
@@ -29,6 +31,23 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def _sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many journeys through JupyterLab were made: without Chromium there are none."""
+    journeys = {
+        outcome: sum(report.nodeid.startswith(JOURNEYS) for report in reports if is_last(report))
+        for outcome in ("passed", "failed", "skipped")
+        if (reports := terminalreporter.getreports(outcome))
+    }
+    if any(journeys.values()):
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in journeys.items() if count)
+        terminalreporter.write_line(f"journeys through JupyterLab in a real browser: {counts}")
+
+
+def is_last(report: pytest.TestReport) -> bool:
+    """Whether this is the report that says what became of a test."""
+    return report.when == "call" or report.outcome != "passed"
 
 
 @pytest.fixture(scope="session", autouse=True)

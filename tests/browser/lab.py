@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+BASE_URL = "--ServerApp.base_url"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -24,28 +25,36 @@ FLAGS = [
 
 
 @contextmanager
-def jupyter_lab(folder: Path) -> Iterator[str]:
-    """Start JupyterLab on `folder`; gives its address, token included; ended with its kernels."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    token = secrets.token_hex(16)
+def jupyter_lab(
+    folder: Path, *, port: int = 0, token: str = "", arguments: Sequence[str] = ()
+) -> Iterator[str]:
+    """Start JupyterLab on `folder`; gives its address, token included; ended with its kernels.
+
+    Args:
+        folder: What it serves; its log and settings are in it, too.
+        port: 0 for one that is free.
+        token: Empty for one that is made up.
+        arguments: More of them for the server.
+    """
+    port = port or free_port()
+    token = token or secrets.token_hex(16)
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
         f"--ServerApp.root_dir={folder}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={token}",
-        "--LabApp.expose_app_in_browser=True",
+        "--LabApp.expose_app_in_browser=True", *arguments,
     ]  # fmt: skip
     quiet = folder / ".lab" / "@jupyterlab" / "apputils-extension"
     quiet.mkdir(parents=True, exist_ok=True)
     quiet.joinpath("notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
     settings = {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".lab"), "JUPYTERLAB_WORKSPACES_DIR": str(
         folder / ".workspaces")}  # fmt: skip
-    with (folder / "lab.log").open("wb") as log:
+    base = next((a.partition("=")[2] for a in arguments if a.startswith(BASE_URL)), "/")
+    with (folder / "lab.log").open("ab") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | settings)
     try:
-        _wait_for(f"http://127.0.0.1:{port}/api?token={token}", server)
-        yield f"http://127.0.0.1:{port}/lab/tree/{{path}}?token={token}"
+        _wait_for(f"http://127.0.0.1:{port}{base}api?token={token}", server)
+        yield f"http://127.0.0.1:{port}{base}lab/tree/{{path}}?token={token}"
     finally:
         server.terminate()
         try:
@@ -53,6 +62,14 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def free_port() -> int:
+    """Return a port of the loopback that is free now."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,185 @@
+"""What journeys see and do in JupyterLab: our parts of it, by their roles, names and classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+TRAINS_MS = 60_000  # until a first trial trains, on a busy machine
+
+
+class LabPage:
+    """A tab of the browser with JupyterLab in it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.sidebar = Sidebar(self)
+        self.status = page.locator(".jp-DetStatus-button")
+        self.notebook = Notebook(self)
+
+    def open(self, url: str) -> None:
+        """Open an address and wait until JupyterLab is ready."""
+        self.page.goto(url)
+        self.wait_until_ready()
+
+    def reload(self) -> None:
+        """Reload the tab, and wait until JupyterLab is ready again."""
+        self.page.reload()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Wait until the layout is restored."""
+        self.page.wait_for_function("window.jupyterapp && window.jupyterapp.restored")
+        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
+
+    def run(self, command: str, **arguments: Any) -> Any:
+        """Execute a command and wait until it is done."""
+        return self.page.evaluate(
+            "async ([id, args]) => { await window.jupyterapp.commands.execute(id, args); }",
+            [command, arguments],
+        )
+
+    def begin(self, command: str, **arguments: Any) -> None:
+        """Execute a command that is not done before the journey goes on: it asks something."""
+        self.page.evaluate(
+            "([id, args]) => { void window.jupyterapp.commands.execute(id, args); }",
+            [command, arguments],
+        )
+
+    def save_layout(self) -> None:
+        """Wait until the layout is saved, as it is a second after a change."""
+        with self.page.expect_response(
+            lambda answer: "/api/workspaces/" in answer.url and answer.request.method == "PUT"
+        ):
+            self.page.evaluate("window.dispatchEvent(new Event('resize'))")
+
+    def palette(self, label: str) -> None:
+        """Choose a command in the palette."""
+        self.run("apputils:activate-command-palette")
+        box = self.page.locator("#modal-command-palette")
+        box.locator("input").fill(label)
+        box.locator(".lm-CommandPalette-item", has_text=label).first.click()
+
+    def menu(self, target: Locator, label: str) -> None:
+        """Choose an entry of an element's context menu."""
+        target.click(button="right")
+        self.page.locator(".lm-Menu-item", has_text=label).first.click()
+
+    @property
+    def dialog(self) -> Locator:
+        """JupyterLab's dialog that is open."""
+        return self.page.locator(".jp-Dialog")
+
+    @property
+    def toasts(self) -> Locator:
+        """The notifications that are shown."""
+        return self.page.locator(".Toastify__toast")
+
+    def experiment(self, experiment_id: int) -> ExperimentPage:
+        """Return the page of an experiment in the main area."""
+        return ExperimentPage(self, experiment_id)
+
+    @property
+    def comparison(self) -> Locator:
+        """The comparison in front."""
+        return self.page.locator(".jp-DetComparisonPage:visible")
+
+    def set(self, **values: Any) -> None:
+        """Change settings, as the settings' editor does."""
+        self.page.evaluate(
+            """async values => {
+                const plugins = window.jupyterapp.pluginRegistry._plugins;
+                const registry = plugins.get('@jupyterlab/apputils-extension:settings').service;
+                for (const [key, value] of Object.entries(values)) {
+                  await registry.set('det-jupyter:settings', key, value);
+                }
+            }""",
+            values,
+        )
+
+    @property
+    def link_banner(self) -> Locator:
+        """What says that something is wrong with the connection."""
+        return self.page.locator(".jp-DetLinkBanner:visible").first
+
+
+class Sidebar:
+    """The panel on the left."""
+
+    def __init__(self, lab: LabPage) -> None:
+        self._lab = lab
+        self.node = lab.page.locator(".jp-DetSidebar")
+        self.slots = self.node.locator(".det-slot-row, .det-tile")
+        self.active = self.node.locator(".det-row.det-mod-active")
+        self.ended = self.node.locator(".det-row.det-mod-ended")
+        self.search = self.node.get_by_role("searchbox")
+
+    def open(self) -> Sidebar:
+        """Show it."""
+        self._lab.run("det:show-sidebar")
+        expect(self.node).to_be_visible()
+        return self
+
+    def row(self, experiment_id: int) -> Locator:
+        """Return the row of an experiment."""
+        return self.node.locator(f".det-row[data-experiment-id='{experiment_id}']")
+
+    def names(self) -> list[str]:
+        """Return the names of the finished experiments that are drawn, in their order."""
+        rows = self.ended.evaluate_all(
+            """rows => rows
+              .map(row => [row.getBoundingClientRect().top, row.querySelector('.det-row-name')])
+              .sort((a, b) => a[0] - b[0]).map(([, name]) => name.textContent)"""
+        )
+        return list(rows)
+
+
+class ExperimentPage:
+    """An experiment's page in the main area."""
+
+    def __init__(self, lab: LabPage, experiment_id: int) -> None:
+        self._lab = lab
+        self.node = lab.page.locator(
+            f".jp-DetExperimentPage[data-det-experiment='{experiment_id}']"
+        )
+        self.view = self.node.locator(".det-view")
+        self.badge = self.view.locator(".det-badge").first
+
+    def tab(self, name: str) -> Locator:
+        """Return a tab."""
+        return self.view.get_by_role("tab", name=name)
+
+    @property
+    def panel(self) -> Locator:
+        """The panel of the tab that is open."""
+        return self.view.locator("[role=tabpanel]:not([hidden])")
+
+
+class Notebook:
+    """The notebook in front."""
+
+    def __init__(self, lab: LabPage) -> None:
+        self._lab = lab
+        self.node = lab.page.locator(".jp-NotebookPanel:visible")
+        self.cells = self.node.locator(".jp-Cell")
+        self.views = self.node.locator(".det-view")
+
+    def wait(self) -> None:
+        """Wait until the kernel is ready."""
+        expect(self.cells.first).to_be_visible(timeout=60_000)
+        self._lab.page.evaluate(
+            """async () => {
+                const context = window.jupyterapp.shell.currentWidget.sessionContext;
+                await context.ready;
+                await context.session?.kernel?.info;
+            }"""
+        )
+
+    def run_all(self) -> None:
+        """Run all cells, as the menu does; returns at once."""
+        self._lab.begin("notebook:run-all-cells")
+
+    def save(self) -> None:
+        """Save it."""
+        self._lab.run("docmanager:save")

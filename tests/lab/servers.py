@@ -1,0 +1,63 @@
+"""A JupyterLab that can be stopped and comes back at the same address, as real ones do."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import nbformat
+
+from tests.browser.lab import free_port, jupyter_lab
+
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+
+
+class Lab:
+    """A JupyterLab, which serves Notebook 7 too.
+
+    Args:
+        folder: What it serves.
+        arguments: More of them for the server.
+    """
+
+    def __init__(self, folder: Path, arguments: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.token = secrets.token_hex(16)
+        self._port = free_port()
+        self._arguments = arguments
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        """Start it; returns when it answers."""
+        address = self._running.enter_context(
+            jupyter_lab(self.folder, port=self._port, token=self.token, arguments=self._arguments)
+        )
+        self.root = address.partition("lab/tree")[0]
+
+    def stop(self) -> None:
+        """Stop it with its kernels."""
+        self._running.close()
+
+    def url(self, workspace: str, path: str = "") -> str:
+        """Return the address of a file, or of no file, in a workspace of its own."""
+        tree = f"/tree/{path}" if path else ""
+        return f"{self.root}lab/workspaces/{workspace}{tree}?token={self.token}"
+
+    def notebook_url(self, path: str) -> str:
+        """Return the address of a notebook in Notebook 7."""
+        return f"{self.root}notebooks/{path}?token={self.token}"
+
+    @property
+    def log(self) -> str:
+        """What it has printed."""
+        return (self.folder / "lab.log").read_text()
+
+    def write_notebook(self, path: str, *cells: str) -> Path:
+        """Write a notebook with these code cells, of a kernel that JupyterLab need not ask for."""
+        document = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata=KERNEL
+        )
+        nbformat.write(document, self.folder / path)
+        return self.folder / path
