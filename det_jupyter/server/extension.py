@@ -94,10 +94,10 @@ class DetJupyterApp(ExtensionApp):
 
     async def stop_extension(self) -> None:
         """End the feeder, with the server."""
+        await self._feeder.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._feeder.stop()
         await self._client.aclose()
         self._master.close()
 

@@ -75,7 +75,7 @@ class Feeder:
         self._num_failures = 0
         self._not_before = 0.0
         self._last_line = ""
-        self._is_stopping = False
+        self._is_stopping = self._is_closed = False
         self.state = "off"
         self.problem = ""
 
@@ -86,6 +86,8 @@ class Feeder:
             DetError: It cannot be started now.
         """
         async with self._lock:
+            if self._is_closed:
+                raise DetError("the Jupyter server is stopping")
             if self._address is None:
                 await self._pause()
                 self._address = await self._start()
@@ -95,6 +97,11 @@ class Feeder:
     def is_at(self, address: Address) -> bool:
         """Return whether the feeder that listens there still runs."""
         return self._address == address
+
+    async def close(self) -> None:
+        """End the feeder for good."""
+        self._is_closed = True
+        await self.stop()
 
     async def stop(self) -> None:
         """End the feeder; the next call of `address` starts another."""

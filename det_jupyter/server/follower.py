@@ -42,6 +42,7 @@ class Follower:
         self._emit = emit
         self._known: dict[int, str] | None = None  # the status of each experiment
         self._active: set[int] = set()
+        self.is_following = False
 
     @property
     def is_busy(self) -> bool:
@@ -58,6 +59,7 @@ class Follower:
             for number, topic in _TOPICS.items():
                 question = {"op": "follow", "id": number, "topic": topic, "args": {}}
                 await socket.write_message(json.dumps(question))
+            self.is_following = True
             while (message := await socket.read_message()) is not None:
                 frame = _header(message)
                 if frame.get("op") == "news":
@@ -66,6 +68,7 @@ class Follower:
                     await socket.write_message(json.dumps(ack))
         finally:
             socket.close()
+            self.is_following = False
             self._active.clear()
             _EXPERIMENTS.clear()
             _SLOTS.set(0)
