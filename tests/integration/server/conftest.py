@@ -43,7 +43,7 @@ def det_options() -> dict[str, Any]:
     return {}
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]  # as pytest-jupyter means it
 def jp_server_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, det_options: dict[str, Any]
 ) -> Config:

@@ -109,7 +109,7 @@ async def do(socket: WebSocketClientConnection, what: str, **fields: Any) -> Non
 
 async def heard(socket: WebSocketClientConnection) -> Any:
     """Return the next frame: JSON, bytes, or None at the end."""
-    message = await asyncio.wait_for(socket.read_message(), 20)  # type: ignore[arg-type]
+    message = await asyncio.wait_for(socket.read_message(), 20)
     if message is None:
         socket.close()  # which it says it wants, also when it is over
     return json.loads(message) if isinstance(message, str) else message
