@@ -18,6 +18,7 @@ from det_jupyter.server.follower import SCHEMA, SCHEMA_ID, Follower
 from det_jupyter.server.handlers import Info, StartMaster
 from det_jupyter.server.master import MasterLine
 from det_jupyter.server.proxy import Proxy, master_client
+from det_jupyter.server.ranks import know_ranks
 from det_jupyter.server.relay import Relay
 
 _IDLE_CHECKS = 20  # in the time after which an idle feeder ends
@@ -73,6 +74,9 @@ class DetJupyterApp(ExtensionApp):
             log=self.log,
         )
         self._events().register_event_schema(SCHEMA)
+        assert self.serverapp is not None
+        if (specs := self.serverapp.kernel_spec_manager) is not None:
+            know_ranks(specs)
 
     def initialize_handlers(self) -> None:
         """Name the endpoints."""

@@ -1,0 +1,329 @@
+"""Consoles on ranks that train: a real Jupyter Server attaches to a gang of two, over gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+import websocket
+
+from det_jupyter.client import Client, Experiment
+from tests.processes import DetHome, det_home, wait_until
+from tests.trials import slow, submit, wait_for_steps
+
+LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    """Return a private det_jupyter with 2 simulated slots."""
+    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(home: DetHome) -> Iterator[Client]:
+    """Return a client of the private master."""
+    client = home.client()
+    yield client
+    client.session.close()
+
+
+class Server:
+    """A Jupyter Server with our extension."""
+
+    def __init__(self, http: httpx.Client, runtime: Path, log: Path) -> None:
+        self.http, self.runtime, self.log = http, runtime, log
+
+    def attach(self, trial_id: int, rank: int) -> Kernel:
+        """Start a kernel by the name of a rank."""
+        answer = self.http.post("api/kernels", json={"name": f"det-trial-{trial_id}-rank-{rank}"})
+        assert answer.status_code == 201, answer.text
+        return Kernel(self.http, answer.json()["id"])
+
+
+class Kernel:
+    """An attachment, as a browser has one."""
+
+    def __init__(self, http: httpx.Client, kernel_id: str) -> None:
+        self.http, self.id = http, kernel_id
+        self.path = f"api/kernels/{kernel_id}"
+        self._session = uuid.uuid4().hex
+
+    def connect(self) -> websocket.WebSocket:
+        """Open its WebSocket."""
+        url = str(self.http.base_url).replace("http", "ws", 1) + f"{self.path}/channels"
+        header = [f"Authorization: {self.http.headers['Authorization']}"]
+        return websocket.create_connection(
+            url, header=header, timeout=20, origin=str(self.http.base_url).rstrip("/")
+        )
+
+    def run(self, code: str) -> str:
+        """Return what the code printed, or its result, or the name of its error."""
+        with closing(self.connect()) as line:
+            return self.result(line, self.ask(line, code))
+
+    def ask(self, line: websocket.WebSocket, code: str) -> str:
+        """Send code, and return the number of the message."""
+        number = uuid.uuid4().hex
+        header = {"msg_id": number, "msg_type": "execute_request", "session": self._session}
+        header |= {"username": "test", "version": "5.3", "date": "2026-01-01T00:00:00Z"}
+        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
+        line.send(json.dumps({**message, "channel": "shell", "buffers": []}))
+        return number
+
+    def wait_for_output(self, line: websocket.WebSocket, number: str) -> None:
+        """Wait until the code of a message prints."""
+        while True:
+            message = json.loads(line.recv())
+            is_ours = message["parent_header"].get("msg_id") == number
+            if is_ours and message["msg_type"] == "stream":
+                return
+
+    def result(self, line: websocket.WebSocket, number: str) -> str:
+        """Wait for the answer to a message."""
+        said = ""
+        while True:
+            message = json.loads(line.recv())
+            content, kind = message["content"], message["msg_type"]
+            if message["parent_header"].get("msg_id") != number:
+                continue
+            said += content.get("text", "") if kind == "stream" else ""
+            said += content["data"]["text/plain"] if kind == "execute_result" else ""
+            said += content["ename"] if kind == "error" else ""
+            if kind == "status" and content["execution_state"] == "idle":
+                return said
+
+
+@pytest.fixture(scope="module")
+def server(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run a real Jupyter Server."""
+    with running_server(tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+@contextmanager
+def running_server(folder: Path) -> Iterator[Server]:
+    """Run a Jupyter Server with a runtime folder of its own."""
+    token, runtime, log = secrets.token_hex(16), folder / "runtime", folder / "server.log"
+    places = {"JUPYTER_RUNTIME_DIR": str(runtime), "JUPYTER_CONFIG_DIR": str(folder / "config")}
+    options = ["--no-browser", "--port=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
+    options += [f"--IdentityProvider.token={token}"]
+    options += ["--ServerApp.jpserver_extensions={'det_jupyter': True}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_server", *options],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **places},
+        )  # fmt: skip
+    try:
+        note = runtime / f"jpserver-{process.pid}.json"
+        url = wait_until(lambda: _url(note), "the server is there")
+        header = {"Authorization": f"token {token}"}
+        with httpx.Client(base_url=url, headers=header, timeout=30) as http:
+            wait_until(lambda: _answers(http), "the server answers")
+            yield Server(http, runtime, log)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _url(note: Path) -> str | None:
+    with suppress(FileNotFoundError, ValueError):
+        return str(json.loads(note.read_text())["url"])
+    return None
+
+
+def _answers(http: httpx.Client) -> bool:
+    with suppress(httpx.HTTPError):
+        return http.get("api/sessions").is_success
+    return False
+
+
+@pytest.fixture(scope="module")
+def training(client: Client) -> Iterator[Experiment]:
+    """Return an experiment whose trial trains on two ranks for as long as the tests take."""
+    experiment = submit(client, slow(0.02, **LONG))
+    wait_for_steps(experiment, 3)
+    yield experiment
+    if not experiment.view.state.is_terminal:
+        experiment.kill()
+
+
+def still_trains(experiment: Experiment) -> bool:
+    """Return whether the same processes take further steps."""
+    trial = experiment.trials[0]
+    before = trial.view
+    wait_for_steps(experiment, before.steps_completed + 3, timeout_s=20)
+    pids = [rank.pid for rank in before.allocation.ranks] if before.allocation else []
+    return before.restarts == 0 and len(pids) == 2 and all(map(psutil.pid_exists, pids))
+
+
+def trial_id(experiment: Experiment) -> int:
+    """Return the number of its only trial."""
+    return int(experiment.trials[0].id)
+
+
+def test_a_console_is_attached_while_the_rank_trains_and_reads_its_loss(
+    server: Server, training: Experiment
+) -> None:
+    trial = trial_id(training)
+    server.attach(trial, 1).run("1")  # once: the kernel of the rank is up
+    began = time.monotonic()
+    kernel = server.attach(trial, 1)
+    assert float(kernel.run("float(loss)")) > 0
+    took = time.monotonic() - began
+    assert took < 1
+    assert kernel.run("rank, world_size") == "(1, 2)"
+    first, second = (int(kernel.run("steps_completed")) for _ in range(2))
+    assert second >= first > 0
+    model = server.http.get(kernel.path).json()
+    assert model["execution_state"] in ("idle", "busy")
+    assert still_trains(training)
+
+
+def test_shutting_down_detaches_and_the_rank_can_be_attached_to_again(
+    server: Server, training: Experiment
+) -> None:
+    trial = trial_id(training)
+    kernel, other = server.attach(trial, 0), server.attach(trial, 0)
+    assert kernel.run("rank") == other.run("rank") == "0"
+    began = time.monotonic()
+    assert server.http.delete(kernel.path).status_code == 204
+    assert time.monotonic() - began < 1
+    assert server.http.get(kernel.path).status_code == 404
+    assert other.run("1 + 1") == "2"  # its links and the rank's sockets are where they were
+    assert server.attach(trial, 0).run("rank") == "0"
+    assert still_trains(training)
+
+
+def test_a_restart_attaches_again(server: Server, training: Experiment) -> None:
+    kernel = server.attach(trial_id(training), 0)
+    kernel.run("mine = 3")
+    assert server.http.post(f"{kernel.path}/restart").status_code == 200
+    assert kernel.run("mine") == "3"  # the same kernel: it was not restarted
+    assert still_trains(training)
+
+
+def test_an_interrupt_ends_the_cell_and_not_the_training(
+    server: Server, training: Experiment
+) -> None:
+    kernel = server.attach(trial_id(training), 0)
+    with closing(kernel.connect()) as line:
+        number = kernel.ask(line, "import time\nprint('on')\nwhile True: time.sleep(0.01)")
+        kernel.wait_for_output(line, number)
+        assert server.http.post(f"{kernel.path}/interrupt").status_code == 204
+        assert kernel.result(line, number) == "KeyboardInterrupt"
+    assert server.http.post(f"{kernel.path}/interrupt").status_code == 204  # nothing runs: nothing
+    assert kernel.run("1 + 1") == "2"
+    assert still_trains(training)
+
+
+def test_shutting_down_does_not_end_what_another_console_runs(
+    server: Server, training: Experiment
+) -> None:
+    trial = trial_id(training)
+    kernel, other = server.attach(trial, 0), server.attach(trial, 0)
+    with closing(other.connect()) as line:
+        number = other.ask(line, "import time\nprint('on')\ntime.sleep(1)\n'done'")
+        other.wait_for_output(line, number)
+        assert server.http.delete(kernel.path).status_code == 204
+        assert other.result(line, number) == "'done'"
+
+
+def test_what_an_attachment_leaves_is_private_and_goes_with_it(
+    server: Server, training: Experiment
+) -> None:
+    kernel = server.attach(trial_id(training), 1)
+    file = server.runtime / f"kernel-{kernel.id}.json"
+    prefix = Path(json.loads(file.read_text())["ip"])
+    links = list(prefix.parent.glob(f"{prefix.name}-*"))
+    assert len(links) == 5
+    assert all(link.is_symlink() and link.resolve().is_socket() for link in links)
+    assert stat.S_IMODE(prefix.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    server.http.delete(kernel.path)
+    assert not file.exists()
+    assert not any(link.is_symlink() for link in links)
+    assert sum(path.is_socket() for path in prefix.parent.iterdir()) >= 10  # of two ranks
+
+
+def test_ranks_are_in_no_list_of_kernels_for_notebooks(server: Server) -> None:
+    listed = server.http.get("api/kernelspecs").json()["kernelspecs"]
+    assert "python3" in listed
+    assert not [name for name in listed if name.startswith("det-")]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("det-trial-999-rank-0", 409, "999"),
+        ("det-trial-{trial}-rank-7", 409, "has no rank 7: its ranks are 0 to 1"),
+        ("det-trial-{trial}-rank-x", 500, ""),
+        ("det-trial-99999999999999999999-rank-1", 500, ""),
+    ],
+)
+def test_what_cannot_be_attached_to_is_refused_with_a_sentence(
+    server: Server, training: Experiment, name: str, status: int, said: str
+) -> None:
+    named = name.format(trial=trial_id(training))
+    answer = server.http.post("api/kernels", json={"name": named})
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["message"]
+    kernels = server.http.get("api/kernels").json()
+    assert named not in [kernel["name"] for kernel in kernels]
+
+
+def test_a_session_on_an_attachment_is_what_a_console_uses(
+    server: Server, training: Experiment
+) -> None:
+    kernel = server.attach(trial_id(training), 1)
+    asked = {"path": "console-1", "type": "console", "name": "", "kernel": {"id": kernel.id}}
+    session = server.http.post("api/sessions", json=asked)
+    assert session.status_code == 201
+    assert session.json()["kernel"]["id"] == kernel.id
+    assert server.http.delete(f"api/sessions/{session.json()['id']}").status_code == 204
+    assert server.http.get(kernel.path).status_code == 404
+    assert still_trains(training)
+
+
+def test_the_training_goes_on_when_the_server_stops(
+    home: DetHome, training: Experiment, tmp_path: Path
+) -> None:
+    with running_server(tmp_path) as server:
+        assert server.attach(trial_id(training), 0).run("rank") == "0"
+        refused = server.http.post("api/kernels", json={"name": "det-trial-999-rank-0"})
+        assert refused.status_code == 409  # which does not keep the server from stopping
+    assert still_trains(training)
+
+
+def test_a_rank_that_ends_is_dead_soon_and_the_log_says_why(
+    server: Server, client: Client, training: Experiment
+) -> None:
+    kernel = server.attach(trial_id(training), 0)
+    with closing(kernel.connect()) as line:
+        training.kill()
+        while True:
+            content = json.loads(line.recv())["content"]
+            if (state := content.get("execution_state")) in ("dead", "restarting"):
+                break
+    assert state == "dead"  # at once: nothing was started in its place
+    assert server.http.get(kernel.path).status_code == 404
+    trial = trial_id(training)
+    wait_until(lambda: training.view.state.is_terminal, "the experiment has ended")
+    assert f"rank 0 of trial {trial} has ended: the trial " in server.log.read_text()
+    answer = server.http.post("api/kernels", json={"name": f"det-trial-{trial}-rank-0"})
+    assert answer.status_code == 409
+    assert f"rank 0 of trial {trial} does not run now: " in answer.json()["message"]
