@@ -12,8 +12,8 @@ export async function isFirstTab(key: string): Promise<boolean> {
   if (document.visibilityState === 'hidden') {
     await new Promise(resolve => setTimeout(resolve, HIDDEN_WAITS_MS));
   }
-  const locks = (navigator as Partial<Navigator>).locks;
-  if (locks === undefined) {
+  const { locks } = navigator as { locks?: LockManager | null };
+  if (!locks) {
     return true;
   }
   return new Promise(resolve => {

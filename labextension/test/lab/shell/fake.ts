@@ -1,0 +1,114 @@
+/** A connection whose state the tests set. */
+import type { ServerConnection } from '@jupyterlab/services';
+import { nullTranslator } from '@jupyterlab/translation';
+import { Signal } from '@lumino/signaling';
+import { vi } from 'vitest';
+
+import { DEFAULTS } from '../../../src/lab/connection/settings.js';
+import type {
+  IApi,
+  IClusterModel,
+  IDetJupyter,
+  IExperiments,
+  ILabSettings,
+  ILink,
+  ISettingValues
+} from '../../../src/lab/tokens.js';
+import type { IClusterNews, IExperimentLine, Verb } from '../../../src/model/state.js';
+
+export type Server = ServerConnection.ISettings;
+
+export function line(id: number, fields: Partial<IExperimentLine> = {}): IExperimentLine {
+  const verbs: Verb[] = ['pause', 'activate', 'kill'];
+  return {
+    id,
+    key: `key-${id}`,
+    name: 'DigitsTrial',
+    status: 'running',
+    status_word: 'running',
+    progress: 0.5,
+    metric: 'accuracy',
+    smaller_is_better: false,
+    best: null,
+    num_trials: 1,
+    num_slots: 2,
+    slots_per_trial: 2,
+    labels: [],
+    description: '',
+    notebook: 'digits.ipynb',
+    entrypoint: 'DigitsTrial',
+    created_at: 1000 + id,
+    ended_at: null,
+    is_archived: false,
+    wait: '',
+    remedies: [],
+    failure: '',
+    actions: verbs.map(verb => ({ verb, label: verb, enabled: verb !== 'activate', why: '' })),
+    ...fields
+  };
+}
+
+export class FakeExperiments implements IExperiments {
+  isReady = false;
+  readonly rows = new Map<number, IExperimentLine>();
+  readonly changed = new Signal<this, readonly number[] | null>(this);
+
+  /** The first news, or those after a reconnection. */
+  setWhole(...rows: IExperimentLine[]): void {
+    this.rows.clear();
+    rows.forEach(row => this.rows.set(row.id, row));
+    this.isReady = true;
+    this.changed.emit(null);
+  }
+
+  setSome(...rows: IExperimentLine[]): void {
+    rows.forEach(row => this.rows.set(row.id, row));
+    this.changed.emit(rows.map(({ id }) => id));
+  }
+}
+
+export class FakeCluster implements IClusterModel {
+  news: IClusterNews | null = null;
+  readonly changed = new Signal<this, IClusterNews>(this);
+
+  set(news: IClusterNews): void {
+    this.news = news;
+    this.changed.emit(news);
+  }
+}
+
+export class FakeSettings implements ILabSettings {
+  readonly values: ISettingValues = { ...DEFAULTS };
+  readonly changed = new Signal<this, void>(this);
+
+  get<K extends keyof ISettingValues>(key: K): ISettingValues[K] {
+    return this.values[key];
+  }
+
+  set<K extends keyof ISettingValues>(key: K, value: ISettingValues[K]): Promise<void> {
+    this.values[key] = value;
+    this.changed.emit();
+    return Promise.resolve();
+  }
+}
+
+export class FakeDet {
+  readonly post = vi.fn<IApi['post']>().mockResolvedValue({});
+  readonly api = { post: this.post } as unknown as IApi;
+  readonly settings = new FakeSettings();
+  readonly trans = nullTranslator.load('det_jupyter');
+  readonly experiments = new FakeExperiments();
+  readonly cluster = new FakeCluster();
+  readonly retry = vi.fn();
+  readonly linkChanged = new Signal<this, ILink>(this);
+  link: ILink = { state: 'up', sentence: '', command: '', mayWrite: true };
+
+  setLink(link: Partial<ILink>): void {
+    this.link = { ...this.link, ...link };
+    this.linkChanged.emit(this.link);
+  }
+
+  get asDet(): IDetJupyter {
+    return this as unknown as IDetJupyter;
+  }
+}

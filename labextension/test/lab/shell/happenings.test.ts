@@ -1,0 +1,100 @@
+import { expect, test } from 'vitest';
+
+import {
+  isWanted,
+  messageOf,
+  messageOfMany,
+  Watcher,
+  type IHappening
+} from '../../../src/lab/shell/happenings.js';
+import type { IExperimentLine } from '../../../src/model/state.js';
+import { english } from '../../../src/model/trans.js';
+import { line } from './fake.js';
+
+/** What a watcher says of each of these, one after the other; the first is what the page opens with. */
+function watch(...news: IExperimentLine[][]): string[][] {
+  const watcher = new Watcher();
+  const rows = new Map<number, IExperimentLine>();
+  return news.map(changed => {
+    changed.forEach(row => rows.set(row.id, row));
+    return watcher
+      .take(
+        rows,
+        changed.map(({ id }) => id)
+      )
+      .map(({ kind, row }) => `${row.id} ${kind}`);
+  });
+}
+
+test('what was over when the page opened is not mentioned', () => {
+  expect(watch([line(1, { status: 'completed' }), line(2, { status: 'failed' })])).toEqual([[]]);
+});
+
+test('an end is mentioned once', () => {
+  const over = line(1, { status: 'completed', ended_at: 9 });
+  expect(watch([line(1)], [over], [over])).toEqual([[], ['1 ended'], []]);
+});
+
+test('an experiment that came and failed between two news is mentioned', () => {
+  expect(watch([line(1)], [line(2, { status: 'failed' })])).toEqual([[], ['2 failed']]);
+});
+
+test('an old experiment that is seen late is not mentioned', () => {
+  expect(watch([line(5)], [line(2, { status: 'failed' })])).toEqual([[], []]);
+});
+
+test('with another master, numbers stand for other experiments', () => {
+  const other = line(1, { status: 'failed', created_at: 99_999 });
+  expect(watch([line(1), line(2)], [other])).toEqual([[], []]);
+});
+
+test('an experiment that was continued ends again', () => {
+  const over = line(1, { status: 'completed', ended_at: 9 });
+  const again = line(1, { status: 'failed', ended_at: 20 });
+  expect(watch([over], [line(1)], [again])).toEqual([[], [], ['1 failed']]);
+});
+
+test('what was canceled is not mentioned', () => {
+  expect(watch([line(1)], [line(1, { status: 'canceled' })])).toEqual([[], []]);
+});
+
+test('a search has a new best when it is better, in its direction', () => {
+  const loss = (best: number | null): IExperimentLine =>
+    line(1, { num_trials: 4, smaller_is_better: true, best });
+  expect(watch([loss(null)], [loss(0.5)], [loss(0.6)], [loss(0.4)])).toEqual([
+    [], [], [], ['1 best']
+  ]); // prettier-ignore
+  expect(watch([line(1, { best: 0.5 })], [line(1, { best: 0.9 })])).toEqual([[], []]);
+});
+
+test('the settings say what is wanted', () => {
+  const kinds = ['ended', 'failed', 'best'] as const;
+  const wanted = (notifyEnded: 'never' | 'failed' | 'always', notifyBest: boolean): string[] =>
+    kinds.filter(kind => isWanted({ kind, row: line(1), key: '' }, { notifyEnded, notifyBest }));
+  expect(wanted('always', true)).toEqual(['ended', 'failed', 'best']);
+  expect(wanted('failed', true)).toEqual(['failed', 'best']);
+  expect(wanted('never', false)).toEqual([]);
+});
+
+test('messages name the experiment and what counts', () => {
+  const of = (kind: IHappening['kind'], fields: Partial<IExperimentLine>): string =>
+    messageOf({ kind, row: line(3, fields), key: '' }, english);
+  expect(of('ended', { best: 0.98 })).toBe('Experiment 3 (DigitsTrial) has ended: accuracy 0.9800');
+  expect(of('ended', {})).toBe('Experiment 3 (DigitsTrial) has ended');
+  expect(of('failed', { failure: 'rank 1: out of memory' })).toBe(
+    'Experiment 3 failed (DigitsTrial): rank 1: out of memory'
+  );
+  expect(of('best', { best: 0.98 })).toBe('Search 3 (DigitsTrial) has a new best: accuracy 0.9800');
+  expect(of('ended', { name: 'n'.repeat(300) }).length).toBeLessThan(100);
+});
+
+test('many are one message', () => {
+  const many = (['failed', 'ended', 'ended', 'best'] as const).map(kind => ({
+    kind,
+    row: line(1),
+    key: ''
+  }));
+  expect(messageOfMany(many, english)).toBe(
+    '1 experiment failed, 2 experiments have ended, 1 search has a new best'
+  );
+});

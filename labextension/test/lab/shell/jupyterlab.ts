@@ -1,0 +1,31 @@
+/**
+ * Stand-ins of JupyterLab's packages: the real ones draw with web components, which need a browser.
+ * The journeys in tests/lab use the real ones.
+ */
+import { Token } from '@lumino/coreutils';
+import { vi } from 'vitest';
+
+vi.mock('@jupyterlab/statusbar', () => ({ IStatusBar: new Token('statusbar') }));
+vi.mock('@jupyterlab/launcher', () => ({ ILauncher: new Token('launcher') }));
+vi.mock('@jupyterlab/notebook', () => ({ INotebookTracker: new Token('notebooks') }));
+vi.mock('@jupyterlab/ui-components', () => {
+  class LabIcon {
+    constructor(options: { name: string; svgstr: string }) {
+      this.name = options.name;
+      this.svgstr = options.svgstr;
+    }
+    readonly name: string;
+    readonly svgstr: string;
+  }
+  return { LabIcon, settingsIcon: new LabIcon({ name: 'settings', svgstr: '' }) };
+});
+vi.mock('@jupyterlab/apputils', () => ({
+  ICommandPalette: new Token('palette'),
+  Dialog: {
+    cancelButton: (options: object) => ({ accept: false, ...options }),
+    warnButton: (options: object) => ({ accept: true, ...options })
+  },
+  InputDialog: { getText: vi.fn() },
+  Notification: { emit: vi.fn(), error: vi.fn() },
+  showDialog: vi.fn()
+}));

@@ -1,0 +1,98 @@
+// @vitest-environment happy-dom
+import './jupyterlab.js';
+import { Notification } from '@jupyterlab/apputils';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+
+import { Notifier } from '../../../src/lab/shell/notifications.js';
+import { Commands } from '../../../src/lab/tokens.js';
+import type { IExperimentLine } from '../../../src/model/state.js';
+import { FakeDet, line } from './fake.js';
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  vi.clearAllMocks();
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+function start(...rows: IExperimentLine[]) {
+  const det = new FakeDet();
+  const execute = vi.fn();
+  new Notifier({ execute, hasCommand: id => id !== Commands.showSidebar }, det.asDet);
+  det.experiments.setWhole(...rows);
+  return { det, execute };
+}
+
+/** The messages so far, after what is gathered was said. */
+async function said(afterMs = 1000): Promise<string[]> {
+  await vi.advanceTimersByTimeAsync(afterMs);
+  return vi.mocked(Notification.emit).mock.calls.map(([message]) => message);
+}
+const failed = (id: number): IExperimentLine =>
+  line(id, { status: 'failed', failure: 'rank 1: boom', ended_at: 9 });
+
+test('a failure stays until it is closed, and opens the logs', async () => {
+  const { det, execute } = start(line(1));
+  det.experiments.setSome(failed(1));
+  expect(await said()).toEqual(['Experiment 1 failed (DigitsTrial): rank 1: boom']);
+  const [, type, options] = vi.mocked(Notification.emit).mock.calls[0] ?? [];
+  expect(type).toBe('error');
+  expect(options?.autoClose).toBe(false);
+  expect(options?.actions?.map(({ label }) => label)).toEqual(['Open Logs', 'Open']);
+  options?.actions?.[0]?.callback({} as MouseEvent);
+  expect(execute).toHaveBeenCalledWith(Commands.openLogs, { experiment_id: 1 });
+});
+
+test('a reconnection repeats nothing, and says what happened meanwhile', async () => {
+  const { det } = start(line(1), line(2));
+  det.experiments.setSome(failed(1));
+  expect(await said()).toHaveLength(1);
+  det.experiments.setWhole(failed(1), failed(2));
+  expect(await said()).toHaveLength(2);
+});
+
+test('many at once are one', async () => {
+  const ids = [1, 2, 3, 4, 5];
+  const { det } = start(...ids.map(id => line(id)));
+  det.experiments.setSome(...ids.map(failed));
+  expect(await said()).toEqual(['5 experiments failed']);
+});
+
+test('bests of a search come at most every half minute, the newest of them', async () => {
+  const search = (best: number): IExperimentLine => line(1, { num_trials: 9, best });
+  const { det } = start(search(0.1));
+  det.experiments.setSome(search(0.2));
+  expect(await said()).toHaveLength(1);
+  det.experiments.setSome(search(0.3));
+  det.experiments.setSome(search(0.4));
+  expect(await said()).toHaveLength(1);
+  expect((await said(31_000))[1]).toContain('0.4000');
+  expect(await said(60_000)).toHaveLength(2);
+});
+
+test('nothing is said that the user does not want', async () => {
+  const { det } = start(line(1), line(2));
+  await det.settings.set('notifyEnded', 'failed');
+  det.experiments.setSome(line(1, { status: 'completed' }), failed(2));
+  expect(await said()).toHaveLength(1);
+  await det.settings.set('notifyEnded', 'never');
+  det.experiments.setSome(failed(3));
+  expect(await said()).toHaveLength(1);
+});
+
+test('of two tabs, one says it', async () => {
+  const held = new Set<string>();
+  const request = (key: string, _options: object, take: (lock: object | null) => unknown) => {
+    const isFree = !held.has(key);
+    held.add(key);
+    void take(isFree ? {} : null);
+    return new Promise(() => undefined);
+  };
+  vi.stubGlobal('navigator', { locks: { request } });
+  const [first, second] = [start(line(1)), start(line(1))];
+  first.det.experiments.setSome(failed(1));
+  second.det.experiments.setSome(failed(1));
+  expect(await said()).toHaveLength(1);
+});
