@@ -98,6 +98,7 @@ class Follower:
 
     Args:
         on_change: Called in that thread with the copy, at first and after every item.
+        on_end: Called in that thread at its end, after `error` is set.
     """
 
     def __init__(
@@ -105,10 +106,12 @@ class Follower:
         client: Client,
         experiment_id: int,
         on_change: Callable[[LiveExperiment], None] = lambda live: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._experiment_id = experiment_id
         self._on_change = on_change
+        self._on_end = on_end
         self._stopped = threading.Event()
         self.lock = threading.Lock()  # held while the copy changes: hold it to read several parts
         self.live: LiveExperiment | None = None
@@ -138,6 +141,7 @@ class Follower:
         except Exception as error:  # the thread's boundary: `error` is for those who wait for it
             logger.debug("following experiment %s", self._experiment_id, exc_info=True)
             self.error = error
+        self._on_end()
 
     def _follow_from(self, live: LiveExperiment) -> None:
         self._show(live)

@@ -1,0 +1,73 @@
+"""`python -m det_jupyter.feeder`: started by the server extension, ends with its standard input.
+
+stdin     one line of JSON: {"token": ..., "start_master": true}; its end ends the program
+stdout    one line of JSON: {"port": ...}
+stderr    the log
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from det_jupyter.feeder.master import MasterLine
+from det_jupyter.feeder.server import Feeder, make_application
+
+
+def main() -> int:
+    """Run until standard input ends."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the server decides
+    try:
+        asked = json.loads(sys.stdin.readline())
+        token, may_start = str(asked["token"]), bool(asked["start_master"])
+    except (ValueError, KeyError, TypeError):
+        print('expected {"token": ..., "start_master": ...} on standard input', file=sys.stderr)
+        return 2
+    asyncio.run(_serve(token, may_start=may_start))
+    # Threads may wait for an answer of the master for seconds: nothing of them is needed.
+    logging.shutdown()
+    os._exit(0)
+
+
+async def _serve(token: str, *, may_start: bool) -> None:
+    feeder = Feeder(token, MasterLine(may_start=may_start))
+    sockets = bind_sockets(0, "127.0.0.1")
+    server = HTTPServer(make_application(feeder))
+    server.add_sockets(sockets)
+    await feeder.look()
+    print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)
+    watching = asyncio.create_task(feeder.watch())
+    await _end_of_input()
+    watching.cancel()
+    server.stop()
+    feeder.close()
+
+
+async def _end_of_input() -> None:
+    """Return when standard input has ended; what comes there before is ignored."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    fd = sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(fd, 4096):
+            loop.remove_reader(fd)
+            ended.set()
+
+    try:
+        loop.add_reader(fd, read)
+    except (PermissionError, OSError):  # a file, which has ended already
+        return
+    await ended.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

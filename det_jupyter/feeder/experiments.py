@@ -1,0 +1,98 @@
+"""The topic `experiments`: all of them at first, then those that have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from det_jupyter.feeder.overview import Numbers, Overview
+from det_jupyter.view.build.sidebar import build_line, first_entries
+from det_jupyter.view.model.sidebar import ExperimentLine, ExperimentNews
+from det_jupyter.wire import ExperimentRow, QueueEntry
+
+MAX_GONE = 1000  # numbers that are remembered for tabs that have not heard of it
+
+
+class Experiments:
+    """Makes ExperimentNews."""
+
+    period_s = 0.1
+    beat_s: float | None = None
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+        self._mark: Callable[[], None] = lambda: None
+        self._dirty: set[int] | None = None  # None: all
+        self._lines: dict[int, tuple[int, ExperimentLine]] = {}  # with the version of each
+        self._gone: dict[int, int] = {}
+        self._whole_before = 0  # a tab with less than this version is sent all
+
+    def begin(self, mark: Callable[[], None]) -> None:
+        """See Maker."""
+        self._mark = mark
+        self._dirty = None
+        self._overview.listeners.add(self._note)
+
+    def end(self) -> None:
+        """See Maker."""
+        self._overview.listeners.remove(self._note)
+
+    def _note(self, changed: Numbers, gone: Numbers) -> None:
+        dirty = self._dirty
+        if dirty is not None:
+            dirty.update(changed)
+            dirty.update(gone)
+        self._mark()
+
+    def make(self, version: int) -> bool:
+        """See Maker."""
+        overview = self._overview
+        if not overview.is_ready:
+            return False
+        dirty, self._dirty = self._dirty, set()
+        rows, entries = overview.rows, first_entries(overview.cluster)
+        if dirty is None:
+            dirty = {*rows, *self._lines}
+        dirty |= {number for number, (_, line) in self._lines.items() if line["wait"]}
+        dirty |= rows.keys() ^ self._lines.keys()
+        is_first = not self._lines and not self._whole_before
+        changes = [self._update(number, rows, entries, version) for number in dirty]
+        if is_first:
+            self._whole_before = version
+        return any(changes) or is_first
+
+    def _update(
+        self,
+        number: int,
+        rows: Mapping[int, ExperimentRow],
+        entries: Mapping[int, QueueEntry],
+        version: int,
+    ) -> bool:
+        row = rows.get(number)
+        if row is None:
+            return self._remove(number, version)
+        line = build_line(row, entries.get(number))
+        if number in self._lines and self._lines[number][1] == line:
+            return False
+        self._lines[number] = (version, line)
+        self._gone.pop(number, None)
+        return True
+
+    def _remove(self, number: int, version: int) -> bool:
+        if self._lines.pop(number, None) is None:
+            return False
+        self._gone[number] = version
+        while len(self._gone) > MAX_GONE:
+            self._whole_before = self._gone.pop(next(iter(self._gone))) + 1
+        return True
+
+    def news(self, since: int) -> Any:
+        """See Maker."""
+        is_whole = since < self._whole_before or since == 0
+        if is_whole:
+            since = 0
+        return ExperimentNews(
+            is_whole=is_whole,
+            rows=[line for version, line in self._lines.values() if version > since],
+            gone=[] if is_whole else [n for n, version in self._gone.items() if version > since],
+        )

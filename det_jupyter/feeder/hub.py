@@ -1,0 +1,99 @@
+"""What there is to follow: topics by name and arguments, each one for all tabs that follow it.
+
+    tab -> topic -> overview             all experiments and slots
+                 -> followed             an experiment: one copy, whichever trial is chosen
+                 -> samples              what devices do
+
+A topic that no tab follows is kept for a moment, as a page that is loaded again asks for the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from det_jupyter.feeder.experiment import Experiment
+from det_jupyter.feeder.experiments import Experiments
+from det_jupyter.feeder.followed import Followed
+from det_jupyter.feeder.frames import Args, ComparisonArgs, ExperimentArgs, UsageArgs
+from det_jupyter.feeder.master import MasterLine
+from det_jupyter.feeder.overview import Overview
+from det_jupyter.feeder.samples import Samples, UsageTopic
+from det_jupyter.feeder.states import cluster_topic, comparison_topic, trials_topic
+from det_jupyter.feeder.topic import Maker, Topic
+
+T = TypeVar("T")
+
+_NUM_THREADS = 8
+_LINGER_S = 5.0
+
+
+class Hub:
+    """All topics; to be used in the loop's thread.
+
+    Args:
+        line: Talks to the master.
+        linger_s: How long a topic is kept that no tab follows.
+    """
+
+    def __init__(self, line: MasterLine, *, linger_s: float = _LINGER_S) -> None:
+        self._line = line
+        self._linger_s = linger_s
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-topic")
+        self._overview = Overview(line)
+        self._samples = Samples(line, self._overview)
+        self._followed: dict[int, Followed] = {}
+        self._topics: dict[str, Topic] = {}
+
+    def topic(self, name: str, args: Args) -> Topic:
+        """Return the topic of this name with these arguments."""
+        key = f"{name} {args.model_dump_json()}"
+        if key not in self._topics:
+
+            def forget() -> None:
+                self._topics.pop(key, None)
+
+            self._topics[key] = Topic(self._maker(name, args), self.in_thread, forget)
+        return self._topics[key]
+
+    def leave(self, topic: Topic) -> None:
+        """Note that a tab has left a topic; it ends when none is left."""
+        if topic.is_idle:
+            asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle, topic)
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Return what a function returns in another thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def close(self) -> None:
+        """End all topics."""
+        for topic in self._topics.values():
+            topic.stop()
+        self._topics.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _end_if_idle(self, topic: Topic) -> None:
+        if topic.is_idle and topic in self._topics.values():
+            self._topics = {key: kept for key, kept in self._topics.items() if kept is not topic}
+            topic.stop()
+            self._followed = {
+                i: each for i, each in self._followed.items() if not each.listeners.is_idle
+            }
+
+    def _maker(self, name: str, args: Args) -> Maker:
+        overview, line = self._overview, self._line
+        match args:
+            case UsageArgs():
+                return UsageTopic(self._samples, float(args.period_s))
+            case ExperimentArgs():
+                number = args.experiment_id
+                if number not in self._followed:
+                    self._followed[number] = Followed(line, overview, number)
+                return Experiment(self._followed[number], args.chosen)
+            case ComparisonArgs():
+                return comparison_topic(overview, line, args.experiment_ids)
+        if name == "experiments":
+            return Experiments(overview)
+        return cluster_topic(overview) if name == "cluster" else trials_topic(overview, line)

@@ -1,0 +1,117 @@
+"""The feeder's line to the master: finds it, says what is wrong with it, and never starts one
+that was stopped.
+
+A master that was killed has left its file behind: it is started again, as every program that
+watches does (autostart.connect_to_watch). Whether one is started at first is for the Jupyter
+server's administrator to say.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import asdict, dataclass
+
+from det_jupyter.autostart import ensure_master, find_master
+from det_jupyter.client import Client
+from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
+from det_jupyter.session import Session, must_be_awake
+from det_jupyter.system import paths
+from det_jupyter.wire import MasterInfo
+
+logger = logging.getLogger(__name__)
+
+ABSENT = (
+    "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
+    "notebook"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterState:
+    """The `master` of wire/pages.py."""
+
+    state: str
+    version: str = ""
+    problem: str = ""
+    command: str = ""
+
+    def fields(self) -> dict[str, str]:
+        """Return it as a frame has it."""
+        return asdict(self)
+
+
+class MasterLine:
+    """The line to the user's master; for any thread.
+
+    Args:
+        may_start: Whether `look` starts one that is not there, the first time.
+    """
+
+    def __init__(self, *, may_start: bool) -> None:
+        self._may_start = may_start
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._start_problem = ""
+        self._starting: threading.Thread | None = None
+
+    def client(self) -> Client:
+        """Return what talks to the master.
+
+        Raises:
+            MasterUnreachable: There was none yet.
+            ProtocolMismatch: It is of another version.
+        """
+        with self._lock:
+            if self._client is None:
+                info = find_master()
+                if info is None:
+                    raise MasterUnreachable(ABSENT)
+                self._client = Client(Session(info, locate=self._locate))
+            return self._client
+
+    def look(self) -> MasterState:
+        """Return the state of the master; starts it in the background where that is due."""
+        try:
+            info = find_master()
+            if info is None:
+                return self._absent()
+            must_be_awake(info)
+            self.client()
+        except ProtocolMismatch as error:
+            return MasterState(state="mismatch", problem=str(error), command=error.command)
+        except MasterUnreachable as error:
+            return MasterState(state="silent", problem=str(error), command=error.command)
+        except OSError as error:  # its folder cannot be read
+            return MasterState(state="stopped", problem=f"the master cannot be found: {error}")
+        self._may_start, self._start_problem = False, ""
+        return MasterState(state="running", version=info.version)
+
+    def _absent(self) -> MasterState:
+        if self._starting is not None and self._starting.is_alive():
+            return MasterState(state="starting")
+        if self._is_due():
+            self._may_start = False
+            self._starting = threading.Thread(target=self._start, name="det-start", daemon=True)
+            self._starting.start()
+            return MasterState(state="starting")
+        return MasterState(state="stopped", problem=self._start_problem or ABSENT)
+
+    def _is_due(self) -> bool:
+        return self._may_start or (not self._start_problem and self._was_killed())
+
+    def _was_killed(self) -> bool:
+        """Whether the master we talked to died: one that is stopped takes its file away."""
+        return self._client is not None and paths.master_file().exists()
+
+    def _start(self) -> None:
+        try:
+            ensure_master()
+        except (MasterUnreachable, ProtocolMismatch) as error:
+            self._start_problem = str(error)
+            logger.warning("%s", error)
+
+    def _locate(self) -> MasterInfo:
+        if info := find_master():
+            return info
+        raise MasterUnreachable(ABSENT)
