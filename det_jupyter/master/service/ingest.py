@@ -23,7 +23,6 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import assert_never
 
 from pydantic import BaseModel, ValidationError
@@ -32,35 +31,15 @@ from det_jupyter.bounds import Count
 from det_jupyter.master.machine.core.events import (
     DevicesReported,
     LogMatched,
-    MachineRecord,
-    RecordArrived,
-    ValidationReported,
 )
 from det_jupyter.master.machine.machine import ToAgent
 from det_jupyter.master.machine.rules.log_policies import LogPolicy, is_settled, policies_of
+from det_jupyter.master.service.journal_records import Source, take_record
 from det_jupyter.master.service.run_verdicts import RunVerdicts
 from det_jupyter.master.service.transaction import Transaction
 from det_jupyter.printed import parse_printed
 from det_jupyter.records import (
-    BatchMetrics,
-    BatchTimings,
-    ChangeMade,
-    CheckpointSaved,
-    FirstStep,
-    MetricsReported,
-    Notice,
-    Progress,
-    RankFailure,
-    RankStarted,
-    Record,
-    RunEnded,
-    StepTimes,
-    TargetReached,
-    TraceSaved,
     parse_line,
-    to_finite,
-    to_line,
-    to_number,
 )
 from det_jupyter.wire import (
     AgentReport,
@@ -81,20 +60,6 @@ logger = logging.getLogger(__name__)
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
 _STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")
 _KIND = re.compile(r'"kind": ?"(\w+)"')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """The rank that a chunk is from."""
-
-    allocation_id: str
-    experiment_id: int
-    trial_id: int
-    run: int
-    rank: int
-    metric: str  # the searcher's
-    time_metric: str | None
-    policies: tuple[LogPolicy, ...]  # that say what to look for in what it prints
 
 
 class _Piece(BaseModel):
@@ -251,7 +216,7 @@ class _Intake:
                 is_fatal=is_fatal,
             )
 
-    def _take_output(self, source: _Source, text: str) -> None:
+    def _take_output(self, source: Source, text: str) -> None:
         logs = self._transaction.store.logs
         place = {"trial_id": source.trial_id, "run": source.run, "rank": source.rank}
         printed = parse_printed(text, logs.open_line(**place))
@@ -266,7 +231,7 @@ class _Intake:
             if line is not None:
                 self._transaction.take(_match(source, policy, line))
 
-    def _source_of(self, chunk: Chunk) -> _Source | None:
+    def _source_of(self, chunk: Chunk) -> Source | None:
         state = self._transaction.machine.state
         found = state.find_allocation(chunk.allocation_id)
         stream = _STREAM.fullmatch(chunk.stream)
@@ -277,7 +242,7 @@ class _Intake:
         if rank >= len(allocation.slots):
             return None
         settings = state.experiments[trial.experiment_id].settings
-        return _Source(
+        return Source(
             allocation_id=allocation.id,
             experiment_id=trial.experiment_id,
             trial_id=trial.id,
@@ -288,7 +253,7 @@ class _Intake:
             policies=policies_of(settings) if kind == "output" else (),
         )
 
-    def _take_journal(self, source: _Source, text: str) -> None:
+    def _take_journal(self, source: Source, text: str) -> None:
         for line in text.split("\n"):  # not splitlines: JSON strings may hold U+2028
             if not line or self._is_given_up(source):
                 continue
@@ -298,80 +263,11 @@ class _Intake:
                 experiment_id=source.experiment_id,
                 is_fatal=_kind_of(line) in NEEDED,
             ):
-                self._take_record(source, parse_line(line))
+                take_record(self._transaction, self._run_verdicts, source, parse_line(line))
 
-    def _is_given_up(self, source: _Source) -> bool:
+    def _is_given_up(self, source: Source) -> bool:
         experiment = self._transaction.machine.state.experiments.get(source.experiment_id)
         return experiment is None or experiment.is_given_up
-
-    def _take_record(self, source: _Source, record: Record) -> None:
-        match record:
-            case BatchMetrics():
-                num_batches = max(map(len, record.values.values()), default=0)
-                self._add_metrics(source, record, record.first, num_batches)
-            case BatchTimings():
-                self._add_timings(source, record)
-            case StepTimes():
-                self._transaction.store.series.add_times(
-                    self._transaction.now, source.trial_id, source.run, source.rank, record
-                )
-                self._run_verdicts.add_times(
-                    self._transaction, source.allocation_id, source.rank, record
-                )
-            case MetricsReported():
-                self._add_metrics(source, record, record.steps_completed, 1)
-                if record.group == "validation":
-                    self._transaction.take(_validation(source, record))
-            case Progress():
-                self._transaction.note_progress(
-                    source.trial_id, record.steps_completed, record.fraction
-                )
-            case FirstStep():
-                self._transaction.note_progress(
-                    source.trial_id, record.steps_completed, record.fraction
-                )
-                self._transaction.take(_arrival(source, record))
-            case CheckpointSaved() | TargetReached() | RunEnded():
-                self._transaction.note_progress(source.trial_id, record.steps_completed)
-                self._transaction.take(_arrival(source, record))
-            case RankStarted() | RankFailure() | Notice() | TraceSaved() | ChangeMade():
-                self._transaction.take(_arrival(source, record))
-            case _:
-                assert_never(record)
-
-    def _add_metrics(
-        self, source: _Source, record: BatchMetrics | MetricsReported, first: int, num_steps: int
-    ) -> None:
-        if num_steps == 0:
-            return
-        steps = range(first, first + num_steps)
-        text = to_line(record).rstrip("\n")
-        self._transaction.store.feed.add_metrics(
-            record.at, source.experiment_id, source.trial_id, steps, text
-        )
-        self._transaction.note_progress(source.trial_id, steps[-1])
-
-    def _add_timings(self, source: _Source, record: BatchTimings) -> None:
-        if record.records:
-            steps = range(record.first, record.first + len(record.records))
-            text = to_line(record).rstrip("\n")
-            self._transaction.store.add_timings(source.trial_id, steps, text)
-
-
-def _validation(source: _Source, record: MetricsReported) -> ValidationReported:
-    return ValidationReported(
-        allocation_id=source.allocation_id,
-        steps_completed=record.steps_completed,
-        metric=to_number(record.metrics.get(source.metric)),
-        time=_time(record, source.time_metric),
-    )
-
-
-def _time(record: MetricsReported, name: str | None) -> float | None:
-    """Return how far the trial is by the time metric: its own, or a unit of training."""
-    if name is None:
-        return None
-    return to_finite(record.metrics.get(name, record.trained.get(name)))
 
 
 def _kind_of(line: str) -> str | None:
@@ -388,7 +284,7 @@ def _in_short(error: Exception) -> str:
     return f"{where}: {first['msg']}" if where else first["msg"]
 
 
-def _match(source: _Source, policy: LogPolicy, line: str) -> LogMatched:
+def _match(source: Source, policy: LogPolicy, line: str) -> LogMatched:
     return LogMatched(
         allocation_id=source.allocation_id,
         rank=source.rank,
@@ -396,7 +292,3 @@ def _match(source: _Source, policy: LogPolicy, line: str) -> LogMatched:
         action=policy.action,
         line=line,
     )
-
-
-def _arrival(source: _Source, record: MachineRecord) -> RecordArrived:
-    return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)

@@ -1,0 +1,126 @@
+"""Stores the records of a rank's journal, and hands the machine those that it has to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from det_jupyter.master.machine.core.events import (
+    MachineRecord,
+    RecordArrived,
+    ValidationReported,
+)
+from det_jupyter.master.machine.rules.log_policies import LogPolicy
+from det_jupyter.master.service.run_verdicts import RunVerdicts
+from det_jupyter.master.service.transaction import Transaction
+from det_jupyter.records import (
+    BatchMetrics,
+    BatchTimings,
+    ChangeMade,
+    CheckpointSaved,
+    FirstStep,
+    MetricsReported,
+    Notice,
+    Progress,
+    RankFailure,
+    RankStarted,
+    Record,
+    RunEnded,
+    StepTimes,
+    TargetReached,
+    TraceSaved,
+    to_finite,
+    to_line,
+    to_number,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The rank that a chunk is from."""
+
+    allocation_id: str
+    experiment_id: int
+    trial_id: int
+    run: int
+    rank: int
+    metric: str  # the searcher's
+    time_metric: str | None
+    policies: tuple[LogPolicy, ...]  # that say what to look for in what it prints
+
+
+def take_record(
+    transaction: Transaction, run_verdicts: RunVerdicts, source: Source, record: Record
+) -> None:
+    """Store a record of a rank's journal, and hand the machine what it has to know."""
+    match record:
+        case BatchMetrics():
+            num_batches = max(map(len, record.values.values()), default=0)
+            _add_metrics(transaction, source, record, record.first, num_batches)
+        case BatchTimings():
+            _add_timings(transaction, source, record)
+        case StepTimes():
+            transaction.store.series.add_times(
+                transaction.now, source.trial_id, source.run, source.rank, record
+            )
+            run_verdicts.add_times(transaction, source.allocation_id, source.rank, record)
+        case MetricsReported():
+            _add_metrics(transaction, source, record, record.steps_completed, 1)
+            if record.group == "validation":
+                transaction.take(_validation(source, record))
+        case Progress():
+            transaction.note_progress(source.trial_id, record.steps_completed, record.fraction)
+        case FirstStep():
+            transaction.note_progress(source.trial_id, record.steps_completed, record.fraction)
+            transaction.take(_arrival(source, record))
+        case CheckpointSaved() | TargetReached() | RunEnded():
+            transaction.note_progress(source.trial_id, record.steps_completed)
+            transaction.take(_arrival(source, record))
+        case RankStarted() | RankFailure() | Notice() | TraceSaved() | ChangeMade():
+            transaction.take(_arrival(source, record))
+        case _:
+            assert_never(record)
+
+
+def _add_metrics(
+    transaction: Transaction,
+    source: Source,
+    record: BatchMetrics | MetricsReported,
+    first: int,
+    num_steps: int,
+) -> None:
+    if num_steps == 0:
+        return
+    steps = range(first, first + num_steps)
+    text = to_line(record).rstrip("\n")
+    transaction.store.feed.add_metrics(
+        record.at, source.experiment_id, source.trial_id, steps, text
+    )
+    transaction.note_progress(source.trial_id, steps[-1])
+
+
+def _add_timings(transaction: Transaction, source: Source, record: BatchTimings) -> None:
+    if record.records:
+        steps = range(record.first, record.first + len(record.records))
+        text = to_line(record).rstrip("\n")
+        transaction.store.add_timings(source.trial_id, steps, text)
+
+
+def _validation(source: Source, record: MetricsReported) -> ValidationReported:
+    return ValidationReported(
+        allocation_id=source.allocation_id,
+        steps_completed=record.steps_completed,
+        metric=to_number(record.metrics.get(source.metric)),
+        time=_time(record, source.time_metric),
+    )
+
+
+def _time(record: MetricsReported, name: str | None) -> float | None:
+    """Return how far the trial is by the time metric: its own, or a unit of training."""
+    if name is None:
+        return None
+    return to_finite(record.metrics.get(name, record.trained.get(name)))
+
+
+def _arrival(source: Source, record: MachineRecord) -> RecordArrived:
+    return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)
