@@ -1,3 +1,119 @@
-import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+/** The plugin of the sidebar: puts it together and where it belongs. */
+import { ILayoutRestorer, ILabShell } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { IStateDB } from '@jupyterlab/statedb';
 
-export const sidebarPlugins: JupyterFrontEndPlugin<unknown>[] = [];
+import { Commands, IDetJupyter } from '../tokens.js';
+import { insertCell, templateCell } from './cells.js';
+import { Contents } from './contents.js';
+import { Deeds } from './deeds.js';
+import { makeDraggable } from './drag.js';
+import { emptyTexts } from './empty.js';
+import { Memory } from './memory.js';
+import { SidebarPanel } from './panel.js';
+import { Section } from './section.js';
+import { Templates } from './templates.js';
+import { sidebarIcon } from './icon.js';
+
+const RANK = 550; // 501 to 899 are for extensions of others
+
+const sidebar: JupyterFrontEndPlugin<void> = {
+  id: 'det-jupyter:sidebar',
+  description: 'Slots, experiments and templates in the left sidebar.',
+  autoStart: true,
+  requires: [IDetJupyter],
+  optional: [ILayoutRestorer, ILabShell, IStateDB, INotebookTracker],
+  activate: (
+    app: JupyterFrontEnd,
+    det: IDetJupyter,
+    restorer: ILayoutRestorer | null,
+    labShell: ILabShell | null,
+    state: IStateDB | null,
+    notebooks: INotebookTracker | null
+  ) => {
+    const panel = makePanel(app, det, new Memory(state), notebooks);
+    restorer?.add(panel, 'det-jupyter-sidebar');
+    app.shell.add(panel, 'left', { rank: RANK, type: 'det_jupyter' });
+    app.commands.addCommand(Commands.showSidebar, {
+      label: det.trans.__('Show Slots and Experiments'),
+      caption: det.trans.__('Show the panel with slots, experiments and templates'),
+      icon: sidebarIcon,
+      describedBy: { args: { type: 'object', properties: {}, additionalProperties: false } },
+      execute: () => {
+        app.shell.activateById(panel.id);
+        labShell?.expandLeft();
+      }
+    });
+  }
+};
+
+function makePanel(
+  app: JupyterFrontEnd,
+  det: IDetJupyter,
+  memory: Memory,
+  notebooks: INotebookTracker | null
+): SidebarPanel {
+  const { trans, settings } = det;
+  const deeds = new Deeds(det, app.commands);
+  const insert = async (source: string): Promise<void> => {
+    if (notebooks !== null) {
+      await insertCell(source, notebooks, app.commands);
+    }
+  };
+  const texts = emptyTexts(
+    trans,
+    () => settings.get('newCell'),
+    source => void insert(source)
+  );
+  const contents = new Contents(det, deeds, memory, texts);
+  const templates = new Templates(trans, det.api, {
+    use: name => insert(templateCell(name, settings.get('newCell'))),
+    mayDelete: async name => {
+      const answer = await showDialog({
+        title: trans.__('Delete template %1?', name),
+        body: trans.__('Experiments that were made with it keep their configuration.'),
+        buttons: [
+          Dialog.cancelButton({ label: trans.__('Cancel') }),
+          Dialog.warnButton({ label: trans.__('Delete') })
+        ]
+      });
+      return answer.button.accept;
+    },
+    mayWrite: () => det.link.mayWrite,
+    onRead: (count, problem) => {
+      panel.setCount(section, problem === '' ? String(count) : '');
+      section.showEmpty(
+        problem !== '' ? { text: problem } : count === 0 ? texts.noTemplates() : null
+      );
+    },
+    say: problem => void Notification.error(problem)
+  });
+  const section = new Section('templates', trans.__('Templates'), isSeen => {
+    if (isSeen) {
+      void templates.read();
+    }
+  });
+  section.body.append(templates.node);
+  const { slots, active, ended } = contents;
+  const panel = new SidebarPanel(det, [slots, active, ended, section], memory);
+  contents.setCount = (of, text) => panel.setCount(of, text);
+  panel.disposed.connect(() => contents.dispose());
+  panel.title.icon = sidebarIcon;
+  panel.title.caption = trans.__('Slots and Experiments');
+  panel.node.setAttribute('role', 'region');
+  panel.node.setAttribute('aria-label', trans.__('Slots and Experiments'));
+  const places = { trans, notebook: () => notebooks?.currentWidget ?? null };
+  // The database waits until all plugins are there: none may wait for it.
+  void memory.read().then(() => {
+    panel.restore();
+    contents.restore();
+  });
+  for (const { list } of [contents.activeList, contents.endedList]) {
+    makeDraggable(list.node, element => list.dragged(element), places);
+  }
+  return panel;
+}
+
+export const sidebarPlugins: JupyterFrontEndPlugin<unknown>[] = [sidebar];

@@ -1,0 +1,51 @@
+/** The section of experiments that run, wait or are paused. */
+import type { IExperimentLine } from '../../model/state.js';
+import type { ITrans } from '../../model/trans.js';
+import { activeHeight, ActiveRow } from './activerow.js';
+import type { IDeeds } from './deeds.js';
+import { WindowedList } from './list.js';
+import { byUrgency, isActive, Listing } from './listing.js';
+
+type Rows = ReadonlyMap<number, IExperimentLine>;
+
+export class ActiveList {
+  readonly list: WindowedList<IExperimentLine>;
+
+  constructor(
+    trans: ITrans,
+    deeds: IDeeds,
+    mayWrite: () => boolean,
+    onScroll: (scroll: number) => void
+  ) {
+    this.list = new WindowedList<IExperimentLine>({
+      label: trans.__('Running and waiting experiments'),
+      keyOf: ({ id }) => id,
+      heightOf: activeHeight,
+      nameOf: ({ name }) => name,
+      create: () => new ActiveRow(trans, deeds, mayWrite),
+      onOpen: ({ id }) => deeds.open(id),
+      onScroll
+    });
+  }
+
+  get count(): number {
+    return this._listing.lines.length;
+  }
+
+  /** How many wait for slots. */
+  get numWaiting(): number {
+    return this._listing.lines.filter(({ status }) => status === 'queued').length;
+  }
+
+  /** Some lines have changed; `null`: all may have. */
+  update(ids: Iterable<number> | null, rows: Rows): void {
+    if (ids === null) {
+      this._listing.reset(rows);
+    } else {
+      this._listing.change(ids, rows);
+    }
+    this.list.setItems(this._listing.lines); // heights change with what is said
+  }
+
+  private readonly _listing = new Listing(isActive, byUrgency);
+}

@@ -1,0 +1,184 @@
+/** A row for an experiment that runs, waits or is paused. */
+import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
+import { icon } from '../../dom/icons.js';
+import { formatNumber, formatPercent } from '../../model/format.js';
+import type { IAction, IExperimentLine, IRemedy } from '../../model/state.js';
+import type { ITrans } from '../../model/trans.js';
+import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
+import type { IDeeds } from './deeds.js';
+import type { IRowView } from './list.js';
+import {
+  Bar,
+  ChangingIcon,
+  iconButton,
+  nameButton,
+  sayAll,
+  setCut,
+  slotsText,
+  textButton
+} from './parts.js';
+
+/** Heights in pixels; the style sheet has the same. */
+const HEAD = 46;
+const PROGRESS = 16;
+const SENTENCE = 34;
+const REMEDY = 27;
+const PADDING = 8;
+/** More are on the experiment's page. */
+const MOST_REMEDIES = 2;
+
+export function activeHeight(line: IExperimentLine): number {
+  const { wait } = line;
+  const waiting = wait === '' ? 0 : SENTENCE + REMEDY * remediesOf(line).length;
+  return PADDING + HEAD + (hasProgress(line) ? PROGRESS : 0) + waiting;
+}
+
+/** Those that a button carries out. */
+function remediesOf({ wait, remedies }: IExperimentLine): IRemedy[] {
+  return wait === '' ? [] : remedies.filter(({ button }) => button).slice(0, MOST_REMEDIES);
+}
+
+function hasProgress({ progress, wait }: IExperimentLine): boolean {
+  return progress > 0 || wait === '';
+}
+
+export class ActiveRow implements IRowView<IExperimentLine> {
+  readonly node: HTMLElement;
+
+  constructor(
+    private readonly _trans: ITrans,
+    private readonly _deeds: IDeeds,
+    private readonly _mayWrite: () => boolean
+  ) {
+    this._progress = new Bar('progressbar', _trans.__('Progress'));
+    const order = (verb: 'first' | 'kill'): Promise<void> => this._order(verb);
+    this._first = iconButton(icon('pause'), () => order('first'));
+    this._kill = iconButton(icon('kill'), () => order('kill'));
+    const head = h(
+      'div.det-row-line',
+      {},
+      this._shape.node,
+      this._name,
+      h('span.det-row-buttons', { role: 'gridcell' }, this._first, this._kill)
+    );
+    const said = h('div.det-row-line.det-row-quiet', {}, this._word, this._metric);
+    const bar = h('div.det-row-progress', {}, this._progress.node, this._percent);
+    this._bar = bar;
+    this.node = h('div.jp-DetExperimentRow.det-row.det-mod-active', { role: 'row' });
+    this.node.append(
+      h('div.det-row-main', { role: 'gridcell' }, head, said, bar, this._sentence),
+      this._remedies
+    );
+  }
+
+  update(line: IExperimentLine): void {
+    const mayWrite = this._mayWrite();
+    if (line === this._line && mayWrite === this._couldWrite) {
+      return;
+    }
+    this._line = line;
+    this._couldWrite = mayWrite;
+    setAttribute(this.node, 'data-experiment-id', line.id);
+    setAttribute(this.node, EXPERIMENT_ATTRIBUTE, line.id);
+    setAttribute(this.node, 'data-status', line.status);
+    this._shape.set(line.status);
+    setCut(this._name, line.name, `${line.name} (#${line.id})\n${line.description}`.trim());
+    this._drawFacts(line);
+    this._drawActions(line.actions, mayWrite);
+    setCut(this._sentence, line.wait);
+    setHidden(this._sentence, line.wait === '');
+    this._drawRemedies({ remedies: remediesOf(line), mayWrite });
+  }
+
+  private _drawFacts(line: IExperimentLine): void {
+    const { _trans: trans } = this;
+    const facts = [
+      line.status_word,
+      line.num_slots > 0 ? slotsText(line.num_slots, trans) : '',
+      line.num_trials > 1 ? trans._n('%1 trial', '%1 trials', line.num_trials) : ''
+    ].filter(Boolean);
+    setCut(this._word, facts.join(' · '));
+    const best = line.best === null ? '' : formatNumber(line.best);
+    const metric = best === '' ? '' : `${line.metric} ${best}`;
+    const better = line.smaller_is_better
+      ? trans.__('smaller is better')
+      : trans.__('larger is better');
+    setCut(this._metric, metric, metric === '' ? '' : trans.__('Best %1 (%2)', metric, better));
+    setHidden(this._bar, !hasProgress(line));
+    this._progress.set(line.progress);
+    setText(this._percent, formatPercent(line.progress));
+    const { name, wait } = line;
+    const label = sayAll([name, ...facts, formatPercent(line.progress), metric, wait]);
+    setAttribute(this.node, 'aria-label', label);
+  }
+
+  /** The first button pauses, or goes on: never are both possible. */
+  private _drawActions(actions: readonly IAction[], mayWrite: boolean): void {
+    const find = (verb: string): IAction | undefined => actions.find(one => one.verb === verb);
+    const activate = find('activate');
+    const first = activate?.enabled ? activate : find('pause');
+    this._show(this._first, first, mayWrite);
+    this._show(this._kill, find('kill'), mayWrite);
+  }
+
+  private _show(button: HTMLElement, action: IAction | undefined, mayWrite: boolean): void {
+    setHidden(button, action === undefined);
+    if (action !== undefined) {
+      const why = mayWrite ? action.why : this._trans.__('You may only look.');
+      nameButton(button, action.label, why);
+      setAttribute(button, 'aria-disabled', action.enabled && mayWrite ? null : 'true');
+      if (button.dataset.verb !== action.verb) {
+        button.dataset.verb = action.verb;
+        button.replaceChildren(icon(action.verb));
+      }
+    }
+  }
+
+  private async _order(place: 'first' | 'kill'): Promise<void> {
+    const verb = (place === 'first' ? this._first : this._kill).dataset.verb;
+    const line = this._line;
+    if (line !== undefined && (verb === 'pause' || verb === 'activate' || verb === 'kill')) {
+      await this._deeds.change(line.id, verb);
+    }
+  }
+
+  private _remedy(remedy: IRemedy, mayWrite: boolean): HTMLElement {
+    const button = textButton(
+      remedy.button,
+      async () => {
+        if (this._line !== undefined) {
+          await this._deeds.carryOut(this._line.id, remedy);
+        }
+      },
+      -1
+    );
+    setAttribute(button, 'aria-disabled', mayWrite ? null : 'true');
+    setAttribute(button, 'title', remedy.command);
+    setAttribute(button, 'aria-description', remedy.sentence);
+    return h(
+      'div.det-row-remedy',
+      {},
+      button,
+      h('span', { title: remedy.sentence }, remedy.sentence)
+    );
+  }
+
+  private readonly _shape = new ChangingIcon();
+  private readonly _name = h('span.det-row-name');
+  private readonly _first: HTMLButtonElement;
+  private readonly _kill: HTMLButtonElement;
+  private readonly _word = h('span.det-row-word');
+  private readonly _metric = h('span.det-row-metric');
+  private readonly _bar: HTMLElement;
+  private readonly _progress: Bar;
+  private readonly _percent = h('span.det-row-percent');
+  private readonly _sentence = h('p.det-row-wait');
+  private readonly _remedies = h('div.det-row-remedies', { role: 'gridcell' });
+  private readonly _drawRemedies = rebuilder(
+    this._remedies,
+    ({ remedies, mayWrite }: { remedies: IRemedy[]; mayWrite: boolean }) =>
+      remedies.map(remedy => this._remedy(remedy, mayWrite))
+  );
+  private _line: IExperimentLine | undefined;
+  private _couldWrite: boolean | undefined;
+}

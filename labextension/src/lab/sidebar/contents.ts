@@ -1,0 +1,239 @@
+/**
+ * Fills the sections: takes note of changes at once, draws them once in a frame, and only what can
+ * be seen. What changes meanwhile is drawn when it is seen again.
+ */
+import { Signal } from '@lumino/signaling';
+import type { IDisposable } from '@lumino/disposable';
+
+import { frames } from '../../dom/frames.js';
+import type { IDetJupyter, IFollowed } from '../tokens.js';
+import { ActiveList } from './active.js';
+import type { IDeeds } from './deeds.js';
+import { EndedList } from './ended.js';
+import { labelled, type IEmptyTexts } from './empty.js';
+import type { IQuery } from './listing.js';
+import type { Memory } from './memory.js';
+import { Section, type IEmpty } from './section.js';
+import { Usage } from './slotmodel.js';
+import { SlotsView } from './slots.js';
+
+/** Sets the number beside the title of a section. */
+type SetCount = (section: Section, text: string) => void;
+
+export class Contents implements IDisposable {
+  readonly slots: Section;
+  readonly active: Section;
+  readonly ended: Section;
+  readonly activeList: ActiveList;
+  readonly endedList: EndedList;
+  setCount: SetCount = () => undefined;
+
+  constructor(
+    private readonly _det: IDetJupyter,
+    deeds: IDeeds,
+    private readonly _memory: Memory,
+    private readonly _texts: IEmptyTexts
+  ) {
+    const { trans } = _det;
+    const mayWrite = (): boolean => _det.link.mayWrite;
+    this._view = new SlotsView(trans, this._usage, id => deeds.open(id));
+    this.activeList = new ActiveList(trans, deeds, mayWrite, y => this._keepScroll('active', y));
+    this.endedList = new EndedList({
+      trans,
+      deeds,
+      mayWrite,
+      query: this._keptQuery(),
+      onQuery: query => this._onQuery(query),
+      onScroll: y => this._keepScroll('ended', y)
+    });
+    this.slots = new Section('slots', trans.__('Slots'), isSeen => this._onSlotsSeen(isSeen));
+    this.active = new Section('active', trans.__('Running and waiting'), () => this._ask());
+    this.ended = new Section('ended', trans.__('Finished'), () => this._ask());
+    this.slots.body.append(this._view.node);
+    this.active.body.append(this.activeList.list.node);
+    this.ended.body.append(this.endedList.node);
+    _det.experiments.changed.connect(this._onExperiments, this);
+    _det.cluster.changed.connect(this._ask, this);
+    _det.linkChanged.connect(this._onLink, this);
+    _det.settings.changed.connect(this._onSettings, this);
+    this._ask();
+  }
+
+  /** Show what was shown before the page was reloaded. */
+  restore(): void {
+    const { active, ended } = this._memory.kept.scroll;
+    this.activeList.list.scrollTo(active);
+    this.endedList.restore(this._keptQuery(), ended);
+    this._ask();
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    this._isDisposed = true;
+    Signal.clearData(this);
+    frames.drop(this._draw);
+    this._followed?.dispose();
+    this.activeList.list.dispose();
+    this.endedList.list.dispose();
+  }
+
+  private _onExperiments(_: unknown, ids: readonly number[] | null): void {
+    for (const due of [this._dueActive, this._dueEnded]) {
+      due.note(ids);
+    }
+    this._ask();
+  }
+
+  /** Another user's rights, or none: rows have other buttons. */
+  private _onLink(): void {
+    this._dueActive.note(null);
+    this._dueEnded.note(null);
+    this._ask();
+  }
+
+  private _ask(): void {
+    frames.ask(this._draw);
+  }
+
+  private readonly _draw = (): void => {
+    this._drawCluster();
+    this._drawActive();
+    this._drawEnded();
+  };
+
+  private _drawCluster(): void {
+    const { news } = this._det.cluster;
+    if (!this.slots.isSeen || news === null) {
+      this.slots.showEmpty(news === null ? this._texts.connecting() : null);
+      return;
+    }
+    const hasSlots = news.agents.some(({ slots }) => slots.length > 0);
+    this.slots.showEmpty(hasSlots ? null : this._texts.noSlots(news.summary));
+    this.setCount(this.slots, `${news.num_slots_used}/${news.num_slots}`);
+    if (news !== this._drawnNews) {
+      this._drawnNews = news;
+      this._view.update(news);
+    }
+  }
+
+  private _drawActive(): void {
+    const { rows, isReady } = this._det.experiments;
+    const ids = this._dueActive.take(); // also while it is folded away: its title has the count
+    if (ids !== undefined) {
+      this.activeList.update(ids, rows);
+    }
+    const { count, numWaiting } = this.activeList;
+    const { trans } = this._det;
+    const waiting = numWaiting > 0 ? ` · ${trans.__('%1 waiting', numWaiting)}` : '';
+    this.setCount(this.active, isReady ? `${count - numWaiting}${waiting}` : '');
+    const none = rows.size === 0 ? this._texts.first() : this._texts.nothingRuns();
+    this.active.showEmpty(!isReady ? this._texts.connecting() : count === 0 ? none : null);
+  }
+
+  private _drawEnded(): void {
+    const { rows, isReady } = this._det.experiments;
+    if (!this.ended.isSeen) {
+      return;
+    }
+    const ids = this._dueEnded.take();
+    if (ids !== undefined) {
+      this.endedList.update(ids, rows);
+    }
+    const { count, numShown } = this.endedList;
+    this.setCount(this.ended, isReady ? count.toLocaleString() : '');
+    const none = count === 0 ? this._texts.noneEnded() : this._noMatch();
+    const empty = isReady && numShown > 0 ? null : isReady ? none : this._texts.connecting();
+    this.ended.showEmpty(empty, isReady && count > 0);
+  }
+
+  private _noMatch(): IEmpty {
+    const { trans } = this._det;
+    const onClick = (): void => this.endedList.filters.clear();
+    return labelled(trans.__('None of them fits.'), trans.__('Clear the filter'), onClick);
+  }
+
+  private _onSlotsSeen(isSeen: boolean): void {
+    this._followed?.dispose();
+    this._followed = undefined;
+    if (isSeen) {
+      this._usage.clear();
+      this._followed = this._det.socket.follow('usage', this._usageArgs, news => {
+        this._usage.accept(news);
+        frames.ask(this._drawUsage);
+      });
+    }
+    this._ask();
+  }
+
+  private readonly _drawUsage = (): void => this._view.drawUsage();
+
+  private get _usageArgs(): { period_s: number } {
+    return { period_s: this._det.settings.get('usagePeriod') };
+  }
+
+  private _keptQuery(): IQuery {
+    const { text, status, labels } = this._memory.kept;
+    const { settings } = this._det;
+    const [sortBy, showArchived] = [settings.get('sortBy'), settings.get('showArchived')];
+    return { text, status, labels, sortBy, showArchived };
+  }
+
+  /** Filters are kept with the page; order and archive are settings. */
+  private _onQuery({ text, status, labels, sortBy, showArchived }: IQuery): void {
+    const { settings } = this._det;
+    this._memory.keep({ text, status, labels: [...labels] });
+    if (sortBy !== settings.get('sortBy')) {
+      void settings.set('sortBy', sortBy);
+    }
+    if (showArchived !== settings.get('showArchived')) {
+      void settings.set('showArchived', showArchived);
+    }
+    this._ask();
+  }
+
+  private _onSettings(): void {
+    const { settings } = this._det;
+    const { query } = this.endedList.filters;
+    const [sortBy, showArchived] = [settings.get('sortBy'), settings.get('showArchived')];
+    if (sortBy !== query.sortBy || showArchived !== query.showArchived) {
+      this.endedList.ask({ ...query, sortBy, showArchived });
+    }
+    this._followed?.change(this._usageArgs);
+    this._ask();
+  }
+
+  private _keepScroll(list: 'active' | 'ended', y: number): void {
+    this._memory.keep({ scroll: { ...this._memory.kept.scroll, [list]: y } });
+  }
+
+  private readonly _usage = new Usage();
+  private readonly _view: SlotsView;
+  private readonly _dueActive = new Due();
+  private readonly _dueEnded = new Due();
+  private _drawnNews: unknown = null;
+  private _followed: IFollowed<{ period_s: number }> | undefined;
+  private _isDisposed = false;
+}
+
+/** Which experiments have changed since they were drawn. */
+class Due {
+  note(ids: readonly number[] | null): void {
+    if (ids === null) {
+      this._ids = null;
+    } else {
+      ids.forEach(id => this._ids?.add(id));
+    }
+  }
+
+  /** Their numbers, `null` for all, undefined for none. */
+  take(): Set<number> | null | undefined {
+    const ids = this._ids;
+    this._ids = new Set();
+    return ids?.size === 0 ? undefined : ids;
+  }
+
+  private _ids: Set<number> | null = null;
+}

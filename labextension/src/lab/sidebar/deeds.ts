@@ -1,0 +1,62 @@
+/** What the buttons of the sidebar do. A reason why not is shown as a notification. */
+import { Notification } from '@jupyterlab/apputils';
+import type { CommandRegistry } from '@lumino/commands';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import type { IRemedy, Verb } from '../../model/state.js';
+import { Commands, type IDetJupyter } from '../tokens.js';
+
+export interface IDeeds {
+  open(experimentId: number): void;
+  change(experimentId: number, verb: Verb): Promise<void>;
+  carryOut(experimentId: number, remedy: IRemedy): Promise<void>;
+  editLabels(experimentId: number): Promise<void>;
+  compare(experimentIds: readonly number[]): void;
+  archive(experimentIds: readonly number[], isArchived: boolean): Promise<void>;
+}
+
+export class Deeds implements IDeeds {
+  constructor(
+    private readonly _det: IDetJupyter,
+    private readonly _commands: CommandRegistry
+  ) {}
+
+  open(experimentId: number): void {
+    void this._run(Commands.openExperiment, { experiment_id: experimentId });
+  }
+
+  change(experimentId: number, verb: Verb): Promise<void> {
+    return this._run(Commands.command, { experiment_id: experimentId, verb });
+  }
+
+  carryOut(experimentId: number, { command }: IRemedy): Promise<void> {
+    return this._say(this._det.socket.ask(experimentId, 'command', { command }));
+  }
+
+  editLabels(experimentId: number): Promise<void> {
+    return this._run(Commands.label, { experiment_id: experimentId });
+  }
+
+  compare(experimentIds: readonly number[]): void {
+    void this._run(Commands.compare, { experiment_ids: [...experimentIds] });
+  }
+
+  async archive(experimentIds: readonly number[], isArchived: boolean): Promise<void> {
+    const verb = isArchived ? 'archive' : 'unarchive';
+    for (const id of experimentIds) {
+      await this._run(Commands.command, { experiment_id: id, verb });
+    }
+  }
+
+  private _run(command: string, args: ReadonlyPartialJSONObject): Promise<void> {
+    return this._say(this._commands.execute(command, args));
+  }
+
+  private async _say(deed: Promise<unknown>): Promise<void> {
+    try {
+      await deed;
+    } catch (error) {
+      Notification.error(error instanceof Error ? error.message : String(error));
+    }
+  }
+}

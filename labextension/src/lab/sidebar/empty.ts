@@ -1,0 +1,50 @@
+/** What stands where there is nothing to show: what to do next. */
+import type { ITrans } from '../../model/trans.js';
+import type { IEmpty } from './section.js';
+
+export interface IEmptyTexts {
+  connecting: () => IEmpty;
+  first: () => IEmpty;
+  nothingRuns: () => IEmpty;
+  noneEnded: () => IEmpty;
+  noSlots: (summary: string) => IEmpty;
+  noTemplates: () => IEmpty;
+}
+
+const TEMPLATE = '%%det template set team\nresources: {slots_per_trial: 2}\nlabels: [team]';
+
+export function emptyTexts(
+  trans: ITrans,
+  newCell: () => string,
+  insert: (source: string) => void
+): IEmptyTexts {
+  const withCell = (text: string, cell: string): IEmpty => ({
+    text,
+    cell,
+    button: { text: trans.__('Insert into a notebook'), onClick: () => insert(cell) }
+  });
+  return {
+    connecting: () => ({ text: trans.__('Waiting for det_jupyter…') }),
+    first: () =>
+      withCell(
+        trans.__('No experiments yet. Define a trial in a notebook, then run a cell like this:'),
+        `%%det_experiment\n${newCell()}`
+      ),
+    nothingRuns: () => ({ text: trans.__('Nothing runs or waits.') }),
+    noneEnded: () => ({ text: trans.__('Experiments that are over are listed here.') }),
+    noSlots: summary => ({
+      text: trans.__('There are no slots: no agent offers any (%1).', summary)
+    }),
+    noTemplates: () =>
+      withCell(
+        trans.__(
+          'No templates yet. A template is a part of a configuration that many experiments share:'
+        ),
+        TEMPLATE
+      )
+  };
+}
+
+export function labelled(text: string, button: string, onClick: () => void): IEmpty {
+  return { text, button: { text: button, onClick } };
+}

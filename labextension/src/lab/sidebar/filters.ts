@@ -1,0 +1,194 @@
+/** What the finished experiments are narrowed to, and what is done with those selected. */
+import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
+import { icon } from '../../dom/icons.js';
+import { ENDED, type Status } from '../../model/state.js';
+import type { ITrans } from '../../model/trans.js';
+import type { IQuery, SortBy } from './listing.js';
+import { lineIcon, textButton } from './parts.js';
+
+export interface IFilterDeeds {
+  onChange: (query: IQuery) => void;
+  /** All labels there are, asked for when the choice is opened. */
+  labels: () => string[];
+  compare: () => void;
+  archive: () => Promise<void>;
+  clearSelection: () => void;
+}
+
+interface ICounts {
+  shown: number;
+  all: number;
+  selected: number;
+  /** Whether all those selected are archived. */
+  areArchived: boolean;
+  mayWrite: boolean;
+}
+
+export class Filters {
+  readonly node: HTMLElement;
+
+  constructor(
+    private readonly _trans: ITrans,
+    private _query: IQuery,
+    private readonly _deeds: IFilterDeeds
+  ) {
+    this._search = this._searchBox();
+    this._sort = this._sortBox();
+    this._status = this._statusBox();
+    this._label = this._labelBox();
+    this._archived.addEventListener('change', () =>
+      this._change({ showArchived: this._archived.checked })
+    );
+    const archived = h('label.det-filter-check', {}, this._archived, _trans.__('Archived'));
+    const search = h('div.det-filter-search', {}, lineIcon('search'), this._search);
+    this._compare = textButton(_trans.__('Compare'), () => _deeds.compare());
+    this._archive = textButton('', () => _deeds.archive());
+    const clear = textButton(_trans.__('Clear'), () => _deeds.clearSelection());
+    this._selected = h('span.det-filter-selected', {}, this._compare, this._archive, clear);
+    this.node = h(
+      'div.det-filters',
+      { role: 'search', 'aria-label': _trans.__('Finished experiments') },
+      search,
+      h('div.det-filter-line', {}, this._status, this._label, this._sort, archived),
+      h('div.det-filter-line.det-mod-counts', {}, this._counts, this._chips, this._selected)
+    );
+    this.show(_query);
+  }
+
+  get query(): IQuery {
+    return this._query;
+  }
+
+  /** Show another query, without saying that it has changed. */
+  show(query: IQuery): void {
+    this._query = query;
+    if (this._search.value !== query.text) {
+      this._search.value = query.text;
+    }
+    this._sort.value = query.sortBy;
+    this._status.value = query.status;
+    this._archived.checked = query.showArchived;
+    this._drawChips([...query.labels]);
+  }
+
+  addLabel(label: string): void {
+    if (!this._query.labels.includes(label)) {
+      this._change({ labels: [...this._query.labels, label] });
+    }
+  }
+
+  clear(): void {
+    this._change({ text: '', status: '', labels: [] });
+  }
+
+  count({ shown, all, selected, areArchived, mayWrite }: ICounts): void {
+    const { _trans: trans } = this;
+    const [some, total] = [shown.toLocaleString(), all.toLocaleString()];
+    const found = shown === all ? total : trans.__('%1 of %2', some, total);
+    setText(this._counts, selected > 0 ? trans.__('%1 selected', selected) : found);
+    setHidden(this._selected, selected === 0);
+    setHidden(this._chips, selected > 0);
+    setHidden(this._archive, !mayWrite);
+    setAttribute(this._compare, 'aria-disabled', selected < 2 ? 'true' : null);
+    setAttribute(this._compare, 'title', selected < 2 ? trans.__('Select at least two') : null);
+    setText(this._archive, areArchived ? trans.__('Unarchive') : trans.__('Archive'));
+  }
+
+  private _change(change: Partial<IQuery>): void {
+    this.show({ ...this._query, ...change });
+    this._deeds.onChange(this._query);
+  }
+
+  private _searchBox(): HTMLInputElement {
+    const text = this._trans.__('Filter by name, label, notebook, …');
+    const box = h('input.det-filter-text', {
+      type: 'search',
+      placeholder: text,
+      'aria-label': text,
+      spellcheck: 'false'
+    });
+    box.addEventListener('input', () => this._change({ text: box.value }));
+    return box;
+  }
+
+  private _statusBox(): HTMLSelectElement {
+    const { _trans: trans } = this;
+    const words: Partial<Record<Status, string>> = {
+      completed: trans.__('Completed'),
+      stopped: trans.__('Stopped'),
+      canceled: trans.__('Canceled'),
+      failed: trans.__('Failed')
+    };
+    const box = select(trans.__('Status'), [
+      ['', trans.__('Any status')],
+      ...ENDED.map((status): [string, string] => [status, words[status] ?? status])
+    ]);
+    box.addEventListener('change', () => this._change({ status: box.value as Status | '' }));
+    return box;
+  }
+
+  private _sortBox(): HTMLSelectElement {
+    const { _trans: trans } = this;
+    const box = select(trans.__('Order'), [
+      ['newest', trans.__('Newest')],
+      ['oldest', trans.__('Oldest')],
+      ['name', trans.__('Name')],
+      ['metric', trans.__('Best metric')]
+    ]);
+    box.addEventListener('change', () => this._change({ sortBy: box.value as SortBy }));
+    return box;
+  }
+
+  private _labelBox(): HTMLSelectElement {
+    const { _trans: trans } = this;
+    const box = select(trans.__('Label'), [['', trans.__('Labels')]]);
+    const fill = (): void => {
+      const first = box.options[0] as HTMLOptionElement;
+      box.replaceChildren(
+        first,
+        ...this._deeds.labels().map(one => h('option', { value: one }, one))
+      );
+    };
+    box.addEventListener('pointerdown', fill);
+    box.addEventListener('focus', fill);
+    box.addEventListener('change', () => {
+      const label = box.value;
+      box.value = '';
+      this.addLabel(label);
+    });
+    return box;
+  }
+
+  private _chip(label: string): HTMLElement {
+    const name = this._trans.__('Also without the label %1', label);
+    const chip = h(
+      'button.det-chip',
+      { type: 'button', title: name, 'aria-label': name },
+      label,
+      icon('close')
+    );
+    chip.addEventListener('click', () =>
+      this._change({ labels: this._query.labels.filter(one => one !== label) })
+    );
+    return chip;
+  }
+
+  private readonly _search: HTMLInputElement;
+  private readonly _sort: HTMLSelectElement;
+  private readonly _status: HTMLSelectElement;
+  private readonly _label: HTMLSelectElement;
+  private readonly _archived = h('input', { type: 'checkbox' });
+  private readonly _counts = h('span.det-filter-counts', { role: 'status' });
+  private readonly _chips = h('span.det-chips');
+  private readonly _selected: HTMLElement;
+  private readonly _compare: HTMLButtonElement;
+  private readonly _archive: HTMLButtonElement;
+  private readonly _drawChips = rebuilder(this._chips, (labels: string[]) =>
+    labels.map(label => this._chip(label))
+  );
+}
+
+function select(label: string, choices: [string, string][]): HTMLSelectElement {
+  const options = choices.map(([value, text]) => h('option', { value }, text));
+  return h('select.det-select', { 'aria-label': label, title: label }, ...options);
+}

@@ -1,0 +1,202 @@
+/** Which experiments a list shows, and in which order; knows no DOM. */
+import { isEnded } from '../../model/clock.js';
+import type { IExperimentLine, Status } from '../../model/state.js';
+import type { ISettingValues } from '../tokens.js';
+
+export type SortBy = ISettingValues['sortBy'];
+
+/** What a list is narrowed to. */
+export interface IQuery {
+  text: string;
+  /** '' for any. */
+  status: Status | '';
+  /** It has all of them. */
+  labels: readonly string[];
+  sortBy: SortBy;
+  showArchived: boolean;
+}
+
+/** Negative if `a` is above `b`; never 0 for two experiments. */
+export type Order = (a: IExperimentLine, b: IExperimentLine) => number;
+export type Accepts = (line: IExperimentLine) => boolean;
+
+const names = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
+/** What is searched in a line; lines are never changed, only replaced. */
+const texts = new WeakMap<IExperimentLine, string>();
+
+/** Shown under "Running and waiting"; all others are finished. */
+export function isActive(line: IExperimentLine): boolean {
+  return !isEnded(line.status) && !line.is_archived;
+}
+
+export function acceptsOf({ text, status, labels, showArchived }: IQuery): Accepts {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return line =>
+    !isActive(line) &&
+    (showArchived || !line.is_archived) &&
+    (status === '' || line.status === status) &&
+    labels.every(label => line.labels.includes(label)) &&
+    words.every(word => textOf(line).includes(word));
+}
+
+export function orderOf(sortBy: SortBy): Order {
+  switch (sortBy) {
+    case 'newest':
+      return byNewest;
+    case 'oldest':
+      return (a, b) => byNewest(b, a);
+    case 'name':
+      return (a, b) => names.compare(a.name, b.name) || byNewest(a, b);
+    case 'metric':
+      return byMetric;
+  }
+}
+
+/** What runs, then what waits, then what is paused; the newest first. */
+export const byUrgency: Order = (a, b) => urgency(a) - urgency(b) || byNewest(a, b);
+
+function urgency({ status }: IExperimentLine): number {
+  return status === 'paused' ? 2 : status === 'queued' ? 1 : 0;
+}
+
+function byNewest(a: IExperimentLine, b: IExperimentLine): number {
+  return b.id - a.id;
+}
+
+/** Values of one metric are beside each other; the best first, those without one last. */
+function byMetric(a: IExperimentLine, b: IExperimentLine): number {
+  if (a.best === null || b.best === null) {
+    return Number(a.best === null) - Number(b.best === null) || byNewest(a, b);
+  }
+  const sign = a.smaller_is_better ? 1 : -1;
+  return (
+    compareText(a.metric, b.metric) ||
+    Number(b.smaller_is_better) - Number(a.smaller_is_better) ||
+    sign * (a.best - b.best) ||
+    byNewest(a, b)
+  );
+}
+
+function compareText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+function textOf(line: IExperimentLine): string {
+  let text = texts.get(line);
+  if (text === undefined) {
+    const { name, id, labels, notebook, entrypoint, description, failure } = line;
+    text = [name, `#${id}`, ...labels, notebook, entrypoint, description, failure]
+      .join('\n')
+      .toLowerCase();
+    texts.set(line, text);
+  }
+  return text;
+}
+
+/**
+ * The lines that are accepted, in order. A change of one line costs a search for its place, so that
+ * a hundred changes a second among ten thousand lines are nothing.
+ */
+export class Listing {
+  constructor(
+    private _accepts: Accepts,
+    private _order: Order
+  ) {}
+
+  get lines(): readonly IExperimentLine[] {
+    return this._lines;
+  }
+
+  has(id: number): boolean {
+    return this._byId.has(id);
+  }
+
+  get(id: number): IExperimentLine | undefined {
+    return this._byId.get(id);
+  }
+
+  /** The place of a line; -1 if it is not shown. */
+  placeOf(id: number): number {
+    const line = this._byId.get(id);
+    return line === undefined ? -1 : this._placeFor(line);
+  }
+
+  /** Look at all lines anew, by other rules. */
+  ask(accepts: Accepts, order: Order, rows: ReadonlyMap<number, IExperimentLine>): void {
+    this._accepts = accepts;
+    this._order = order;
+    this.reset(rows);
+  }
+
+  reset(rows: ReadonlyMap<number, IExperimentLine>): void {
+    this._lines = [...rows.values()].filter(this._accepts).sort(this._order);
+    this._byId = new Map(this._lines.map(line => [line.id, line]));
+  }
+
+  /** Take note of changed lines. Returns whether lines came, went or changed places. */
+  change(ids: Iterable<number>, rows: ReadonlyMap<number, IExperimentLine>): boolean {
+    let isMoved = false;
+    for (const id of ids) {
+      isMoved = this._changeOne(id, rows.get(id)) || isMoved;
+    }
+    return isMoved;
+  }
+
+  private _changeOne(id: number, line: IExperimentLine | undefined): boolean {
+    const before = this._byId.get(id);
+    const after = line !== undefined && this._accepts(line) ? line : undefined;
+    if (before === undefined && after === undefined) {
+      return false;
+    }
+    const from = before === undefined ? -1 : this._placeFor(before);
+    if (before !== undefined && after !== undefined && this._fits(after, from)) {
+      this._lines[from] = after;
+      this._byId.set(id, after);
+      return false;
+    }
+    if (before !== undefined) {
+      this._lines.splice(from, 1);
+      this._byId.delete(id);
+    }
+    if (after !== undefined) {
+      this._lines.splice(this._placeFor(after), 0, after);
+      this._byId.set(id, after);
+    }
+    return true;
+  }
+
+  /** Whether a line belongs between the neighbours of this place. */
+  private _fits(line: IExperimentLine, place: number): boolean {
+    const [above, below] = [this._lines[place - 1], this._lines[place + 1]];
+    return (
+      (above === undefined || this._order(above, line) < 0) &&
+      (below === undefined || this._order(line, below) < 0)
+    );
+  }
+
+  /** The first place whose line is not above this one. */
+  private _placeFor(line: IExperimentLine): number {
+    let [low, high] = [0, this._lines.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this._order(this._lines[middle] as IExperimentLine, line) < 0) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  private _lines: IExperimentLine[] = [];
+  private _byId = new Map<number, IExperimentLine>();
+}
+
+/** Every label that a finished experiment has, the most frequent first. */
+export function labelsOf(rows: Iterable<IExperimentLine>): string[] {
+  const counts = new Map<string, number>();
+  for (const { labels } of rows) {
+    labels.forEach(label => counts.set(label, (counts.get(label) ?? 0) + 1));
+  }
+  return [...counts].sort(([a, n], [b, m]) => m - n || compareText(a, b)).map(([label]) => label);
+}

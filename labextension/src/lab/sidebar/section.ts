@@ -1,0 +1,93 @@
+/** A section of the sidebar: knows whether it can be seen, and says when there is nothing in it. */
+import { Widget } from '@lumino/widgets';
+
+import { h, setHidden, setText } from '../../dom/dom.js';
+
+/** What stands in a section that has nothing to show. */
+export interface IEmpty {
+  text: string;
+  /** A cell to run; a button beside it inserts it. */
+  cell?: string;
+  button?: { text: string; onClick: () => void };
+}
+
+export class Section extends Widget {
+  constructor(
+    id: string,
+    label: string,
+    private readonly _onSeen: (isSeen: boolean) => void
+  ) {
+    super();
+    this.id = `det-jupyter-sidebar-${id}`;
+    this.title.label = label;
+    this.addClass('jp-DetSection');
+    this.node.append(this.body, this._empty);
+  }
+
+  /** What is shown unless there is nothing to show. */
+  readonly body = h('div.det-section-body');
+
+  get isSeen(): boolean {
+    return this._isSeen;
+  }
+
+  /** Look again whether it can be seen. */
+  look(): void {
+    const isSeen = this.isAttached && this.isVisible && !document.hidden;
+    if (isSeen !== this._isSeen) {
+      this._isSeen = isSeen;
+      this._onSeen(isSeen);
+    }
+  }
+
+  /** Say what to do, as there is nothing to show; `null`: there is. `keepsBody`: beside the body. */
+  showEmpty(empty: IEmpty | null, keepsBody = false): void {
+    setHidden(this.body, empty !== null && !keepsBody);
+    setHidden(this._empty, empty === null);
+    const wanted = JSON.stringify(empty);
+    if (empty === null || wanted === this._shown) {
+      return;
+    }
+    this._shown = wanted;
+    const { text, cell, button } = empty;
+    const parts: HTMLElement[] = [h('p', {}, text)];
+    if (cell !== undefined) {
+      parts.push(h('pre', { tabindex: 0 }, cell));
+    }
+    if (button !== undefined) {
+      const node = h('button.det-side-button', { type: 'button' }, button.text);
+      node.addEventListener('click', button.onClick);
+      parts.push(node);
+    }
+    this._empty.replaceChildren(...parts);
+  }
+
+  /** A number beside the title, whose element is kept. */
+  setCount(title: HTMLElement | undefined, text: string): void {
+    if (title !== undefined && this._count.parentElement !== title) {
+      title.append(this._count);
+    }
+    setText(this._count, text);
+  }
+
+  protected override onAfterShow(): void {
+    this.look();
+  }
+
+  protected override onAfterHide(): void {
+    this.look();
+  }
+
+  protected override onAfterAttach(): void {
+    this.look();
+  }
+
+  protected override onAfterDetach(): void {
+    this.look();
+  }
+
+  private readonly _empty = h('div.det-section-empty', { hidden: true });
+  private readonly _count = h('span.det-section-count');
+  private _isSeen = false;
+  private _shown = '';
+}

@@ -1,0 +1,93 @@
+/** What is known of slots now: who is on them, and how busy they are; knows no DOM. */
+import type { IAgentLine, IClusterNews, ISlotLine, IUsageNews } from '../../model/state.js';
+
+/** The newest sample of a slot; a value that is missing is `null`, and `missing` says why. */
+export interface ISample {
+  utilization: number | null;
+  used: number | null;
+  total: number | null;
+  missing: string;
+}
+
+const UNKNOWN: ISample = { utilization: null, used: null, total: null, missing: '' };
+/** With more slots there is a tile for each, in place of a row. */
+const MOST_ROWS = 16;
+
+export class Usage {
+  accept({ agents }: IUsageNews): void {
+    for (const agent of agents) {
+      this._cpu.set(agent.agent_id, agent.cpu.at(-1) ?? null);
+      agent.slot_ids.forEach((id, i) =>
+        this._samples.set(`${agent.agent_id} ${id}`, {
+          utilization: agent.utilization[i]?.at(-1) ?? null,
+          used: agent.memory_used[i]?.at(-1) ?? null,
+          total: agent.memory_total[i] ?? null,
+          missing: agent.missing[i] ?? ''
+        })
+      );
+    }
+  }
+
+  /** Nothing is known any more: it was not followed for a while. */
+  clear(): void {
+    this._samples.clear();
+    this._cpu.clear();
+  }
+
+  of(agentId: string, slotId: number): ISample {
+    return this._samples.get(`${agentId} ${slotId}`) ?? UNKNOWN;
+  }
+
+  /** Percent of all cores of an agent's computer. */
+  cpu(agentId: string): number | null {
+    return this._cpu.get(agentId) ?? null;
+  }
+
+  private readonly _samples = new Map<string, ISample>();
+  private readonly _cpu = new Map<string, number | null>();
+}
+
+export function areTiles(agents: readonly IAgentLine[]): boolean {
+  return agents.reduce((sum, { slots }) => sum + slots.length, 0) > MOST_ROWS;
+}
+
+/** An experiment's slots, or those of somebody else under one name. */
+export interface IGroup {
+  who: string;
+  experimentId: number | null;
+  slots: { agentId: string; slot: ISlotLine }[];
+}
+
+/** Who is on the slots, those with the most slots first; free slots belong to nobody. */
+export function groupsOf({ agents }: IClusterNews): IGroup[] {
+  const groups = new Map<string, IGroup>();
+  for (const { id: agentId, slots } of agents) {
+    for (const slot of slots) {
+      const { experiment_id: experimentId, who, state } = slot;
+      if (state === 'free' || state === 'disabled') {
+        continue;
+      }
+      const key = experimentId === null ? `who ${who}` : String(experimentId);
+      const group = groups.get(key) ?? { who, experimentId, slots: [] };
+      group.slots.push({ agentId, slot });
+      groups.set(key, group);
+    }
+  }
+  return [...groups.values()].sort((a, b) => b.slots.length - a.slots.length);
+}
+
+/** The mean utilization of those that have one, and the memory of all. */
+export function summed(group: IGroup, usage: Usage): ISample {
+  const samples = group.slots.map(({ agentId, slot }) => usage.of(agentId, slot.id));
+  const busy = samples.flatMap(({ utilization }) => (utilization === null ? [] : [utilization]));
+  const sum = (values: (number | null)[]): number | null => {
+    const known = values.flatMap(value => (value === null ? [] : [value]));
+    return known.length === 0 ? null : known.reduce((a, b) => a + b, 0);
+  };
+  return {
+    utilization: busy.length === 0 ? null : busy.reduce((a, b) => a + b, 0) / busy.length,
+    used: sum(samples.map(({ used }) => used)),
+    total: sum(samples.map(({ total }) => total)),
+    missing: samples.find(({ missing }) => missing !== '')?.missing ?? ''
+  };
+}

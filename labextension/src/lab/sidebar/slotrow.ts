@@ -1,0 +1,121 @@
+/** One slot: a row with all that is known, or a tile where there are many. */
+import { h, setAttribute, setText } from '../../dom/dom.js';
+import { formatSize } from '../../model/format.js';
+import type { IAgentLine, ISlotLine } from '../../model/state.js';
+import type { ITrans } from '../../model/trans.js';
+import { EXPERIMENT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
+import { Bar, ChangingIcon, sayAll, setCut } from './parts.js';
+import type { ISample } from './slotmodel.js';
+
+export interface ISlotView {
+  readonly node: HTMLElement;
+  update(slot: ISlotLine, agent: IAgentLine): void;
+  sample(sample: ISample): void;
+}
+
+/** 87 %, or a dash. */
+export function percentText({ utilization }: ISample): string {
+  return utilization === null ? '–' : `${Math.round(utilization)} %`;
+}
+
+/** 21.3/80 GB; only what is known. */
+export function memoryText({ used, total }: ISample): string {
+  if (used === null) {
+    return '';
+  }
+  const [usedText, usedUnit] = formatSize(used).split(' ') as [string, string];
+  if (total === null) {
+    return `${usedText} ${usedUnit}`;
+  }
+  const [totalText, totalUnit] = formatSize(total).split(' ') as [string, string];
+  const unit = usedUnit === totalUnit ? '' : ` ${usedUnit}`;
+  return `${usedText}${unit}/${totalText} ${totalUnit}`;
+}
+
+/** What every view of a slot says of it, by attributes. */
+function describe(node: HTMLElement, slot: ISlotLine, agent: IAgentLine): void {
+  const { facts, who, experiment_id: experiment, trial_id: trial } = slot;
+  setAttribute(node, 'data-state', agent.is_connected ? slot.state : 'disabled');
+  setAttribute(node, EXPERIMENT_ATTRIBUTE, experiment);
+  setAttribute(node, TRIAL_ATTRIBUTE, trial);
+  setAttribute(node, 'title', [agent.id, ...facts].join('\n'));
+  setAttribute(node, 'aria-label', sayAll([agent.id, `${slot.id}`, who, ...facts]));
+  setAttribute(node, 'data-opens', experiment !== null);
+}
+
+export class SlotRow implements ISlotView {
+  readonly node: HTMLElement;
+
+  constructor(private readonly _trans: ITrans) {
+    this._meter = new Bar('meter', _trans.__('Utilization'));
+    this.node = h(
+      'button.det-slot-row',
+      { type: 'button', tabindex: -1, 'data-rove': '' },
+      this._shape.node,
+      this._id,
+      this._who,
+      this._meter.node,
+      this._percent,
+      this._detail,
+      this._memory
+    );
+  }
+
+  update(slot: ISlotLine, agent: IAgentLine): void {
+    const { _trans: trans } = this;
+    describe(this.node, slot, agent);
+    this._shape.set(agent.is_connected ? slot.state : 'disabled');
+    setText(this._id, String(slot.id));
+    setText(this._who, slot.who);
+    const trial = slot.trial_id === null ? '' : trans.__('trial %1', slot.trial_id);
+    const rank = slot.rank === null ? '' : trans.__('rank %1', slot.rank);
+    const ours = [trial, rank].filter(Boolean).join(' · ');
+    setText(this._detail, ours === '' ? slot.device : ours);
+  }
+
+  sample(sample: ISample): void {
+    this._meter.set(sample.utilization === null ? null : sample.utilization / 100);
+    setCut(this._percent, percentText(sample), sample.utilization === null ? sample.missing : '');
+    setText(this._memory, memoryText(sample));
+  }
+
+  private readonly _shape = new ChangingIcon();
+  private readonly _id = h('span.det-slot-row-id');
+  private readonly _who = h('span.det-slot-row-who');
+  private readonly _meter: Bar;
+  private readonly _percent = h('span.det-slot-row-percent');
+  private readonly _detail = h('span.det-slot-row-detail');
+  private readonly _memory = h('span.det-slot-row-memory');
+}
+
+export class SlotTile implements ISlotView {
+  readonly node: HTMLElement;
+
+  constructor() {
+    this.node = h(
+      'button.det-tile',
+      { type: 'button', tabindex: -1, 'data-rove': '' },
+      this._fill,
+      this._shape.node,
+      this._id
+    );
+  }
+
+  update(slot: ISlotLine, agent: IAgentLine): void {
+    describe(this.node, slot, agent);
+    this._shape.set(agent.is_connected ? slot.state : 'disabled');
+    setText(this._id, String(slot.id));
+  }
+
+  /** The tile is filled as high as its slot is busy. */
+  sample({ utilization }: ISample): void {
+    const wanted = `scaleY(${Math.round(utilization ?? 0) / 100})`;
+    if (this._fill.style.transform !== wanted) {
+      this._fill.style.transform = wanted;
+    }
+  }
+
+  private readonly _shape = new ChangingIcon();
+  private readonly _id = h('span.det-tile-id');
+  private readonly _fill = h('span.det-tile-fill');
+}

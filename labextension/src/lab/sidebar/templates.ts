@@ -1,0 +1,91 @@
+/** The section of templates: a list of names, each with its YAML, to use or to delete. */
+import { h, rebuilder } from '../../dom/dom.js';
+import type { ITrans } from '../../model/trans.js';
+import type { IApi } from '../tokens.js';
+import { textButton } from './parts.js';
+import { toYaml } from './yaml.js';
+
+export interface ITemplate {
+  name: string;
+  config: Parameters<typeof toYaml>[0];
+  updated_at: number;
+}
+
+export interface ITemplateDeeds {
+  use: (name: string) => Promise<void>;
+  /** Whether the user is sure. */
+  mayDelete: (name: string) => Promise<boolean>;
+  mayWrite: () => boolean;
+  /** There are so many now; '' or why they are not known. */
+  onRead: (count: number, problem: string) => void;
+  say: (problem: string) => void;
+}
+
+export class Templates {
+  readonly node = h('div.det-templates');
+
+  constructor(
+    private readonly _trans: ITrans,
+    private readonly _api: IApi,
+    private readonly _deeds: ITemplateDeeds
+  ) {}
+
+  /** Ask for them anew. */
+  async read(): Promise<void> {
+    try {
+      const templates = await this._api.get<ITemplate[]>('api/templates');
+      this._draw({ templates, mayWrite: this._deeds.mayWrite() });
+      this._deeds.onRead(templates.length, '');
+    } catch (error) {
+      this._draw({ templates: [], mayWrite: false });
+      this._deeds.onRead(0, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private _template({ name, config }: ITemplate, mayWrite: boolean): HTMLElement {
+    const { _trans: trans } = this;
+    const use = textButton(trans.__('Use in a new cell'), () => this._deeds.use(name));
+    const remove = textButton(trans.__('Delete'), () => this._delete(name));
+    remove.hidden = !mayWrite;
+    const keys = typeof config === 'object' && config !== null ? Object.keys(config) : [];
+    const node = h(
+      'details.det-template',
+      { open: this._open.has(name) },
+      h(
+        'summary',
+        {},
+        h('b', { title: name }, name),
+        h('span', { title: keys.join(', ') }, keys.join(', '))
+      ),
+      h('pre', { tabindex: 0, 'aria-label': trans.__('Template %1', name) }, toYaml(config)),
+      h('div.det-template-buttons', {}, use, remove)
+    );
+    node.addEventListener('toggle', () => {
+      if (node.open) {
+        this._open.add(name);
+      } else {
+        this._open.delete(name);
+      }
+    });
+    return node;
+  }
+
+  private async _delete(name: string): Promise<void> {
+    if (!(await this._deeds.mayDelete(name))) {
+      return;
+    }
+    try {
+      await this._api.delete(`api/templates/${encodeURIComponent(name)}`);
+    } catch (error) {
+      this._deeds.say(error instanceof Error ? error.message : String(error));
+    }
+    await this.read();
+  }
+
+  private readonly _open = new Set<string>();
+  private readonly _draw = rebuilder(
+    this.node,
+    ({ templates, mayWrite }: { templates: ITemplate[]; mayWrite: boolean }) =>
+      templates.map(template => this._template(template, mayWrite))
+  );
+}

@@ -1,0 +1,44 @@
+/** Writes what JSON can say as YAML, for people to read. */
+
+type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
+
+const PLAIN = /^[A-Za-z_./][\w./ -]*$/;
+const WORDS = new Set(['true', 'false', 'null', 'yes', 'no', 'on', 'off', '~', 'y', 'n']);
+
+export function toYaml(value: Json): string {
+  return `${block(value, '').replace(/^\n/, '')}\n`;
+}
+
+function block(value: Json, indent: string): string {
+  if (Array.isArray(value)) {
+    return value.every(isScalar)
+      ? ` [${value.map(scalar).join(', ')}]`
+      : value.map(one => `\n${indent}-${item(one, indent)}`).join('');
+  }
+  if (typeof value === 'object' && value !== null) {
+    const entries = Object.entries(value);
+    return entries.length === 0
+      ? ' {}'
+      : entries
+          .map(([key, one]) => `\n${indent}${scalar(key)}:${block(one, `${indent}  `)}`)
+          .join('');
+  }
+  return ` ${scalar(value)}`;
+}
+
+/** An entry of a list: its first key stands beside the dash. */
+function item(value: Json, indent: string): string {
+  return block(value, `${indent}  `).replace(/^\n\s*/, ' ');
+}
+
+function isScalar(value: Json): value is string | number | boolean | null {
+  return typeof value !== 'object' || value === null;
+}
+
+function scalar(value: Json): string {
+  if (typeof value !== 'string') {
+    return JSON.stringify(value);
+  }
+  const isPlain = PLAIN.test(value) && !value.endsWith(' ') && !WORDS.has(value.toLowerCase());
+  return isPlain ? value : JSON.stringify(value);
+}
