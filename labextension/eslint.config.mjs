@@ -1,5 +1,9 @@
 import js from '@eslint/js';
+import jupyter from '@jupyter/eslint-plugin';
 import tseslint from 'typescript-eslint';
+
+// Those of JupyterLab's extensions; a third part is for Galata, which is not used here.
+const [conventions, schemas] = jupyter.configs.recommended;
 
 export default tseslint.config(
   { ignores: ['node_modules/', 'lib/'] },
@@ -23,10 +27,17 @@ export default tseslint.config(
       '@typescript-eslint/non-nullable-type-assertion-style': 'off'
     }
   },
+  { plugins: { jupyter } },
+  { ...conventions, files: ['src/lab/**/*.ts'] },
+  schemas,
   {
     // Signals are connected with the method and its `this`, which is how they are cleared.
     files: ['src/lab/**/*.ts'],
-    rules: { '@typescript-eslint/unbound-method': 'off' }
+    rules: {
+      '@typescript-eslint/unbound-method': 'off',
+      // What is fetched at the start is bounded as a whole: tests/unit/test_wheel.py.
+      'jupyter/prefer-lazy-imports': ['error', { ignoreImports: ['./*', '../*'] }]
+    }
   },
   { files: ['*.mjs'], languageOptions: { globals: { process: 'readonly' } } }
 );

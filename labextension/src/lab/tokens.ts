@@ -156,7 +156,7 @@ export const Commands = {
   openExperiment: 'det:open-experiment', // {experiment_id, tab?, trial_id?}       page/
   compare: 'det:compare-experiments', // {experiment_ids}                          page/
   command: 'det:change-experiment', // {experiment_id, verb}: pause, activate, cancel, kill, archive, unarchive, delete   shell/
-  label: 'det:label-experiment', // {experiment_id, labels?}; asks for them if not given    shell/
+  labelExperiment: 'det:label-experiment', // {experiment_id, labels?}; asks for them if not given    shell/
   openSettings: 'det:open-settings', //                                            shell/
   showSidebar: 'det:show-sidebar', //                                              sidebar/
   startMaster: 'det:start-master', //                                              shell/

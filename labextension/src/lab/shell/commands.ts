@@ -48,7 +48,7 @@ export const commandsPlugin: JupyterFrontEndPlugin<void> = {
     addShowHere(app, det);
     addStartMaster(app, det);
     const changed = (): void => {
-      [Commands.command, Commands.label, Commands.startMaster].forEach(id =>
+      [Commands.command, Commands.labelExperiment, Commands.startMaster].forEach(id =>
         app.commands.notifyCommandChanged(id)
       );
     };
@@ -146,7 +146,7 @@ async function isConfirmed(det: IDetJupyter, verb: Change, row: IExperimentLine)
 
 function addLabel(app: JupyterFrontEnd, det: IDetJupyter): void {
   const { trans } = det;
-  app.commands.addCommand(Commands.label, {
+  app.commands.addCommand(Commands.labelExperiment, {
     label: trans.__('Edit Labels…'),
     caption: trans.__('Give the experiment other labels'),
     icon: labelIcon,

@@ -63,7 +63,7 @@ export const palettePlugin: JupyterFrontEndPlugin<void> = {
     CHANGES.forEach(verb =>
       palette.addItem({ command: Commands.command, category, args: { ...args, verb } })
     );
-    palette.addItem({ command: Commands.label, category, args });
+    palette.addItem({ command: Commands.labelExperiment, category, args });
     palette.addItem({ command: SHOW_HERE, category, args: { ...args, what: 'logs' } });
   }
 };

@@ -13,10 +13,7 @@ export const TARGET_SCHEMA = {
   where: {
     type: 'string',
     description: 'Without a number: that of the element with the context menu, or of the page',
-    oneOf: [
-      { const: 'menu', title: 'Context menu' },
-      { const: 'page', title: 'Page in front' }
-    ]
+    enum: ['menu', 'page']
   }
 };
 
