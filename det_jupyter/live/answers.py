@@ -14,6 +14,7 @@ from det_jupyter.errors import DetError, NotFound
 from det_jupyter.live.log_answers import log_answer
 from det_jupyter.live.order_answers import change_answer, profile_answer
 from det_jupyter.live.series_answers import series_answer
+from det_jupyter.live.stack_answers import stack_answer
 from det_jupyter.words import error_text
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ ANSWERERS: dict[str, Answerer] = {
     "config": config_answer,
     "checkpoints": checkpoints_answer,
     "series": series_answer,
+    "stacks": stack_answer,
     "profile": profile_answer,
     "change": change_answer,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import stat
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import pytest
 import websocket
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.live.answers import answer
+from det_jupyter.server.ranks import spec_of
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import slow, submit, wait_for_steps
 
@@ -49,9 +52,9 @@ class Server:
 
     def attach(self, trial_id: int, rank: int) -> Kernel:
         """Start a kernel by the name of a rank."""
-        answer = self.http.post("api/kernels", json={"name": f"det-trial-{trial_id}-rank-{rank}"})
-        assert answer.status_code == 201, answer.text
-        return Kernel(self.http, answer.json()["id"])
+        started = self.http.post("api/kernels", json={"name": f"det-trial-{trial_id}-rank-{rank}"})
+        assert started.status_code == 201, started.text
+        return Kernel(self.http, started.json()["id"])
 
 
 class Kernel:
@@ -260,6 +263,42 @@ def test_what_an_attachment_leaves_is_private_and_goes_with_it(
     assert sum(path.is_socket() for path in prefix.parent.iterdir()) >= 10  # of two ranks
 
 
+def test_a_page_gets_the_stacks_of_all_ranks_or_of_one(
+    client: Client, training: Experiment
+) -> None:
+    asked = {"type": "stacks", "trial_id": trial_id(training)}
+    said = answer(client, training.id, asked)
+    assert said["error"] == ""
+    assert [one["rank"] for one in said["stacks"]] == [0, 1]
+    assert all("in train_batch" in one["stack"] or one["error"] == "" for one in said["stacks"])
+    assert [one["rank"] for one in answer(client, 0, {**asked, "rank": 1})["stacks"]] == [1]
+    assert "expected" in answer(client, 0, {**asked, "trial_id": "<b>"})["error"]
+
+
+def test_a_rank_that_hangs_is_said_beside_the_stacks_of_the_others(
+    client: Client, training: Experiment
+) -> None:
+    trial = trial_id(training)
+    pid = training.trials[0].ranks[1].view.pid
+    os.kill(pid, signal.SIGSTOP)  # as with a lock of the interpreter that is never released
+    try:
+        said = answer(client, 0, {"type": "stacks", "trial_id": trial})
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    first, second = said["stacks"]
+    assert first["error"] == ""
+    assert first["stack"]
+    assert second["error"].startswith(f"rank 1 of trial {trial} does not answer")
+
+
+def test_only_names_of_ranks_are_ours() -> None:
+    spec = spec_of("det-trial-12-rank-3")
+    assert spec is not None
+    assert spec.display_name == "Trial 12, rank 3"
+    for name in ("python3", "det-trial-x-rank-3", "det-trial-1-rank-3-x", "a-det-trial-1-rank-3"):
+        assert spec_of(name) is None
+
+
 def test_ranks_are_in_no_list_of_kernels_for_notebooks(server: Server) -> None:
     listed = server.http.get("api/kernelspecs").json()["kernelspecs"]
     assert "python3" in listed
@@ -267,21 +306,19 @@ def test_ranks_are_in_no_list_of_kernels_for_notebooks(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "said"),
+    ("name", "said"),
     [
-        ("det-trial-999-rank-0", 409, "999"),
-        ("det-trial-{trial}-rank-7", 409, "has no rank 7: its ranks are 0 to 1"),
-        ("det-trial-{trial}-rank-x", 500, ""),
-        ("det-trial-99999999999999999999-rank-1", 500, ""),
+        ("det-trial-999-rank-0", "999"),
+        ("det-trial-{trial}-rank-7", "has no rank 7: its ranks are 0 to 1"),
     ],
 )
 def test_what_cannot_be_attached_to_is_refused_with_a_sentence(
-    server: Server, training: Experiment, name: str, status: int, said: str
+    server: Server, training: Experiment, name: str, said: str
 ) -> None:
     named = name.format(trial=trial_id(training))
-    answer = server.http.post("api/kernels", json={"name": named})
-    assert answer.status_code == status, answer.text
-    assert said in answer.json()["message"]
+    refused = server.http.post("api/kernels", json={"name": named})
+    assert refused.status_code == 409, refused.text
+    assert said in refused.json()["message"]
     kernels = server.http.get("api/kernels").json()
     assert named not in [kernel["name"] for kernel in kernels]
 
@@ -324,6 +361,6 @@ def test_a_rank_that_ends_is_dead_soon_and_the_log_says_why(
     trial = trial_id(training)
     wait_until(lambda: training.view.state.is_terminal, "the experiment has ended")
     assert f"rank 0 of trial {trial} has ended: the trial " in server.log.read_text()
-    answer = server.http.post("api/kernels", json={"name": f"det-trial-{trial}-rank-0"})
-    assert answer.status_code == 409
-    assert f"rank 0 of trial {trial} does not run now: " in answer.json()["message"]
+    refused = server.http.post("api/kernels", json={"name": f"det-trial-{trial}-rank-0"})
+    assert refused.status_code == 409
+    assert f"rank 0 of trial {trial} does not run now: " in refused.json()["message"]
