@@ -22,7 +22,6 @@ export const DEFAULTS: ISettingValues = {
   newCell:
     'entrypoint: MyTrial\nhyperparameters:\n  global_batch_size: 64\nsearcher:\n  name: single\n' +
     '  metric: validation_loss\n  max_length: {batches: 1000}\nresources:\n  slots_per_trial: 1\n',
-  consoleInterrupt: 'refuse',
   logLines: 5000
 };
 
