@@ -231,7 +231,7 @@ function restoreFocus(node: HTMLElement): void {
 }
 
 const SHARED = Symbol.for('det-jupyter.places.1');
-const NAME = 'det-experiment';
+export const NAME = 'det-experiment';
 
 /** The places of this page: one object, although each widget loads this module anew. */
 export function places(): Places {

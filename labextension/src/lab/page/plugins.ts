@@ -1,3 +1,64 @@
-import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import {
+  ILabShell,
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import { IStateDB } from '@jupyterlab/statedb';
 
-export const pagePlugins: JupyterFrontEndPlugin<unknown>[] = [];
+import { IDetJupyter } from '../tokens.js';
+import { KeptPictures } from './kept.js';
+import { Looks } from './looks.js';
+import { MIME_RANK, rendererFactory } from './mime.js';
+import { Outputs } from './outputs.js';
+import { Pages } from './pages.js';
+
+const pages: JupyterFrontEndPlugin<void> = {
+  id: 'det-jupyter:pages',
+  description: 'Pages of experiments and comparisons in the main area.',
+  autoStart: true,
+  requires: [IDetJupyter],
+  optional: [ILabShell, ILayoutRestorer, IStateDB],
+  activate: (
+    app: JupyterFrontEnd,
+    shared: IDetJupyter,
+    labShell: ILabShell | null,
+    restorer: ILayoutRestorer | null,
+    database: IStateDB | null
+  ) => {
+    const looks = new Looks(database, 'det-jupyter:pages');
+    new Pages({ app, shared, looks, labShell, restorer });
+  }
+};
+
+const outputs: JupyterFrontEndPlugin<void> = {
+  id: 'det-jupyter:outputs',
+  description: "Keeps the experiments in notebooks' outputs live, also without their kernel.",
+  autoStart: true,
+  requires: [IDetJupyter],
+  optional: [INotebookTracker, IStateDB],
+  activate: (
+    _app: JupyterFrontEnd,
+    shared: IDetJupyter,
+    notebooks: INotebookTracker | null,
+    database: IStateDB | null
+  ) => {
+    const pictures = new KeptPictures(shared.socket, notebooks);
+    new Outputs({ shared, looks: new Looks(database, 'det-jupyter:outputs'), pictures });
+  }
+};
+
+const mime: JupyterFrontEndPlugin<void> = {
+  id: 'det-jupyter:mime',
+  description:
+    'Draws what notebooks keep of an experiment, also in notebooks that are not trusted.',
+  autoStart: true,
+  requires: [IRenderMimeRegistry],
+  activate: (_app: JupyterFrontEnd, registry: IRenderMimeRegistry) => {
+    registry.addFactory(rendererFactory, MIME_RANK);
+  }
+};
+
+export const pagePlugins: JupyterFrontEndPlugin<unknown>[] = [pages, outputs, mime];

@@ -1,0 +1,153 @@
+/**
+ * Views that the server feeds. With them comes the drawing core: load this by `import()` only.
+ */
+import { Signal } from '@lumino/signaling';
+
+import { MetricChart } from '../../charts/chart.js';
+import { ComparisonView } from '../../compare/view.js';
+import type { IWhyLost } from '../../dom/lost.js';
+import { formatClock } from '../../model/format.js';
+import { Settings } from '../../model/settings.js';
+import type { IComparisonState, IViewState } from '../../model/state.js';
+import type { IView } from '../../page/places.js';
+import type { LoadTabs } from '../../tabs/lazy.js';
+import { ExperimentView } from '../../view.js';
+import { EXPERIMENT_ATTRIBUTE, type IDetJupyter } from '../tokens.js';
+import type { Feed } from './feed.js';
+import type { ILook, Looks } from './looks.js';
+
+import 'uplot/dist/uPlot.min.css';
+import '../../../style/view.css';
+
+/** Where a view's look is kept; they are `ready`. */
+export interface IKeptLook {
+  looks: Looks;
+  name: string;
+}
+
+export interface IExperimentOptions extends IKeptLook {
+  shared: IDetJupyter;
+  feed: Feed;
+  /** Whether something beside the view says what is wrong with the connection. */
+  hasBanner: boolean;
+}
+
+export interface IExperimentDrawn extends IView {
+  openTab(id: string): void;
+  showLogs(trialId: number | null, rank: number | null): void;
+  choose(trialId: number | null): void;
+}
+
+const VERBS = ['pause', 'activate', 'kill'];
+
+/** Draw an experiment; `feed` is the caller's. */
+export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
+  const { shared, feed, hasBanner } = options;
+  const { trans } = shared;
+  const { settings, keep } = keptSettings(options);
+  const choose = (trialId: number | null): void => {
+    if (trialId !== feed.chosen) {
+      feed.choose(trialId);
+      keep({ chosen: trialId });
+    }
+  };
+  const view = new ExperimentView({
+    trans,
+    settings,
+    onCommand: command => carryOut(shared, feed.experimentId, command),
+    onChoose: choose,
+    makeChart: chart => new MetricChart(chart),
+    ask: (type, fields) => shared.socket.ask(feed.experimentId, type, fields),
+    loadTabs,
+    slowHint: trans.__('The server has not answered yet. The request is carried out when it does.'),
+    whyLost: (_, asOf) => whyLost(shared, feed, asOf, hasBanner)
+  });
+  view.node.setAttribute(EXPERIMENT_ATTRIBUTE, String(feed.experimentId));
+  const drawn = {
+    node: view.node,
+    // It is alive or not with the connection, whatever the page says.
+    setLost: (): void => view.setLost(shared.link.state !== 'up' || feed.over !== ''),
+    openTab: (id: string): void => settings.change({ tab: id }),
+    showLogs: (trialId: number | null, rank: number | null): void => view.showLogs(trialId, rank),
+    choose,
+    dispose: (): void => {
+      Signal.clearData(listener);
+      view.dispose();
+    }
+  };
+  const draw = (): void => {
+    view.choose(feed.chosen);
+    if (feed.state !== null) {
+      view.update(allowed(shared, feed.state));
+    }
+    drawn.setLost();
+  };
+  const listener = {};
+  feed.changed.connect(draw, listener);
+  shared.linkChanged.connect(draw, listener);
+  draw();
+  return drawn;
+}
+
+export interface IComparisonOptions extends IKeptLook {
+  shared: IDetJupyter;
+}
+
+export interface IComparisonDrawn {
+  node: HTMLElement;
+  update(state: IComparisonState): void;
+  dispose(): void;
+}
+
+export function drawComparison(options: IComparisonOptions): IComparisonDrawn {
+  const view = new ComparisonView({
+    trans: options.shared.trans,
+    settings: keptSettings(options).settings,
+    makeChart: chart => new MetricChart(chart)
+  });
+  return view;
+}
+
+function keptSettings({ looks, name }: IKeptLook): {
+  settings: Settings;
+  keep: (part: Partial<ILook>) => void;
+} {
+  const keep = (part: Partial<ILook>): void => looks.change(name, part);
+  const { settings } = looks.of(name);
+  return { settings: new Settings(settings, value => keep({ settings: value })), keep };
+}
+
+const loadTabs: LoadTabs = async () => (await import('../../alltabs.js')).makeTabs;
+
+/** A verb is a request to the master; what remedies need is known to the feeder. */
+async function carryOut(shared: IDetJupyter, id: number, command: string): Promise<void> {
+  await (VERBS.includes(command)
+    ? shared.api.post(`api/experiments/${id}/${command}`)
+    : shared.socket.ask(id, 'command', { command }));
+}
+
+/** Buttons that the server would refuse say so before they are pressed. */
+function allowed(shared: IDetJupyter, state: IViewState): IViewState {
+  if (shared.link.mayWrite) {
+    return state;
+  }
+  const why = shared.trans.__('You may look at experiments on this server, but not change them.');
+  return { ...state, actions: state.actions.map(one => ({ ...one, enabled: false, why })) };
+}
+
+function whyLost(
+  { link, trans }: IDetJupyter,
+  feed: Feed,
+  asOf: number,
+  hasBanner: boolean
+): IWhyLost {
+  const since = trans.__('Not live: this is as of %1.', formatClock(asOf));
+  if (feed.over !== '') {
+    return { text: `${since} ${feed.over}`, line: '' };
+  }
+  if (hasBanner) {
+    return { text: since, line: '' };
+  }
+  const sentence = link.sentence || trans.__('Connecting to det_jupyter…');
+  return { text: `${since} ${sentence} `, line: link.command };
+}

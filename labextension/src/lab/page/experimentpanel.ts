@@ -1,0 +1,114 @@
+/** An experiment in the main area. */
+import type { IViewState } from '../../model/state.js';
+import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
+import type { IExperimentDrawn } from './drawing.js';
+import { Feed } from './feed.js';
+import { experimentPageIcon } from './icons.js';
+import { Panel, type IPanelOptions } from './panel.js';
+
+/** What to show of it. */
+export interface IWanted {
+  tab?: string | undefined;
+  trialId?: number | null | undefined;
+  /** Its logs: of `trialId`, of this rank. */
+  logs?: { rank: number | null } | undefined;
+}
+
+export class ExperimentPanel extends Panel {
+  constructor(
+    options: IPanelOptions,
+    readonly experimentId: number
+  ) {
+    const { trans } = options.shared;
+    super(options, trans.__('Loading experiment %1…', experimentId));
+    this.node.setAttribute(EXPERIMENT_ATTRIBUTE, String(experimentId));
+    this.title.icon = experimentPageIcon;
+    this.title.label = trans.__('Experiment %1', experimentId);
+    this._opened = this._open();
+  }
+
+  override dispose(): void {
+    if (!this.isDisposed) {
+      this._drawn?.dispose();
+      this._feed?.dispose();
+      super.dispose();
+    }
+  }
+
+  /** Resolves when the view is there, or will not be. */
+  get opened(): Promise<void> {
+    return this._opened;
+  }
+
+  /** Show a part of it, as soon as it is there. */
+  present(wanted: IWanted): void {
+    this._wanted = wanted;
+    this._showWanted();
+  }
+
+  protected override _onLink(): void {
+    this._onState();
+  }
+
+  private async _open(): Promise<void> {
+    const drawing = await this._load();
+    if (drawing === null) {
+      return;
+    }
+    const { shared, looks } = this._options;
+    const name = `page:${this.experimentId}`;
+    const feed = new Feed(shared.socket, this.experimentId, looks.of(name).chosen);
+    this._feed = feed;
+    feed.changed.connect(this._onState, this);
+    await feed.ready();
+    if (this.isDisposed || feed.state === null) {
+      return;
+    }
+    this._drawn = drawing.drawExperiment({ shared, feed, looks, name, hasBanner: true });
+    this._host.append(this._drawn.node);
+    this._say('');
+    this._showWanted();
+  }
+
+  private _onState(): void {
+    const { state = null, over = '' } = this._feed ?? {};
+    if (state !== null) {
+      this._entitle(state);
+    } else if (over !== '') {
+      this._say(over);
+    }
+  }
+
+  /** Text only: titles are set as text by Lumino, and the caption is an attribute. */
+  private _entitle(state: IViewState): void {
+    const { trans } = this._options.shared;
+    this.title.label = `${state.name} · ${state.status_word}`;
+    this.title.caption = [
+      trans.__('Experiment %1: %2', state.id, state.name),
+      state.status_word,
+      ...state.summary
+    ].join('\n');
+  }
+
+  private _showWanted(): void {
+    const drawn = this._drawn;
+    if (drawn === undefined) {
+      return;
+    }
+    const { tab, trialId, logs } = this._wanted;
+    this._wanted = {};
+    if (trialId !== undefined && logs === undefined) {
+      drawn.choose(trialId);
+    }
+    if (logs !== undefined) {
+      drawn.showLogs(trialId ?? null, logs.rank);
+    } else if (tab !== undefined) {
+      drawn.openTab(tab);
+    }
+  }
+
+  private readonly _opened: Promise<void>;
+  private _feed: Feed | undefined;
+  private _drawn: IExperimentDrawn | undefined;
+  private _wanted: IWanted = {};
+}

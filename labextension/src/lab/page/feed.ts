@@ -1,0 +1,91 @@
+/** An experiment as the server tells of it: its newest state, put together from parts. */
+import type { IDisposable } from '@lumino/disposable';
+import { type ISignal, Signal } from '@lumino/signaling';
+
+import { wholeState } from '../../model/rows.js';
+import type { IRow, IViewNews, IViewState } from '../../model/state.js';
+import type { IFollowed, ISocket, ITopics } from '../tokens.js';
+
+export class Feed implements IDisposable {
+  constructor(
+    socket: ISocket,
+    readonly experimentId: number,
+    private _chosen: number | null
+  ) {
+    const chosen = _chosen;
+    this._followed = socket.follow(
+      'experiment',
+      { experiment_id: experimentId, chosen },
+      news => this._onNews(news),
+      sentence => this._onOver(sentence)
+    );
+  }
+
+  /** The newest; `null` before the first. */
+  get state(): IViewState | null {
+    return this._state;
+  }
+
+  /** Why there will be no news any more, a sentence; '' while there will. */
+  get over(): string {
+    return this._over;
+  }
+
+  /** There is a newer state, or there will be none any more. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._followed.isDisposed;
+  }
+
+  /** Resolves when there is a state, or will be none. */
+  ready(): Promise<void> {
+    return this._ready;
+  }
+
+  /** The trial of a search that is told of in full. */
+  get chosen(): number | null {
+    return this._chosen;
+  }
+
+  choose(trialId: number | null): void {
+    this._chosen = trialId;
+    this._changed.emit();
+    this._followed.change({ experiment_id: this.experimentId, chosen: trialId });
+  }
+
+  dispose(): void {
+    if (!this.isDisposed) {
+      this._followed.dispose();
+      this._setReady();
+      Signal.clearData(this);
+    }
+  }
+
+  private _onNews({ shown, cluster, rows, changed_rows }: IViewNews): void {
+    this._rows = rows ?? this._rows;
+    this._state = wholeState(shown, cluster, this._rows, changed_rows);
+    this._over = '';
+    this._tell();
+  }
+
+  private _onOver(sentence: string): void {
+    this._over = sentence;
+    this._tell();
+  }
+
+  private _tell(): void {
+    this._setReady();
+    this._changed.emit();
+  }
+
+  private readonly _followed: IFollowed<ITopics['experiment']['args']>;
+  private readonly _changed = new Signal<this, void>(this);
+  private _setReady: () => void = () => undefined;
+  private readonly _ready = new Promise<void>(resolve => (this._setReady = resolve));
+  private _rows: readonly IRow[] = [];
+  private _state: IViewState | null = null;
+  private _over = '';
+}

@@ -1,0 +1,241 @@
+/**
+ * The places of open notebooks, fed by the server whoever made them: also when the kernel was
+ * restarted, is busy, or was never started.
+ *
+ *     asked for a key --> is it an experiment of this master? --> a source: feed and drawing core
+ *     the last view of it is gone --> the source ends
+ *
+ * While the connection is not up nothing of it is in the page's registry, so that a kernel can draw.
+ */
+import type { IDisposable } from '@lumino/disposable';
+import { Signal } from '@lumino/signaling';
+
+import { isEnded } from '../../model/clock.js';
+import { places, type ISource, type IView } from '../../page/places.js';
+import type { IDetJupyter } from '../tokens.js';
+import { Feed } from './feed.js';
+import type { KeptPictures } from './kept.js';
+import type { Looks } from './looks.js';
+
+/** Above that of kernels: it lasts longer and is never busy. */
+export const SERVER_RANK = 1;
+/** A place may be in the page before the list has its experiment. */
+const YOUNG_S = 60;
+
+type Drawing = typeof import('./drawing.js');
+
+export interface IOutputsOptions {
+  shared: IDetJupyter;
+  looks: Looks;
+  pictures: KeptPictures;
+  /** Loads the drawing core. */
+  load?: () => Promise<Drawing>;
+}
+
+export class Outputs implements IDisposable {
+  constructor(private readonly _options: IOutputsOptions) {
+    const { shared } = _options;
+    shared.linkChanged.connect(this._refresh, this);
+    shared.settings.changed.connect(this._refresh, this);
+    shared.experiments.changed.connect(this._onExperiments, this);
+    this._refresh();
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (!this._isDisposed) {
+      this._isDisposed = true;
+      Signal.clearData(this);
+      this._close();
+      this._sources.forEach(source => source.dispose());
+      this._sources.clear();
+    }
+  }
+
+  private _refresh(): void {
+    const { link, settings, experiments } = this._options.shared;
+    if (link.state === 'up' && experiments.isReady && settings.get('liveOutputs')) {
+      this._open();
+    } else {
+      this._close();
+    }
+  }
+
+  private _open(): void {
+    if (this._closeDoor === null) {
+      this._sources.forEach(source => source.setUp(true));
+      this._closeDoor = places().addDoor(key => this._onWanted(key), SERVER_RANK);
+    }
+  }
+
+  private _close(): void {
+    this._closeDoor?.();
+    this._closeDoor = null;
+    this._sources.forEach(source => source.setUp(false));
+  }
+
+  private _onWanted(key: string): boolean {
+    const [id, createdAt] = key.split('@').map(Number);
+    if (this._sources.has(key)) {
+      return true;
+    }
+    const row = this._options.shared.experiments.rows.get(id ?? NaN);
+    if (row !== undefined) {
+      if (row.key === key) {
+        this._begin(key, row.id);
+      }
+      return row.key === key; // that of another master stays a card
+    }
+    const isExperiments = createdAt !== undefined && !Number.isNaN(createdAt);
+    if (isExperiments) {
+      this._awaited.add(key);
+    }
+    return isExperiments && Math.abs(Date.now() / 1000 - createdAt) < YOUNG_S;
+  }
+
+  private _begin(key: string, experimentId: number): void {
+    this._awaited.delete(key);
+    const source = new ServedSource(this._options, key, experimentId, () => {
+      if (this._sources.get(key) === source) {
+        this._sources.delete(key);
+      }
+    });
+    source.setUp(this._closeDoor !== null);
+    this._sources.set(key, source);
+  }
+
+  private _onExperiments(): void {
+    this._refresh();
+    const { rows } = this._options.shared.experiments;
+    for (const row of this._awaited.size > 0 && this._closeDoor !== null ? rows.values() : []) {
+      if (this._awaited.has(row.key)) {
+        this._begin(row.key, row.id);
+      }
+    }
+    for (const source of this._sources.values()) {
+      const row = rows.get(source.experimentId);
+      if (row !== undefined && row.key !== source.key) {
+        source.dispose(); // another master has an experiment of this number
+      }
+    }
+  }
+
+  private readonly _sources = new Map<string, ServedSource>();
+  /** Keys of experiments that the list does not have. */
+  private readonly _awaited = new Set<string>();
+  private _closeDoor: (() => void) | null = null;
+  private _isDisposed = false;
+}
+
+/** An experiment that the server feeds for as long as the page shows it. */
+class ServedSource implements ISource, IDisposable {
+  readonly rank = SERVER_RANK;
+
+  constructor(
+    private readonly _options: IOutputsOptions,
+    readonly key: string,
+    readonly experimentId: number,
+    private readonly _onEnd: () => void
+  ) {
+    void this._begin();
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (!this._isDisposed) {
+      this._isDisposed = true;
+      places().remove(this);
+      this._feed?.dispose();
+      this._onEnd();
+    }
+  }
+
+  /** Whether the connection is there. */
+  setUp(isUp: boolean): void {
+    this._isUp = isUp;
+    this._offer();
+  }
+
+  open(): IView {
+    this._numViews += 1;
+    const { shared, looks } = this._options;
+    const [drawing, feed] = [this._drawing as Drawing, this._feed as Feed];
+    const { node, setLost, dispose } = drawing.drawExperiment({
+      ...{ shared, feed, looks, name: this._name },
+      hasBanner: false
+    });
+    return { node, setLost, dispose: () => this._endView(dispose) };
+  }
+
+  private _endView(dispose: () => void): void {
+    dispose();
+    this._numViews -= 1;
+    if (this._numViews === 0) {
+      // Not while the registry is at it, which may be about to open another one.
+      queueMicrotask(() => {
+        if (this._numViews === 0) {
+          this.dispose();
+        }
+      });
+    }
+  }
+
+  private async _begin(): Promise<void> {
+    const { shared, looks, load = () => import('./drawing.js') } = this._options;
+    try {
+      await looks.ready();
+      const { chosen } = looks.of(this._name);
+      const feed = new Feed(shared.socket, this.experimentId, chosen);
+      this._feed = feed;
+      feed.changed.connect(this._onState, this);
+      [this._drawing] = await Promise.all([load(), feed.ready()]);
+    } catch (error) {
+      console.error(error); // the card stays, or a kernel's view
+      this.dispose();
+      return;
+    }
+    if (this._isDisposed || this._feed.state === null) {
+      this.dispose();
+      return;
+    }
+    this._offer();
+    if (this._numViews === 0) {
+      this.dispose(); // its place has gone meanwhile
+    }
+  }
+
+  /** Be in the page's registry while there is something to draw, and a connection. */
+  private _offer(): void {
+    const canDraw = this._drawing !== undefined && (this._feed?.state ?? null) !== null;
+    if (canDraw && this._isUp && !this._isDisposed) {
+      places().add(this);
+    } else {
+      places().remove(this);
+    }
+  }
+
+  private _onState(feed: Feed): void {
+    const { state } = feed;
+    if (state !== null && isEnded(state.status) && this._finished !== state.status) {
+      this._finished = state.status;
+      void this._options.pictures.finish(this.key, this.experimentId, state.status);
+    }
+  }
+
+  private get _name(): string {
+    return `place:${this.key}`;
+  }
+
+  private _feed: Feed | undefined;
+  private _drawing: Drawing | undefined;
+  private _finished: string | undefined;
+  private _isUp = false;
+  private _numViews = 0;
+  private _isDisposed = false;
+}

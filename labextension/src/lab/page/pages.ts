@@ -1,0 +1,216 @@
+/** Opens the pages: commands, and the pages that were open before the browser was reloaded. */
+import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
+import { InputDialog, MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
+import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import { Commands, type IDetJupyter } from '../tokens.js';
+import { ComparisonPanel } from './comparisonpanel.js';
+import { ExperimentPanel, type IWanted } from './experimentpanel.js';
+import type { Looks } from './looks.js';
+import type { Panel } from './panel.js';
+
+type Args = ReadonlyPartialJSONObject;
+type Page<T extends Panel> = MainAreaWidget<T>;
+
+export interface IPagesOptions {
+  app: JupyterFrontEnd;
+  shared: IDetJupyter;
+  looks: Looks;
+  labShell: ILabShell | null;
+  restorer: ILayoutRestorer | null;
+}
+
+export class Pages {
+  constructor(private readonly _options: IPagesOptions) {
+    this._addCommands();
+    void this._restore();
+  }
+
+  /** Open an experiment's page, or bring it to the front. */
+  open(experimentId: number, wanted: IWanted = {}): Page<ExperimentPanel> {
+    const page =
+      this._experiments.find(one => one.content.experimentId === experimentId) ??
+      this._add(
+        this._experiments,
+        `det-experiment-${experimentId}`,
+        new ExperimentPanel(this._options, experimentId)
+      );
+    page.content.present(wanted);
+    this._options.app.shell.activateById(page.id);
+    return page;
+  }
+
+  /** Open a comparison of experiments, or bring it to the front. */
+  compare(experimentIds: readonly number[]): Page<ComparisonPanel> {
+    const id = `det-comparison-${experimentIds.join('-')}`;
+    const page =
+      this._comparisons.find(one => one.id === id) ??
+      this._add(this._comparisons, id, new ComparisonPanel(this._options, experimentIds));
+    this._options.app.shell.activateById(page.id);
+    return page;
+  }
+
+  private _add<T extends Panel>(tracker: WidgetTracker<Page<T>>, id: string, content: T): Page<T> {
+    const page = new MainAreaWidget({ content });
+    page.id = id;
+    page.title.closable = true;
+    void tracker.add(page);
+    const { app, labShell, shared } = this._options;
+    if (labShell === null) {
+      app.shell.add(page, 'down'); // Notebook 7 has one document in its main area
+    } else {
+      const beside = this._newest;
+      labShell.add(page, 'main', {
+        ...(beside !== null
+          ? { ref: beside.id, mode: 'tab-after' }
+          : shared.settings.get('openBeside') && { mode: 'split-right' })
+      });
+    }
+    return page;
+  }
+
+  /** The page that was used last, if any is open: others open as tabs beside it. */
+  private get _newest(): Page<Panel> | null {
+    const beside = this._options.shared.settings.get('openBeside');
+    const page = this._experiments.currentWidget ?? this._comparisons.currentWidget;
+    return beside && page?.isAttached === true ? page : null;
+  }
+
+  private _addCommands(): void {
+    const { commands } = this._options.app;
+    const { trans } = this._options.shared;
+    commands.addCommand(Commands.openExperiment, {
+      label: args =>
+        isId(args.experiment_id) ? trans.__('Open Page') : trans.__('Open Experiment…'),
+      caption: trans.__('Open the page of an experiment'),
+      describedBy: { args: this._schema({ tab: TAB }) },
+      execute: async args => {
+        const id = await this._idOf(args);
+        return id === null ? null : this.open(id, wantedOf(args));
+      }
+    });
+    commands.addCommand(Commands.openLogs, {
+      label: args => (isId(args.experiment_id) ? trans.__('Open Logs') : trans.__('Open Logs…')),
+      caption: trans.__('Open what the ranks of an experiment print'),
+      describedBy: { args: this._schema({ rank: INTEGER }) },
+      execute: async args => {
+        const id = await this._idOf(args);
+        const rank = isId(args.rank) ? args.rank : null;
+        return id === null ? null : this.open(id, { ...wantedOf(args), logs: { rank } });
+      }
+    });
+    commands.addCommand(Commands.compare, {
+      label: args =>
+        idsIn(args).length > 0 ? trans.__('Compare') : trans.__('Compare Experiments…'),
+      caption: trans.__('Show experiments side by side'),
+      describedBy: {
+        args: {
+          type: 'object',
+          properties: {
+            experiment_ids: {
+              type: 'array',
+              items: INTEGER,
+              description: trans.__('The numbers of two or more experiments')
+            }
+          }
+        }
+      },
+      execute: async args => {
+        const ids = idsIn(args).length > 0 ? idsIn(args) : await this._askForSeveral();
+        return ids.length < 2 ? null : this.compare(ids);
+      }
+    });
+  }
+
+  private _schema(more: ReadonlyJSONObject): ReadonlyJSONObject {
+    const { trans } = this._options.shared;
+    return {
+      type: 'object',
+      properties: {
+        experiment_id: { ...INTEGER, description: trans.__('Asked for if it is not given') },
+        trial_id: { ...INTEGER, description: trans.__('The trial to show') },
+        ...more
+      }
+    };
+  }
+
+  /** What is offered to choose from: the newest first. */
+  private get _offered(): string[] {
+    const rows = [...this._options.shared.experiments.rows.values()];
+    return rows
+      .sort((a, b) => b.id - a.id)
+      .map(row => `${row.id}  ${row.name} · ${row.status_word}`);
+  }
+
+  private async _idOf(args: Args): Promise<number | null> {
+    if (isId(args.experiment_id)) {
+      return args.experiment_id;
+    }
+    const { trans } = this._options.shared;
+    const { value } = await InputDialog.getItem({
+      title: trans.__('Which experiment?'),
+      items: this._offered,
+      okLabel: trans.__('Open')
+    });
+    return value === null ? null : parseInt(value);
+  }
+
+  private async _askForSeveral(): Promise<number[]> {
+    const { trans } = this._options.shared;
+    const { value } = await InputDialog.getMultipleItems({
+      title: trans.__('Which experiments are to be compared?'),
+      items: this._offered,
+      okLabel: trans.__('Compare')
+    });
+    return (value ?? []).map(one => parseInt(one));
+  }
+
+  private async _restore(): Promise<void> {
+    const { restorer } = this._options;
+    if (restorer === null) {
+      return;
+    }
+    await Promise.all([
+      restorer.restore(this._experiments, {
+        command: Commands.openExperiment,
+        args: ({ content }) => ({ experiment_id: content.experimentId }),
+        name: ({ content }) => String(content.experimentId)
+      }),
+      restorer.restore(this._comparisons, {
+        command: Commands.compare,
+        args: ({ content }) => ({ experiment_ids: [...content.experimentIds] }),
+        name: ({ id }) => id
+      })
+    ]);
+  }
+
+  private readonly _experiments = new WidgetTracker<Page<ExperimentPanel>>({
+    namespace: 'det-experiment-page'
+  });
+  private readonly _comparisons = new WidgetTracker<Page<ComparisonPanel>>({
+    namespace: 'det-comparison-page'
+  });
+}
+
+const INTEGER = { type: 'integer' };
+const TAB = {
+  type: 'string',
+  oneOf: ['overview', 'metrics', 'timings', 'system', 'logs', 'config', 'checkpoints'].map(id => ({
+    const: id
+  }))
+};
+
+function isId(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0;
+}
+
+function idsIn({ experiment_ids: ids }: Args): number[] {
+  return Array.isArray(ids) ? [...new Set(ids.filter(isId))] : [];
+}
+
+function wantedOf({ tab, trial_id: trialId }: Args): IWanted {
+  return {
+    ...(typeof tab === 'string' && { tab }),
+    ...(isId(trialId) && { trialId })
+  };
+}
