@@ -13,6 +13,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.live.answers import ANSWERERS, answer
 from det_jupyter.live.commands import carry_out_command
+from det_jupyter.live.kept import kept_answer
 
 CHANGING = frozenset({"change", "command", "profile"})
 MOST_OF_TAB = 12  # questions at a time
@@ -32,7 +33,7 @@ def command_answer(
     return {}
 
 
-ANSWERERS_HERE = {**ANSWERERS, "command": command_answer}
+ANSWERERS_HERE = {**ANSWERERS, "command": command_answer, "kept": kept_answer}
 
 
 class Questions:

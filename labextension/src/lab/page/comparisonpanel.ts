@@ -15,6 +15,7 @@ export class ComparisonPanel extends Panel {
     const { trans } = options.shared;
     const ids = experimentIds.join(', ');
     super(options, trans.__('Loading the comparison of experiments %1…', ids));
+    this.addClass('jp-DetComparisonPage');
     this.title.icon = comparisonIcon;
     this.title.label = trans.__('Compare %1', ids);
     this.title.caption = trans.__('Experiments %1 side by side', ids);

@@ -12,7 +12,7 @@ import type { IComparisonState, IViewState } from '../../model/state.js';
 import type { IView } from '../../page/places.js';
 import type { LoadTabs } from '../../tabs/lazy.js';
 import { ExperimentView } from '../../view.js';
-import { EXPERIMENT_ATTRIBUTE, type IDetJupyter } from '../tokens.js';
+import type { IDetJupyter } from '../tokens.js';
 import type { Feed } from './feed.js';
 import type { ILook, Looks } from './looks.js';
 
@@ -62,7 +62,6 @@ export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
     slowHint: trans.__('The server has not answered yet. The request is carried out when it does.'),
     whyLost: (_, asOf) => whyLost(shared, feed, asOf, hasBanner)
   });
-  view.node.setAttribute(EXPERIMENT_ATTRIBUTE, String(feed.experimentId));
   const drawn = {
     node: view.node,
     // It is alive or not with the connection, whatever the page says.

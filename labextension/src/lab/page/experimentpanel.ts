@@ -21,6 +21,7 @@ export class ExperimentPanel extends Panel {
   ) {
     const { trans } = options.shared;
     super(options, trans.__('Loading experiment %1…', experimentId));
+    this.addClass('jp-DetExperimentPage');
     this.node.setAttribute(EXPERIMENT_ATTRIBUTE, String(experimentId));
     this.title.icon = experimentPageIcon;
     this.title.label = trans.__('Experiment %1', experimentId);
