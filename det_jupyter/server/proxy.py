@@ -22,6 +22,8 @@ _OURS = {"token", "_xsrf", "no_track_activity"}  # of Jupyter Server, which the 
 _PASSED_UP = ("Content-Type", "Accept")
 _PASSED_DOWN = ("Content-Type", "Content-Length", "Cache-Control", "Content-Disposition")
 _MOST_AT_ONCE = 16
+# Another process took over the port, or the master is leaving: it has not done what it was asked.
+_ASK_NEXT = (httpx.codes.UNAUTHORIZED, httpx.codes.SERVICE_UNAVAILABLE)
 
 
 def master_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
@@ -93,20 +95,27 @@ class Proxy(Endpoint):
     async def _ask(self, path: str) -> httpx.Response:
         """Return the answer's beginning; another master is asked if the first has just left."""
         info = await self._master.find()
-        try:
-            response = await self._send(info, path)
-        except httpx.ConnectError as error:
-            successor = await self._master.find()
-            if successor == info:
-                raise _unreachable(info, error) from None
-        else:
-            if response.status_code not in (401, 503):
-                return response
-            successor = await self._master.find()
-            if successor == info:
-                return response
+        response, failure = await self._try(info, path)
+        if response is not None and response.status_code not in _ASK_NEXT:
+            return response
+        successor = await self._master.find()
+        if successor != info:
+            if response is not None:
+                await response.aclose()
+            response, failure = await self._try(successor, path)
+        if response is None:
+            raise _unreachable(successor, failure)
+        if response.status_code == httpx.codes.UNAUTHORIZED:  # a browser would ask to log in
             await response.aclose()
-        return await self._send(successor, path)
+            raise _unreachable(successor, "what listens there is not the master of its file")
+        return response
+
+    async def _try(self, info: MasterInfo, path: str) -> tuple[httpx.Response | None, str]:
+        """Return the answer's beginning; None, and why, if the master was not reached at all."""
+        try:
+            return await self._send(info, path), ""
+        except httpx.ConnectError as error:
+            return None, str(error)
 
     async def _send(self, info: MasterInfo, path: str) -> httpx.Response:
         query = [
@@ -116,6 +125,7 @@ class Proxy(Endpoint):
         ]
         headers = {name: self.request.headers[name] for name in _PASSED_UP
                    if name in self.request.headers}  # fmt: skip
+        headers.setdefault("Content-Type", "application/json")
         request = self._client.build_request(
             self.request.method,
             f"{info.url}{API}/{path}" + (f"?{urlencode(query)}" if query else ""),
@@ -131,7 +141,7 @@ class Proxy(Endpoint):
                 f"{_MOST_AT_ONCE} requests wait for the master already; try again"
             ) from None
         except httpx.TransportError as error:
-            raise _unreachable(info, error) from None
+            raise _unreachable(info, str(error) or type(error).__name__) from None
 
     async def _pass_back(self, response: httpx.Response) -> None:
         self.set_status(response.status_code)
@@ -152,8 +162,7 @@ class Proxy(Endpoint):
         self.finish(set_content_type=kind)
 
 
-def _unreachable(info: MasterInfo, error: Exception) -> DetError:
-    what = str(error) or type(error).__name__
+def _unreachable(info: MasterInfo, what: str) -> DetError:
     return MasterUnreachable(
         f"the det_jupyter master at {info.url} does not answer ({what}); what was asked may be "
         "done or not: look, and ask again if it is not"

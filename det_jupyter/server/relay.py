@@ -69,6 +69,16 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
         """The most bytes of a frame from the page."""
         return self._bounds["from_page"]
 
+    @property
+    def ping_interval(self) -> float:
+        """Seconds between pings, which tornado sends and waits for: the mixin's are not used."""
+        return float(super().ping_interval) / 1000
+
+    @property
+    def ping_timeout(self) -> float:
+        """Seconds after which a page that does not answer a ping is gone."""
+        return self.ping_interval
+
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the socket, if this user may see experiments."""
@@ -78,7 +88,6 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
 
     async def open(self) -> None:
         """Begin to pass frames on; those of the page wait until then."""
-        super().open()
         self.set_nodelay(True)
         self._tabs.add(self)
         try:
@@ -118,8 +127,6 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
     def on_close(self) -> None:
         """End the other half."""
         self._tabs.discard(self)
-        if self.ping_callback is not None:
-            self.ping_callback.stop()
         if self._feed is not None:
             self._feed.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any
 
 import pytest
 from jupyter_server.auth import Authorizer
-from pytest_jupyter.jupyter_server import *  # noqa: F403
 from traitlets.config import Config
 
 from det_jupyter.system import paths
 from tests.integration.server.support import Client
+
+_LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
+from pytest_jupyter.jupyter_server import *  # noqa: E402, F403
+
+resource.setrlimit(resource.RLIMIT_NOFILE, _LIMITS)  # importing it sets 4096, for all our tests
 
 STAND_IN = [sys.executable, "-m", "tests.integration.server.feeder_stand_in"]
 

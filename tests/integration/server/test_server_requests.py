@@ -201,6 +201,13 @@ async def test_a_master_that_leaves_passes_the_request_to_its_successor(client: 
     assert json.loads(second.asked[0].body) == {"a": 1}
 
 
+async def test_a_stranger_at_the_masters_port_does_not_log_the_user_out(client: Client) -> None:
+    with master_stand_in() as master:
+        master.answer = lambda request: reply(request, 401, {})
+        answer = await client.ask("api/experiments")
+    assert (answer.status, answer.data["error"]) == (503, "MasterUnreachable")
+
+
 @contextmanager
 def frozen_process() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 19)"])
