@@ -82,7 +82,10 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
   const { trans } = det;
   const words = (args: Args) => (isChange(args.verb) ? wordsOf(args.verb, trans) : null);
   app.commands.addCommand(Commands.command, {
-    label: args => words(args)?.label ?? trans.__('Change Experiment'),
+    label: args => {
+      const label = words(args)?.label ?? trans.__('Change');
+      return args.where === 'page' ? trans.__('Experiment: %1', label) : label;
+    },
     caption: args => words(args)?.caption ?? '',
     icon: args => (isChange(args.verb) ? ICONS[args.verb] : experimentIcon),
     isEnabled: args => {
@@ -147,7 +150,8 @@ async function isConfirmed(det: IDetJupyter, verb: Change, row: IExperimentLine)
 function addLabel(app: JupyterFrontEnd, det: IDetJupyter): void {
   const { trans } = det;
   app.commands.addCommand(Commands.labelExperiment, {
-    label: trans.__('Edit Labels…'),
+    label: args =>
+      args.where === 'page' ? trans.__('Experiment: Edit Labels…') : trans.__('Edit Labels…'),
     caption: trans.__('Give the experiment other labels'),
     icon: labelIcon,
     isEnabled: args => mayChange(det) && rowOf(app, det, args) !== undefined,
@@ -200,7 +204,10 @@ function addShowHere(app: JupyterFrontEnd, det: IDetJupyter): void {
   const wanted = (args: Args): string =>
     args.what === 'logs' ? Commands.openLogs : Commands.openExperiment;
   app.commands.addCommand(SHOW_HERE, {
-    label: args => (args.what === 'logs' ? trans.__('Open Logs') : trans.__('Open Experiment')),
+    label: args => {
+      const label = args.what === 'logs' ? trans.__('Open Logs') : trans.__('Open Experiment');
+      return args.where === 'page' ? trans.__('Experiment: %1', label) : label;
+    },
     caption: trans.__('Show what the experiment does and did'),
     icon: experimentIcon,
     isEnabled: args => targetOf(app, args) !== null,

@@ -27,7 +27,9 @@ export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
       label: args => (args.toolbar === true ? '' : trans.__('Run Cell as Experiment')),
       caption: trans.__('Run this cell as an experiment'),
       icon: runCellIcon,
-      isEnabled: () => tracker.currentWidget !== null && isPython(tracker.currentWidget),
+      // A toolbar is drawn before its notebook is the current one.
+      isEnabled: args =>
+        tracker.currentWidget === null ? args.toolbar === true : isPython(tracker.currentWidget),
       isVisible: args => args.toolbar !== true || settings.get('showNotebookButton'),
       execute: async () => {
         const panel = tracker.currentWidget;
@@ -44,7 +46,10 @@ export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
     });
     const changed = (): void => app.commands.notifyCommandChanged(Commands.runCell);
     settings.changed.connect(changed);
-    tracker.currentChanged.connect(changed);
+    tracker.currentChanged.connect((_, panel) => {
+      changed();
+      void panel?.context.ready.then(changed); // its language is known
+    });
   }
 };
 

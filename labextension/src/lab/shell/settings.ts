@@ -1,24 +1,29 @@
-/** The settings' entry: schema/settings.json is this plugin's, and connection/ reads them. */
+/** The settings: schema/settings.json is this plugin's, and connection/ reads them. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { settingsIcon } from '@jupyterlab/ui-components';
+import { IFormRendererRegistry, settingsIcon } from '@jupyterlab/ui-components';
 
 import { Commands, IDetJupyter } from '../tokens.js';
+import { linesField } from './settingsfield.js';
 
+const ID = 'det-jupyter:settings';
 const EDITOR = 'settingeditor:open';
 
 export const settingsPlugin: JupyterFrontEndPlugin<void> = {
-  id: 'det-jupyter:settings',
+  id: ID,
   description: 'Opens the settings of det_jupyter.',
   autoStart: true,
   requires: [IDetJupyter],
-  activate: (app: JupyterFrontEnd, det: IDetJupyter) => {
+  optional: [IFormRendererRegistry],
+  activate: (app: JupyterFrontEnd, det: IDetJupyter, forms: IFormRendererRegistry | null) => {
+    forms?.addRenderer(`${ID}.newCell`, linesField);
     const { trans } = det;
     app.commands.addCommand(Commands.openSettings, {
       label: trans.__('Settings of Experiments'),
       caption: trans.__('Notifications, order, confirmations and more'),
       icon: settingsIcon,
       isVisible: () => app.commands.hasCommand(EDITOR),
-      execute: () => app.commands.execute(EDITOR, { query: 'det-jupyter:settings' }),
+      // The editor searches for titles: that of the schema, as the server translates it.
+      execute: () => app.commands.execute(EDITOR, { query: trans._p('schema', 'Experiments') }),
       describedBy: { args: { type: 'object', properties: {} } }
     });
   }

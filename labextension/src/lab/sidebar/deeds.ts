@@ -34,7 +34,7 @@ export class Deeds implements IDeeds {
   }
 
   editLabels(experimentId: number): Promise<void> {
-    return this._run(Commands.label, { experiment_id: experimentId });
+    return this._run(Commands.labelExperiment, { experiment_id: experimentId });
   }
 
   compare(experimentIds: readonly number[]): void {

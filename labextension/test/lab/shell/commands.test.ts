@@ -136,7 +136,7 @@ test('without an experiment in front, the palette can change none', async () => 
 test('labels that are given replace those that there are', async () => {
   const { commands, det } = start();
   det.experiments.setWhole(line(3, { labels: ['old', 'kept'] }));
-  await commands.execute(Commands.label, { experiment_id: 3, labels: ['kept', 'new'] });
+  await commands.execute(Commands.labelExperiment, { experiment_id: 3, labels: ['kept', 'new'] });
   expect(det.post).toHaveBeenCalledWith('api/experiments/3/details', {
     add_labels: ['new'],
     remove_labels: ['old']
@@ -148,13 +148,13 @@ test('labels are asked for', async () => {
   det.experiments.setWhole(line(3, { labels: ['old'] }));
   const answer = { button: { accept: true }, value: ' a, b b ,, a' };
   vi.mocked(InputDialog.getText).mockResolvedValue(answer as never);
-  await commands.execute(Commands.label, { where: 'menu' });
+  await commands.execute(Commands.labelExperiment, { where: 'menu' });
   expect(det.post).toHaveBeenCalledWith('api/experiments/3/details', {
     add_labels: ['a', 'b b'],
     remove_labels: ['old']
   });
   vi.mocked(InputDialog.getText).mockResolvedValue({ button: { accept: false } } as never);
-  expect(await commands.execute(Commands.label, { where: 'menu' })).toBe(false);
+  expect(await commands.execute(Commands.labelExperiment, { where: 'menu' })).toBe(false);
 });
 
 test('entries that open a page are there when the page is', async () => {

@@ -17,7 +17,11 @@ vi.mock('@jupyterlab/ui-components', () => {
     readonly name: string;
     readonly svgstr: string;
   }
-  return { LabIcon, settingsIcon: new LabIcon({ name: 'settings', svgstr: '' }) };
+  return {
+    IFormRendererRegistry: new Token('forms'),
+    LabIcon,
+    settingsIcon: new LabIcon({ name: 'settings', svgstr: '' })
+  };
 });
 vi.mock('@jupyterlab/apputils', () => ({
   ICommandPalette: new Token('palette'),

@@ -1,0 +1,20 @@
+/** A field of several lines for the settings editor, which has none of its own. */
+import type { IFormRenderer } from '@jupyterlab/ui-components';
+import { createElement, type ChangeEvent } from 'react';
+
+const ROWS = 12;
+
+export const linesField: IFormRenderer = {
+  fieldRenderer: ({ idSchema, formData, onChange, readonly = false }) =>
+    createElement('textarea', {
+      id: idSchema.$id,
+      className: 'jp-DetLinesField',
+      rows: ROWS,
+      spellCheck: false,
+      readOnly: readonly,
+      value: typeof formData === 'string' ? formData : '',
+      onChange: ({ target }: ChangeEvent<HTMLTextAreaElement>) => {
+        onChange(target.value);
+      }
+    })
+};
