@@ -36,7 +36,7 @@ export class EndedRow implements IRowView<IExperimentLine> {
     private readonly _mayWrite: () => boolean
   ) {
     this._box.addEventListener('click', () => this._line && _deeds.toggle(this._line));
-    const label = iconButton(lineIcon('label'), () => this._line && _deeds.editLabels(this._line));
+    const label = iconButton(lineIcon('tag'), () => this._line && _deeds.editLabels(this._line));
     this._archive = iconButton(lineIcon('archive'), () => this._line && _deeds.archive(this._line));
     nameButton(label, _trans.__('Change labels'));
     this._buttons = h('span.det-row-buttons', { role: 'gridcell' }, label, this._archive);

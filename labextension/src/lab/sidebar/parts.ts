@@ -7,7 +7,7 @@ type IconName = Parameters<typeof icon>[0];
 
 /** Those of the sidebar's own; 16 by 16 units. */
 const LINES = {
-  label: 'M2.5 2.5h5l6 6l-5 5l-6-6zM5.2 5.2v.1',
+  tag: 'M2.5 2.5h5l6 6l-5 5l-6-6zM5.2 5.2v.1',
   archive: 'M2 3h12v3H2zM3 6v7.5h10V6M6.5 9h3',
   search: 'M7 2.5a4.5 4.5 0 1 1 0 9a4.5 4.5 0 1 1 0-9zM10.4 10.4L14 14'
 };
