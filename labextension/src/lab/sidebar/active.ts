@@ -32,9 +32,12 @@ export class ActiveList {
     return this._listing.lines.length;
   }
 
-  /** How many wait for slots. */
-  get numWaiting(): number {
-    return this._listing.lines.filter(({ status }) => status === 'queued').length;
+  /** How many run, and how many wait for slots; the others are paused. */
+  get counts(): { running: number; waiting: number } {
+    const { lines } = this._listing;
+    const waiting = lines.filter(({ status }) => status === 'queued').length;
+    const paused = lines.filter(({ status }) => status === 'paused').length;
+    return { running: lines.length - waiting - paused, waiting };
   }
 
   /** Some lines have changed; `null`: all may have. */

@@ -19,9 +19,11 @@ import {
 } from './parts.js';
 
 /** Heights in pixels; the style sheet has the same. */
-const HEAD = 46;
+const HEAD = 40;
 const PROGRESS = 16;
-const SENTENCE = 34;
+const SENTENCE = 34; // of two lines
+const SHORT_SENTENCE = 18;
+const SHORT = 36; // letters that fit into a line of the narrowest sidebar
 const REMEDY = 27;
 const PADDING = 8;
 /** More are on the experiment's page. */
@@ -29,8 +31,13 @@ const MOST_REMEDIES = 2;
 
 export function activeHeight(line: IExperimentLine): number {
   const { wait } = line;
-  const waiting = wait === '' ? 0 : SENTENCE + REMEDY * remediesOf(line).length;
-  return PADDING + HEAD + (hasProgress(line) ? PROGRESS : 0) + waiting;
+  const sentence = wait === '' ? 0 : isShort(wait) ? SHORT_SENTENCE : SENTENCE;
+  const progress = hasProgress(line) ? PROGRESS : 0;
+  return PADDING + HEAD + progress + sentence + REMEDY * remediesOf(line).length;
+}
+
+function isShort(sentence: string): boolean {
+  return sentence.length <= SHORT;
 }
 
 /** Those that a button carries out. */
@@ -87,6 +94,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     this._drawActions(line.actions, mayWrite);
     setCut(this._sentence, line.wait);
     setHidden(this._sentence, line.wait === '');
+    setAttribute(this._sentence, 'data-short', isShort(line.wait));
     this._drawRemedies({ remedies: remediesOf(line), mayWrite });
   }
 
@@ -100,10 +108,16 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     setCut(this._word, facts.join(' · '));
     const best = line.best === null ? '' : formatNumber(line.best);
     const metric = best === '' ? '' : `${line.metric} ${best}`;
+    setText(this._metricName, best === '' ? '' : line.metric);
+    setText(this._best, best);
     const better = line.smaller_is_better
       ? trans.__('smaller is better')
       : trans.__('larger is better');
-    setCut(this._metric, metric, metric === '' ? '' : trans.__('Best %1 (%2)', metric, better));
+    setAttribute(
+      this._metric,
+      'title',
+      metric === '' ? '' : trans.__('Best %1 (%2)', metric, better) || null
+    );
     setHidden(this._bar, !hasProgress(line));
     this._progress.set(line.progress);
     setText(this._percent, formatPercent(line.progress));
@@ -168,7 +182,9 @@ export class ActiveRow implements IRowView<IExperimentLine> {
   private readonly _first: HTMLButtonElement;
   private readonly _kill: HTMLButtonElement;
   private readonly _word = h('span.det-row-word');
-  private readonly _metric = h('span.det-row-metric');
+  private readonly _metricName = h('span');
+  private readonly _best = h('b');
+  private readonly _metric = h('span.det-row-metric', {}, this._metricName, this._best);
   private readonly _bar: HTMLElement;
   private readonly _progress: Bar;
   private readonly _percent = h('span.det-row-percent');

@@ -98,6 +98,7 @@ export class Contents implements IDisposable {
     frames.ask(this._draw);
   }
 
+  /** Lists that are folded away are kept, too, as their titles have the counts. */
   private readonly _draw = (): void => {
     this._drawCluster();
     this._drawActive();
@@ -106,14 +107,14 @@ export class Contents implements IDisposable {
 
   private _drawCluster(): void {
     const { news } = this._det.cluster;
-    if (!this.slots.isSeen || news === null) {
-      this.slots.showEmpty(news === null ? this._texts.connecting() : null);
+    if (news === null) {
+      this.slots.showEmpty(this._connecting());
       return;
     }
     const hasSlots = news.agents.some(({ slots }) => slots.length > 0);
     this.slots.showEmpty(hasSlots ? null : this._texts.noSlots(news.summary));
     this.setCount(this.slots, `${news.num_slots_used}/${news.num_slots}`);
-    if (news !== this._drawnNews) {
+    if (this.slots.isSeen && news !== this._drawnNews) {
       this._drawnNews = news;
       this._view.update(news);
     }
@@ -121,32 +122,41 @@ export class Contents implements IDisposable {
 
   private _drawActive(): void {
     const { rows, isReady } = this._det.experiments;
-    const ids = this._dueActive.take(); // also while it is folded away: its title has the count
+    const ids = this._dueActive.take();
     if (ids !== undefined) {
       this.activeList.update(ids, rows);
     }
-    const { count, numWaiting } = this.activeList;
-    const { trans } = this._det;
-    const waiting = numWaiting > 0 ? ` · ${trans.__('%1 waiting', numWaiting)}` : '';
-    this.setCount(this.active, isReady ? `${count - numWaiting}${waiting}` : '');
+    const { count, counts } = this.activeList;
+    this.setCount(this.active, isReady && count > 0 ? this._countsText(counts) : '');
     const none = rows.size === 0 ? this._texts.first() : this._texts.nothingRuns();
-    this.active.showEmpty(!isReady ? this._texts.connecting() : count === 0 ? none : null);
+    this.active.showEmpty(!isReady ? this._connecting() : count === 0 ? none : null);
+  }
+
+  private _countsText({ running, waiting }: ActiveList['counts']): string {
+    const { trans } = this._det;
+    return [
+      running > 0 ? trans.__('%1 running', running) : '',
+      waiting > 0 ? trans.__('%1 waiting', waiting) : ''
+    ]
+      .filter(Boolean)
+      .join(' · ');
   }
 
   private _drawEnded(): void {
     const { rows, isReady } = this._det.experiments;
-    if (!this.ended.isSeen) {
-      return;
-    }
     const ids = this._dueEnded.take();
     if (ids !== undefined) {
       this.endedList.update(ids, rows);
     }
-    const { count, numShown } = this.endedList;
-    this.setCount(this.ended, isReady ? count.toLocaleString() : '');
+    const { count, numShown, countText } = this.endedList;
+    this.setCount(this.ended, isReady && count > 0 ? countText : '');
     const none = count === 0 ? this._texts.noneEnded() : this._noMatch();
-    const empty = isReady && numShown > 0 ? null : isReady ? none : this._texts.connecting();
+    const empty = isReady && numShown > 0 ? null : isReady ? none : this._connecting();
     this.ended.showEmpty(empty, isReady && count > 0);
+  }
+
+  private _connecting(): IEmpty {
+    return this._texts.connecting(this._det.link.sentence !== '');
   }
 
   private _noMatch(): IEmpty {

@@ -3,7 +3,8 @@ import type { ITrans } from '../../model/trans.js';
 import type { IEmpty } from './section.js';
 
 export interface IEmptyTexts {
-  connecting: () => IEmpty;
+  /** Where the banner above does not say it all already. */
+  connecting: (isSaid: boolean) => IEmpty;
   first: () => IEmpty;
   nothingRuns: () => IEmpty;
   noneEnded: () => IEmpty;
@@ -24,7 +25,7 @@ export function emptyTexts(
     button: { text: trans.__('Insert into a notebook'), onClick: () => insert(cell) }
   });
   return {
-    connecting: () => ({ text: trans.__('Waiting for det_jupyter…') }),
+    connecting: isSaid => ({ text: isSaid ? '' : trans.__('Waiting for det_jupyter…') }),
     first: () =>
       withCell(
         trans.__('No experiments yet. Define a trial in a notebook, then run a cell like this:'),

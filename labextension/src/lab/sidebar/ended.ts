@@ -51,12 +51,18 @@ export class EndedList {
       archive: () => this._archive(),
       clearSelection: () => this.list.select(selection => selection.clear())
     });
-    this.node = h('div.det-ended', {}, this.filters.node, this.list.node);
+    this.node = h('div.det-ended', {}, this.filters.node, this.list.node, this.filters.selected);
   }
 
   /** How many are over, archived ones only if they are shown. */
   get count(): number {
     return this._all;
+  }
+
+  /** 942, or: 12 of 942. */
+  get countText(): string {
+    const [some, all] = [this.numShown.toLocaleString(), this._all.toLocaleString()];
+    return some === all ? all : this._options.trans.__('%1 of %2', some, all);
   }
 
   get numShown(): number {
@@ -117,8 +123,7 @@ export class EndedList {
   private _count(): void {
     const selected = this.list.selected;
     this.filters.count({
-      shown: this.numShown,
-      all: this._all,
+      found: this.countText,
       selected: selected.length,
       areArchived: selected.every(line => line.is_archived),
       mayWrite: this._options.mayWrite()

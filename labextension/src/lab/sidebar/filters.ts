@@ -4,7 +4,7 @@ import { icon } from '../../dom/icons.js';
 import { ENDED, type Status } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import type { IQuery, SortBy } from './listing.js';
-import { lineIcon, textButton } from './parts.js';
+import { iconButton, lineIcon, nameButton, textButton } from './parts.js';
 
 export interface IFilterDeeds {
   onChange: (query: IQuery) => void;
@@ -16,8 +16,7 @@ export interface IFilterDeeds {
 }
 
 interface ICounts {
-  shown: number;
-  all: number;
+  found: string;
   selected: number;
   /** Whether all those selected are archived. */
   areArchived: boolean;
@@ -26,6 +25,8 @@ interface ICounts {
 
 export class Filters {
   readonly node: HTMLElement;
+  /** What can be done with those that are selected. */
+  readonly selected = h('div.det-selected', { hidden: true });
 
   constructor(
     private readonly _trans: ITrans,
@@ -36,21 +37,23 @@ export class Filters {
     this._sort = this._sortBox();
     this._status = this._statusBox();
     this._label = this._labelBox();
-    this._archived.addEventListener('change', () =>
-      this._change({ showArchived: this._archived.checked })
-    );
-    const archived = h('label.det-filter-check', {}, this._archived, _trans.__('Archived'));
     const search = h('div.det-filter-search', {}, lineIcon('search'), this._search);
+    this._archived = iconButton(lineIcon('archive'), () =>
+      this._change({ showArchived: !this._query.showArchived })
+    );
+    this._archived.tabIndex = 0;
+    nameButton(this._archived, _trans.__('Show archived ones, too'));
     this._compare = textButton(_trans.__('Compare'), () => _deeds.compare());
     this._archive = textButton('', () => _deeds.archive());
     const clear = textButton(_trans.__('Clear'), () => _deeds.clearSelection());
-    this._selected = h('span.det-filter-selected', {}, this._compare, this._archive, clear);
+    this.selected.append(this._numSelected, this._compare, this._archive, clear);
     this.node = h(
       'div.det-filters',
       { role: 'search', 'aria-label': _trans.__('Finished experiments') },
       search,
-      h('div.det-filter-line', {}, this._status, this._label, this._sort, archived),
-      h('div.det-filter-line.det-mod-counts', {}, this._counts, this._chips, this._selected)
+      h('div.det-filter-line', {}, this._status, this._label, this._sort, this._archived),
+      this._chips,
+      this._found
     );
     this.show(_query);
   }
@@ -67,7 +70,8 @@ export class Filters {
     }
     this._sort.value = query.sortBy;
     this._status.value = query.status;
-    this._archived.checked = query.showArchived;
+    setAttribute(this._archived, 'aria-pressed', query.showArchived ? 'true' : 'false');
+    setHidden(this._chips, query.labels.length === 0);
     this._drawChips([...query.labels]);
   }
 
@@ -81,13 +85,11 @@ export class Filters {
     this._change({ text: '', status: '', labels: [] });
   }
 
-  count({ shown, all, selected, areArchived, mayWrite }: ICounts): void {
+  count({ found, selected, areArchived, mayWrite }: ICounts): void {
     const { _trans: trans } = this;
-    const [some, total] = [shown.toLocaleString(), all.toLocaleString()];
-    const found = shown === all ? total : trans.__('%1 of %2', some, total);
-    setText(this._counts, selected > 0 ? trans.__('%1 selected', selected) : found);
-    setHidden(this._selected, selected === 0);
-    setHidden(this._chips, selected > 0);
+    setText(this._found, found);
+    setText(this._numSelected, trans.__('%1 selected', selected));
+    setHidden(this.selected, selected === 0);
     setHidden(this._archive, !mayWrite);
     setAttribute(this._compare, 'aria-disabled', selected < 2 ? 'true' : null);
     setAttribute(this._compare, 'title', selected < 2 ? trans.__('Select at least two') : null);
@@ -120,7 +122,7 @@ export class Filters {
       failed: trans.__('Failed')
     };
     const box = select(trans.__('Status'), [
-      ['', trans.__('Any status')],
+      ['', trans.__('Status')],
       ...ENDED.map((status): [string, string] => [status, words[status] ?? status])
     ]);
     box.addEventListener('change', () => this._change({ status: box.value as Status | '' }));
@@ -133,7 +135,7 @@ export class Filters {
       ['newest', trans.__('Newest')],
       ['oldest', trans.__('Oldest')],
       ['name', trans.__('Name')],
-      ['metric', trans.__('Best metric')]
+      ['metric', trans.__('Best')]
     ]);
     box.addEventListener('change', () => this._change({ sortBy: box.value as SortBy }));
     return box;
@@ -177,10 +179,10 @@ export class Filters {
   private readonly _sort: HTMLSelectElement;
   private readonly _status: HTMLSelectElement;
   private readonly _label: HTMLSelectElement;
-  private readonly _archived = h('input', { type: 'checkbox' });
-  private readonly _counts = h('span.det-filter-counts', { role: 'status' });
-  private readonly _chips = h('span.det-chips');
-  private readonly _selected: HTMLElement;
+  private readonly _archived: HTMLButtonElement;
+  private readonly _found = h('span.det-side-unseen', { role: 'status' });
+  private readonly _chips = h('div.det-filter-line');
+  private readonly _numSelected = h('span', { role: 'status' });
   private readonly _compare: HTMLButtonElement;
   private readonly _archive: HTMLButtonElement;
   private readonly _drawChips = rebuilder(this._chips, (labels: string[]) =>

@@ -62,15 +62,25 @@ export class SlotRow implements ISlotView {
   }
 
   update(slot: ISlotLine, agent: IAgentLine): void {
-    const { _trans: trans } = this;
     describe(this.node, slot, agent);
     this._shape.set(agent.is_connected ? slot.state : 'disabled');
     setText(this._id, String(slot.id));
     setText(this._who, slot.who);
-    const trial = slot.trial_id === null ? '' : trans.__('trial %1', slot.trial_id);
-    const rank = slot.rank === null ? '' : trans.__('rank %1', slot.rank);
-    const ours = [trial, rank].filter(Boolean).join(' · ');
-    setText(this._detail, ours === '' ? slot.device : ours);
+    setCut(this._detail, this._detailOf(slot), '');
+  }
+
+  /** Trial and rank; of a slot that others use, their process; else the device. */
+  private _detailOf({ trial_id: trial, rank, state, device, facts }: ISlotLine): string {
+    const { _trans: trans } = this;
+    if (state === 'occupied') {
+      return facts.at(-1) ?? device;
+    }
+    const words = [
+      trial === null ? '' : trans.__('trial %1', trial),
+      rank === null ? '' : trans.__('rank %1', rank),
+      state === 'leaving' ? trans.__('leaving') : ''
+    ];
+    return words.filter(Boolean).join(' · ') || device;
   }
 
   sample(sample: ISample): void {
