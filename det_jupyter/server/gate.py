@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from det_jupyter.server.routes import ACTIONS, PREFIX
 
 _TOPICS = {"cluster": "cluster", "usage": "cluster"}  # others: experiments
-_QUESTIONS = {"logs": "logs"}
+_QUESTIONS = {"logs": "logs", "stacks": "kernels"}
 
 
 class Gate:

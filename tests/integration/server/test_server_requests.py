@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,7 +89,7 @@ async def test_refusals_of_the_master_come_back_as_they_are(
 
 
 async def test_a_long_answer_is_passed_on_part_by_part(client: Client) -> None:
-    gone = []
+    has_first = threading.Event()
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -97,18 +98,21 @@ async def test_a_long_answer_is_passed_on_part_by_part(client: Client) -> None:
         request.end_headers()
         for part in (b"first", b"x" * LONG_BYTES, b"last"):
             request.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-            gone.append(part)
-            time.sleep(0.1)
+            request.wfile.flush()
+            assert has_first.wait(10)
         request.wfile.write(b"0\r\n\r\n")
 
-    came: list[tuple[bytes, int]] = []
+    came: list[bytes] = []
+
+    def take(part: bytes) -> None:
+        came.append(part)
+        has_first.set()
+
     with master_stand_in() as master:
         master.answer = answer
-        await client.ask(
-            "api/trials/1/logs", streaming_callback=lambda p: came.append((p, len(gone)))
-        )
-    assert came[0] == (b"first", 1)
-    assert len(b"".join(part for part, _ in came)) == LONG_BYTES + 9
+        await client.ask("api/trials/1/logs", streaming_callback=take)
+    assert came[0] == b"first"
+    assert len(b"".join(came)) == LONG_BYTES + 9
 
 
 async def test_an_answer_that_breaks_off_breaks_off(client: Client) -> None:
