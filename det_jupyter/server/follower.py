@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from struct import unpack_from
 from typing import Any
 
 from prometheus_client import Gauge
@@ -26,7 +28,15 @@ _EXPERIMENTS = Gauge("det_jupyter_experiments", "Experiments of det_jupyter", ["
 _SLOTS = Gauge("det_jupyter_slots", "Slots (GPUs, or CPU places) that det_jupyter has")
 _SLOTS_USED = Gauge("det_jupyter_slots_used", "Slots that trials of det_jupyter hold")
 
-_TOPICS = {1: "experiments", 2: "cluster"}
+_UTILIZATION = Gauge(
+    "det_jupyter_gpu_utilization_percent", "What a GPU did last", ["agent", "slot"]
+)
+
+_TOPICS: dict[int, tuple[str, dict[str, Any]]] = {
+    1: ("experiments", {}),
+    2: ("cluster", {}),
+    3: ("usage", {"period_s": 15.0}),  # as often as Prometheus asks
+}
 _EVENTS_AT_ONCE = 10
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -56,14 +66,15 @@ class Follower:
         except DetError:
             return
         try:
-            for number, topic in _TOPICS.items():
-                question = {"op": "follow", "id": number, "topic": topic, "args": {}}
+            for number, (topic, args) in _TOPICS.items():
+                question = {"op": "follow", "id": number, "topic": topic, "args": args}
                 await socket.write_message(json.dumps(question))
             self.is_following = True
             while (message := await socket.read_message()) is not None:
-                frame = _header(message)
+                frame, columns = _unpacked(message)
                 if frame.get("op") == "news":
-                    await self._take(_TOPICS.get(frame["id"], ""), frame["data"])
+                    topic, _ = _TOPICS.get(frame["id"], ("", {}))
+                    await self._take(topic, frame["data"], columns)
                     ack = {"op": "ack", "id": frame["id"], "seq": frame["seq"]}
                     await socket.write_message(json.dumps(ack))
         finally:
@@ -73,13 +84,16 @@ class Follower:
             _EXPERIMENTS.clear()
             _SLOTS.set(0)
             _SLOTS_USED.set(0)
+            _UTILIZATION.clear()
 
-    async def _take(self, topic: str, news: dict[str, Any]) -> None:
+    async def _take(self, topic: str, news: dict[str, Any], columns: bytes) -> None:
         if topic == "cluster":
             _SLOTS.set(news["num_slots"])
             _SLOTS_USED.set(news["num_slots_used"])
         elif topic == "experiments":
             await self._take_experiments(news)
+        elif topic == "usage":
+            _take_usage(news, columns)
 
     async def _take_experiments(self, news: dict[str, Any]) -> None:
         before = self._known
@@ -114,10 +128,26 @@ def _count(known: dict[int, str]) -> None:
         _EXPERIMENTS.labels(status=status).set(number)
 
 
-def _header(message: str | bytes) -> dict[str, Any]:
-    """Return a frame; columns of a binary one are left out."""
-    if isinstance(message, bytes):
-        length = int.from_bytes(message[:4], "little")
-        message = message[4 : 4 + length].decode()
-    frame: dict[str, Any] = json.loads(message)
-    return frame
+def _take_usage(news: dict[str, Any], columns: bytes) -> None:
+    for agent in news["agents"]:
+        for slot, percents in zip(agent["slot_ids"], agent["utilization"], strict=True):
+            last = _last(percents, columns)
+            if last is not None:
+                _UTILIZATION.labels(agent=agent["agent_id"], slot=slot).set(last)
+
+
+def _last(numbers: Any, columns: bytes) -> float | None:
+    """Return the last of a list of numbers, which may be a column; None if there is none."""
+    if isinstance(numbers, dict):
+        first, length = numbers["$f64"]
+        last = unpack_from("<d", columns, (first + length - 1) * 8)[0] if length else math.nan
+        return None if math.isnan(last) else last
+    return numbers[-1] if numbers else None
+
+
+def _unpacked(message: str | bytes) -> tuple[dict[str, Any], bytes]:
+    """Return a frame, and the columns of a binary one (wire/pages.py)."""
+    if isinstance(message, str):
+        return json.loads(message), b""
+    end = 4 + int.from_bytes(message[:4], "little")
+    return json.loads(message[4:end]), message[end:]

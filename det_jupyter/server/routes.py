@@ -35,6 +35,11 @@ POST    experiments                 experiments  execute
 GET     experiments/found           experiments  read
 GET     experiments/*               experiments  read
 POST    experiments/*/continue      experiments  execute
+POST    experiments/*/details       experiments  write
+POST    experiments/*/move          experiments  write
+POST    experiments/*/resources     experiments  write
+POST    experiments/*/retention     experiments  write
+POST    experiments/*/search        experiments  write
 POST    experiments/*/*             experiments  write
 GET     experiments/*/curves        experiments  read
 GET     experiments/*/code          experiments  read
@@ -43,6 +48,7 @@ GET     experiments/*/importance    experiments  read
 GET     experiments/*/config        experiments  read
 GET     experiments/*/logs          logs         read
 POST    preview                     experiments  read
+GET     trials/holding              experiments  read
 GET     trials/*                    experiments  read
 GET     trials/*/timings            experiments  read
 GET     trials/*/series             experiments  read
