@@ -75,15 +75,20 @@ def make_request(**changes: Any) -> CreateExperiment:
     )
 
 
-def make_registration(session: str, *, runs: list[RunReport] | None = None) -> RegisterAgent:
-    """Return the first word of an agent with two slots."""
+def make_registration(
+    session: str,
+    *,
+    runs: list[RunReport] | None = None,
+    slots: list[SlotView] | None = None,
+) -> RegisterAgent:
+    """Return the first word of an agent, with two slots if no others are given."""
     return RegisterAgent(
         protocol=PROTOCOL,
         version="0",
         session=session,
         hostname=AGENT,
         pid=1,
-        slots=[SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(2)],
+        slots=slots or [SlotView(id=i, kind="cpu", index=i, name="CPU") for i in range(2)],
         runs=runs or [],
     )
 
@@ -213,8 +218,9 @@ def bench_with_trial(path: Path) -> Iterator[Bench]:
 class FakeAgent:
     """An agent on the wire: registers, hears commands in a thread, reports what it is told to."""
 
-    def __init__(self, info: MasterInfo) -> None:
+    def __init__(self, info: MasterInfo, slots: list[SlotView] | None = None) -> None:
         self.session = "first"
+        self._slots = slots
         self.commands: queue.Queue[tuple[float, dict[str, Any]]] = queue.Queue()
         self.http = make_client(info)
         self.stored: dict[str, dict[str, int]] = {}  # what the master said at our registration
@@ -224,7 +230,8 @@ class FakeAgent:
 
     def register(self, runs: list[RunReport] | None = None) -> dict[str, dict[str, int]]:
         """Register and begin to listen; return the offsets."""
-        body = make_registration(self.session, runs=runs).model_dump(mode="json")
+        word = make_registration(self.session, runs=runs, slots=self._slots)
+        body = word.model_dump(mode="json")
         answer = self.http.post(f"/agents/{AGENT}/register", json=body)
         assert answer.status_code == 200, answer.text
         self._stream = threading.Thread(target=self._listen, daemon=True)

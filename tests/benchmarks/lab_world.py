@@ -1,0 +1,199 @@
+"""What the benchmark of JupyterLab's extension is about: many experiments, and eight busy GPUs.
+
+history        a database with experiments that have ended, as a master would have left it
+BusyAgent      a process that stands in for an agent: it has 8 GPUs, which it samples ten times
+               a second, and reports validations of the trials on them, as many as are wanted
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.measures import GPU, HOST
+from det_jupyter.records import Record
+from det_jupyter.wire import (
+    AgentReport,
+    GangExited,
+    GangStarted,
+    MasterInfo,
+    RankProcess,
+    SlotView,
+    SystemSample,
+    SystemSampled,
+)
+from tests.integration.master_support import (
+    AGENT,
+    Bench,
+    FakeAgent,
+    first_step,
+    last_words,
+    make_chunk,
+    make_registration,
+    make_request,
+    progress,
+    started,
+    validation,
+)
+
+NUM_GPUS, SAMPLES_HZ = 8, 10
+LABELS = ["baseline", "wide", "new data", "good"]
+SLOTS = [
+    SlotView(id=i, kind="cuda", index=i, name="NVIDIA H100", uuid=f"GPU-{i}")
+    for i in range(NUM_GPUS)
+]
+LR = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
+
+
+def search(name: str, trials: int, at_once: int, **changes: Any) -> dict[str, Any]:
+    """Return the configuration of a random search of trials on one slot."""
+    searcher = {
+        "name": "random", "metric": "error", "max_trials": trials,
+        "max_concurrent_trials": at_once, "max_length": {"batches": 1_000_000},
+    }  # fmt: skip
+    return {
+        "name": name,
+        "searcher": searcher,
+        "hyperparameters": {"global_batch_size": 8, "lr": LR},
+        "resources": {"slots_per_trial": 1},
+    } | changes
+
+
+def add_history(database: Path, num_experiments: int, trials_each: int) -> None:
+    """Write a database with so many experiments that have ended."""
+    database.parent.mkdir(parents=True, exist_ok=True)
+    bench, drawn = Bench(database), random.Random(1)
+    registration = make_registration("first", slots=SLOTS)
+    bench.service.register(AGENT, registration)
+    asyncio.run(_add(bench, num_experiments, trials_each, drawn))
+    bench.service.close()
+
+
+async def _add(bench: Bench, experiments: int, trials_each: int, drawn: random.Random) -> None:
+    commands = bench.service.links.get(AGENT, "first").waiting
+    for i in range(experiments):
+        bench.now += 60.0
+        config = search(
+            f"{drawn.choice(['resnet', 'vit', 'lstm'])} {i}", trials_each, trials_each,
+            labels=drawn.sample(LABELS, drawn.randrange(3)),
+            description=f"What {i} of {experiments} is about",
+        )  # fmt: skip
+        config["searcher"]["max_length"] = {"batches": 100}
+        await bench.service.submit(make_request(**config))
+        while runs := [c.plan.allocation_id for c in commands if c.kind == "start_gang"]:
+            commands.clear()
+            for run in runs:
+                bench.report(*_whole_run(run, drawn.random()))
+
+
+def _whole_run(run: str, error: float) -> list[AgentReport]:
+    said: list[Record] = [
+        started(),
+        first_step(),
+        validation(50, 2 * error),
+        validation(100, error),
+    ]
+    return [
+        gang_of_one(run),
+        make_chunk([*said, progress(100), *last_words()], run=run),
+        GangExited(allocation_id=run, at=2.0, exit_codes={0: 0}),
+    ]
+
+
+def gang_of_one(run: str) -> GangStarted:
+    """Return the report that the only rank of a run exists."""
+    rank = RankProcess(rank=0, pid=os.getpid(), connection_file="c", output_file="o")
+    return GangStarted(allocation_id=run, at=time.time(), ranks=[rank])
+
+
+class BusyAgent:
+    """A process that stands in for an agent.
+
+    Args:
+        info: The master that it reports to.
+    """
+
+    def __init__(self, info: MasterInfo) -> None:
+        spawning = multiprocessing.get_context("spawn")
+        self._per_s: Synchronized[float] = spawning.Value("d", 0.0)
+        self._process = spawning.Process(
+            target=_be_busy, args=(info.model_dump_json(), self._per_s), daemon=True
+        )
+        self._process.start()
+
+    def report(self, per_s: float) -> None:
+        """Report so many validations a second from now on, of all trials together."""
+        self._per_s.value = per_s
+
+    def end(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.join()
+
+
+@contextmanager
+def busy_agent(info: MasterInfo) -> Iterator[BusyAgent]:
+    """Run an agent's stand-in."""
+    agent = BusyAgent(info)
+    try:
+        yield agent
+    finally:
+        agent.end()
+
+
+class _Run:
+    """The only rank of a run, as its journal has it."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.steps, self._offset = name, 0, 0
+
+    def say(self, *records: Record) -> AgentReport:
+        chunk = make_chunk(list(records), offset=self._offset, run=self.name)
+        self._offset += chunk.size_bytes
+        return chunk
+
+    def advance(self, error: float) -> AgentReport:
+        self.steps += 10
+        return self.say(validation(self.steps, error), progress(self.steps % 100))
+
+
+def _be_busy(info: str, per_s: Synchronized[float]) -> None:
+    agent = FakeAgent(MasterInfo.model_validate_json(info), SLOTS)
+    agent.register()
+    runs: list[_Run] = []
+    drawn, due, tick = random.Random(2), 0.0, time.monotonic()
+    while True:
+        reports: list[AgentReport] = [SystemSampled(samples=[_sample(drawn)])]
+        while not agent.commands.empty():
+            command = agent.next_command()
+            if command["kind"] == "start_gang":
+                runs.append(_Run(command["plan"]["allocation_id"]))
+                reports += [
+                    gang_of_one(runs[-1].name),
+                    runs[-1].say(started(), first_step()),
+                ]
+        agent.report(*reports)
+        # Validations are reported one by one, so that the master has them one by one.
+        due = min(due + per_s.value / SAMPLES_HZ, per_s.value)
+        while runs and due >= 1:
+            due -= 1
+            agent.report(runs[drawn.randrange(len(runs))].advance(drawn.random()))
+        tick += 1 / SAMPLES_HZ
+        time.sleep(max(0.0, tick - time.monotonic()))
+
+
+def _sample(drawn: random.Random) -> SystemSample:
+    sources = {"host": HOST, **{f"gpu:GPU-{i}": GPU for i in range(NUM_GPUS)}}
+    values = {
+        source: {name: drawn.uniform(0, 100) for name in names}
+        for source, names in sources.items()
+    }
+    return SystemSample(at=time.time(), values=values)
