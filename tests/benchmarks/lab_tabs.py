@@ -7,44 +7,77 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import struct
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.sharedctypes import Synchronized
 
 from tornado.websocket import websocket_connect
 
 USAGE_PERIOD_S = 0.1  # so that the tabs get each sample of the GPUs
 
 
+class Tabs:
+    """A process with sockets.
+
+    Args:
+        address: Of the socket, token included.
+        number: Of sockets.
+        experiment_id: That all of them show.
+    """
+
+    def __init__(self, address: str, number: int, experiment_id: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, address, str(number), str(experiment_id)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def count(self) -> int:
+        """Return how many news they have got."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """Close them."""
+        self._process.kill()
+        self._process.communicate()
+
+
 @contextmanager
-def open_tabs(
-    root: str, token: str, number: int, experiment_id: int
-) -> Iterator[Synchronized[int]]:
-    """Open so many sockets; gives the number of news that they have got."""
-    spawning = multiprocessing.get_context("spawn")
-    news: Synchronized[int] = spawning.Value("i", 0)
+def open_tabs(root: str, token: str, number: int, experiment_id: int) -> Iterator[Tabs]:
+    """Open so many sockets."""
     address = f"{root.replace('http', 'ws', 1)}det-jupyter/socket?token={token}"
-    process = spawning.Process(
-        target=_follow_all, args=(address, number, experiment_id, news), daemon=True
-    )
-    process.start()
+    tabs = Tabs(address, number, experiment_id)
     try:
-        yield news
+        yield tabs
     finally:
-        process.kill()
-        process.join()
+        tabs.end()
 
 
-def _follow_all(address: str, number: int, experiment: int, news: Synchronized[int]) -> None:
-    async def main() -> None:
-        await asyncio.gather(*(_follow(address, experiment, news) for _ in range(number)))
+def main() -> None:
+    """Follow, and answer each line with the number of news."""
+    address, number, experiment_id = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    news = [0]
 
-    asyncio.run(main())
+    def answer() -> None:
+        for _ in sys.stdin:
+            print(news[0], flush=True)
+
+    async def follow_all() -> None:
+        await asyncio.gather(*(_follow(address, experiment_id, news) for _ in range(number)))
+
+    threading.Thread(target=answer, daemon=True).start()
+    asyncio.run(follow_all())
 
 
-async def _follow(address: str, experiment_id: int, news: Synchronized[int]) -> None:
+async def _follow(address: str, experiment_id: int, news: list[int]) -> None:
     socket = await websocket_connect(address, max_message_size=2**26)
     topics: list[tuple[str, dict[str, object]]] = [
         ("experiments", {}),
@@ -59,7 +92,7 @@ async def _follow(address: str, experiment_id: int, news: Synchronized[int]) -> 
     while (message := await socket.read_message()) is not None:
         head = json.loads(message if isinstance(message, str) else header(message))
         if head["op"] == "news":
-            news.value += 1
+            news[0] += 1
             ack = {"op": "ack", "id": head["id"], "seq": head["seq"]}
             await socket.write_message(json.dumps(ack))
         elif head["op"] == "error":
@@ -70,3 +103,7 @@ def header(frame: bytes) -> bytes:
     """Return the JSON of a frame with columns."""
     (length,) = struct.unpack_from("<I", frame)
     return frame[4 : 4 + length]
+
+
+if __name__ == "__main__":
+    main()

@@ -8,13 +8,14 @@ BusyAgent      a process that stands in for an agent: it has 8 GPUs, which it sa
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import random
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def add_history(database: Path, num_experiments: int, trials_each: int) -> None:
 
 
 async def _add(bench: Bench, experiments: int, trials_each: int, drawn: random.Random) -> None:
-    commands = bench.service.links.get(AGENT, "first").waiting
+    line = bench.service.links.get(AGENT, "first")
     for i in range(experiments):
         bench.now += 60.0
         config = search(
@@ -88,8 +89,8 @@ async def _add(bench: Bench, experiments: int, trials_each: int, drawn: random.R
         )  # fmt: skip
         config["searcher"]["max_length"] = {"batches": 100}
         await bench.service.submit(make_request(**config))
-        while runs := [c.plan.allocation_id for c in commands if c.kind == "start_gang"]:
-            commands.clear()
+        while runs := [c.plan.allocation_id for c in line.waiting if c.kind == "start_gang"]:
+            line._queue.clear()
             for run in runs:
                 bench.report(*_whole_run(run, drawn.random()))
 
@@ -122,21 +123,23 @@ class BusyAgent:
     """
 
     def __init__(self, info: MasterInfo) -> None:
-        spawning = multiprocessing.get_context("spawn")
-        self._per_s: Synchronized[float] = spawning.Value("d", 0.0)
-        self._process = spawning.Process(
-            target=_be_busy, args=(info.model_dump_json(), self._per_s), daemon=True
-        )
-        self._process.start()
+        command = [sys.executable, "-m", __name__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        self._tell(info.model_dump_json())
 
     def report(self, per_s: float) -> None:
         """Report so many validations a second from now on, of all trials together."""
-        self._per_s.value = per_s
+        self._tell(str(per_s))
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
     def end(self) -> None:
         """End it."""
         self._process.kill()
-        self._process.join()
+        self._process.communicate()
 
 
 @contextmanager
@@ -165,29 +168,38 @@ class _Run:
         return self.say(validation(self.steps, error), progress(self.steps % 100))
 
 
-def _be_busy(info: str, per_s: Synchronized[float]) -> None:
-    agent = FakeAgent(MasterInfo.model_validate_json(info), SLOTS)
+def _be_busy() -> None:
+    agent = FakeAgent(MasterInfo.model_validate_json(sys.stdin.readline()), SLOTS)
     agent.register()
+    wanted = [0.0]
+
+    def listen() -> None:
+        for line in sys.stdin:
+            wanted[0] = float(line)
+
+    threading.Thread(target=listen, daemon=True).start()
     runs: list[_Run] = []
     drawn, due, tick = random.Random(2), 0.0, time.monotonic()
     while True:
-        reports: list[AgentReport] = [SystemSampled(samples=[_sample(drawn)])]
-        while not agent.commands.empty():
-            command = agent.next_command()
-            if command["kind"] == "start_gang":
-                runs.append(_Run(command["plan"]["allocation_id"]))
-                reports += [
-                    gang_of_one(runs[-1].name),
-                    runs[-1].say(started(), first_step()),
-                ]
-        agent.report(*reports)
+        agent.report(SystemSampled(samples=[_sample(drawn)]), *_started(agent, runs))
         # Validations are reported one by one, so that the master has them one by one.
-        due = min(due + per_s.value / SAMPLES_HZ, per_s.value)
+        due = min(due + wanted[0] / SAMPLES_HZ, wanted[0])
         while runs and due >= 1:
             due -= 1
-            agent.report(runs[drawn.randrange(len(runs))].advance(drawn.random()))
+            agent.report(drawn.choice(runs).advance(drawn.random()))
         tick += 1 / SAMPLES_HZ
         time.sleep(max(0.0, tick - time.monotonic()))
+
+
+def _started(agent: FakeAgent, runs: list[_Run]) -> list[AgentReport]:
+    """Begin the runs that the master wants; return what is to be reported of them."""
+    reports: list[AgentReport] = []
+    while not agent.commands.empty():
+        command = agent.next_command()
+        if command["kind"] == "start_gang":
+            runs.append(_Run(command["plan"]["allocation_id"]))
+            reports += [gang_of_one(runs[-1].name), runs[-1].say(started(), first_step())]
+    return reports
 
 
 def _sample(drawn: random.Random) -> SystemSample:
@@ -197,3 +209,7 @@ def _sample(drawn: random.Random) -> SystemSample:
         for source, names in sources.items()
     }
     return SystemSample(at=time.time(), values=values)
+
+
+if __name__ == "__main__":
+    _be_busy()
