@@ -1,0 +1,88 @@
+/** Consoles on ranks: the server attaches a kernel to the rank by its name (server/ranks.py). */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Notification, type ISessionContext, type MainAreaWidget } from '@jupyterlab/apputils';
+import type { Widget } from '@lumino/widgets';
+
+import type { IDetJupyter } from '../tokens.js';
+import { contextOf, type IPlace } from './place.js';
+
+const CREATE = 'console:create';
+
+/** What `console:create` returns, as far as we know it. */
+type Panel = Widget &
+  Partial<Pick<MainAreaWidget, 'revealed'>> & {
+    sessionContext: ISessionContext;
+  };
+
+export class Consoles {
+  constructor(
+    private readonly _app: JupyterFrontEnd,
+    private readonly _det: Pick<IDetJupyter, 'api' | 'trans'>
+  ) {}
+
+  /** Notebook 7 has no consoles beside a notebook. */
+  get arePossible(): boolean {
+    return this._app.commands.hasCommand(CREATE);
+  }
+
+  /** Attach to a rank and show a console; the one that is open, if there is one. */
+  async open(place: Required<IPlace>): Promise<Widget | null> {
+    const name = contextOf(place);
+    const open = this._open.get(name);
+    if (open && !open.isDisposed && open.sessionContext.session?.kernel?.status !== 'dead') {
+      this._app.shell.activateById(open.id);
+      return open;
+    }
+    try {
+      return await this._attach(name, place);
+    } catch (error) {
+      Notification.error((error as Error).message, { autoClose: 10_000 });
+      return null;
+    }
+  }
+
+  private async _attach(name: string, place: Required<IPlace>): Promise<Widget> {
+    const { trans } = this._det;
+    const { commands, serviceManager } = this._app;
+    const kernel = await serviceManager.kernels.startNew({ name });
+    const panel = (await commands.execute(CREATE, {
+      name: trans.__('Trial %1, rank %2', place.trial_id, place.rank),
+      // To shut it down is to detach: the rank trains on.
+      kernelPreference: { id: kernel.id, shutdownOnDispose: true },
+      insertMode: 'split-bottom'
+    })) as Panel;
+    kernel.dispose(); // this connection to it; the console has one of its own
+    this._open.set(name, panel);
+    panel.disposed.connect(() => {
+      if (this._open.get(name) === panel) {
+        this._open.delete(name);
+      }
+    });
+    panel.sessionContext.statusChanged.connect((_context, status) => {
+      if (status === 'dead') {
+        void this._sayWhy(place);
+      }
+    });
+    return panel;
+  }
+
+  /** A rank that has ended leaves a console behind whose lines go nowhere. */
+  private async _sayWhy({ trial_id, rank }: Required<IPlace>): Promise<void> {
+    const { api, trans } = this._det;
+    const { state } = await api.get<{ state: string }>(`api/trials/${trial_id}`).catch(() => ({
+      state: ''
+    }));
+    const said =
+      state === ''
+        ? trans.__('Rank %1 of trial %2 has ended, and with it its console.', rank, trial_id)
+        : trans.__(
+            'Rank %1 of trial %2 has ended, and with it its console: the trial is %3.',
+            rank,
+            trial_id,
+            state
+          );
+    Notification.info(said, { autoClose: 15_000 });
+  }
+
+  private readonly _open = new Map<string, Panel>();
+}

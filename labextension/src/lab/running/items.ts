@@ -1,0 +1,85 @@
+/** Trials that hold slots and their ranks, as items of JupyterLab's Running panel. */
+import type { IRunningSessions } from '@jupyterlab/running';
+
+import type { ITrans } from '../../model/trans.js';
+import type { IRankLine, ITrialLine } from '../../model/state.js';
+import { statusIcon } from './icons.js';
+import { contextOf } from './place.js';
+
+export interface IActions {
+  openTrial(trial: ITrialLine): void;
+  openRank(trial: ITrialLine, rank: IRankLine): void;
+  /** Absent: this user may not. */
+  kill?: (trial: ITrialLine) => void;
+}
+
+/** Trials with their ranks as children; as a list, ranks come after their trial. */
+export function itemsOf(
+  trials: readonly ITrialLine[],
+  mode: 'tree' | 'list',
+  actions: IActions,
+  trans: ITrans
+): IRunningSessions.IRunningItem[] {
+  return trials.flatMap(trial => {
+    const ranks = trial.ranks.map(rank => rankItem(trial, rank, mode, actions, trans));
+    const item = trialItem(trial, actions, trans);
+    return mode === 'list' ? [item, ...ranks] : [{ ...item, children: ranks }];
+  });
+}
+
+function trialItem(
+  trial: ITrialLine,
+  { openTrial, kill }: IActions,
+  trans: ITrans
+): IRunningSessions.IRunningItem {
+  const steps = trans._n('%1 step', '%1 steps', trial.steps_completed);
+  return {
+    className: `jp-DetRunning jp-DetRunning-trial jp-mod-${trial.status}`,
+    context: contextOf({ trial_id: trial.id }),
+    icon: () => statusIcon(trial.status),
+    label: () => trans.__('Trial %1: %2', trial.id, trial.experiment),
+    detail: () => `${trial.status_word}, ${steps}`,
+    labelTitle: () =>
+      [
+        trans.__('Trial %1 of experiment %2: %3', trial.id, trial.experiment_id, trial.experiment),
+        `${trial.status_word}, ${steps}, ${Math.floor(trial.progress * 100)}%`,
+        trans.__('Click to open its page')
+      ].join('\n'),
+    open: () => openTrial(trial),
+    ...(kill ? { shutdown: () => kill(trial) } : {})
+  };
+}
+
+function rankItem(
+  trial: ITrialLine,
+  rank: IRankLine,
+  mode: 'tree' | 'list',
+  { openRank }: IActions,
+  trans: ITrans
+): IRunningSessions.IRunningItem {
+  const isUsual = rank.status === 'running';
+  return {
+    className: `jp-DetRunning jp-DetRunning-rank jp-mod-${rank.status}`,
+    context: contextOf({ trial_id: trial.id, rank: rank.rank }),
+    icon: () => statusIcon(rank.status),
+    label: () =>
+      mode === 'list'
+        ? trans.__('Trial %1, rank %2', trial.id, rank.rank)
+        : trans.__('Rank %1', rank.rank),
+    detail: () => (isUsual ? rank.slot : `${wordOf(rank, trial, trans)}, ${rank.slot}`),
+    labelTitle: () =>
+      [
+        trans.__('Rank %1 of trial %2, process %3', rank.rank, trial.id, rank.pid),
+        [wordOf(rank, trial, trans), rank.slot, rank.device, rank.agent_id]
+          .filter(word => word !== '')
+          .join(', '),
+        trans.__('Click to open its log')
+      ].join('\n'),
+    open: () => openRank(trial, rank)
+  };
+}
+
+/** A rank that is not up yet starts; else it does what its trial does. */
+function wordOf(rank: IRankLine, trial: ITrialLine, trans: ITrans): string {
+  return rank.status === trial.status ? trial.status_word : trans.__('starting');
+}
