@@ -1,0 +1,283 @@
+// @vitest-environment happy-dom
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+
+import { h, setText } from '../../../src/dom/dom.js';
+import { EndedList } from '../../../src/lab/sidebar/ended.js';
+import { ActiveRow, activeHeight } from '../../../src/lab/sidebar/activerow.js';
+import type { IDeeds } from '../../../src/lab/sidebar/deeds.js';
+import { WindowedList, type IRowView } from '../../../src/lab/sidebar/list.js';
+import { english } from '../../../src/model/trans.js';
+import { line, rowsOf } from './samples.js';
+
+const HEIGHT = 200;
+const nextFrame = (): Promise<unknown> => new Promise(requestAnimationFrame);
+
+function sized(node: HTMLElement): HTMLElement {
+  Object.defineProperty(node, 'clientHeight', { value: HEIGHT });
+  document.body.append(node);
+  return node;
+}
+
+function press(node: Element, key: string, more: KeyboardEventInit = {}): KeyboardEvent {
+  const event = new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true, ...more });
+  node.dispatchEvent(event);
+  return event;
+}
+
+function fakeDeeds(): IDeeds & Record<keyof IDeeds, ReturnType<typeof vi.fn>> {
+  const done = (): ReturnType<typeof vi.fn> => vi.fn(() => Promise.resolve());
+  return {
+    open: vi.fn(),
+    change: done(),
+    carryOut: done(),
+    editLabels: done(),
+    compare: vi.fn(),
+    archive: done()
+  };
+}
+
+beforeEach(() => document.body.replaceChildren());
+
+describe('a windowed list', () => {
+  class Row implements IRowView<number> {
+    readonly node = h('div', { role: 'row' });
+    constructor() {
+      this.node.append(this._name, h('button', { tabindex: -1 }, 'do'));
+    }
+    update(item: number): void {
+      setText(this._name, `row ${item}`);
+    }
+    private readonly _name = h('span');
+  }
+
+  function make(count: number): { list: WindowedList<number>; opened: number[] } {
+    const opened: number[] = [];
+    const list = new WindowedList<number>({
+      label: 'numbers',
+      keyOf: item => item,
+      heightOf: () => 20,
+      nameOf: item => `row ${item}`,
+      create: () => new Row(),
+      onOpen: item => opened.push(item),
+      onSelect: () => undefined
+    });
+    sized(list.node);
+    list.setItems(Array.from({ length: count }, (_, i) => i));
+    return { list, opened };
+  }
+
+  const rows = (): HTMLElement[] => [...document.querySelectorAll<HTMLElement>('[data-key]')];
+  const active = (): string | undefined =>
+    document.querySelector<HTMLElement>('[data-active]')?.dataset.key;
+
+  it('has only the rows in the page that can be seen, and says how many there are', async () => {
+    const { list } = make(10_000);
+    await nextFrame();
+    expect(rows().length).toBeLessThan(20);
+    expect(list.node.getAttribute('aria-rowcount')).toBe('10000');
+    list.node.scrollTop = 100_000;
+    list.node.dispatchEvent(new Event('scroll'));
+    await nextFrame();
+    expect(rows().length).toBeLessThan(25);
+    expect(rows().some(row => row.dataset.key === '5000')).toBe(true);
+    expect(
+      rows()
+        .find(row => row.dataset.key === '5000')
+        ?.getAttribute('aria-rowindex')
+    ).toBe('5001');
+  });
+
+  it('goes by arrows, Home, End and letters; Enter opens', async () => {
+    const { list, opened } = make(1000);
+    press(list.node, 'ArrowDown');
+    press(list.node, 'ArrowDown');
+    await nextFrame();
+    expect(active()).toBe('1');
+    press(list.node, 'End');
+    await nextFrame();
+    expect(active()).toBe('999');
+    expect(list.node.getAttribute('aria-activedescendant')).toBe(
+      document.querySelector('[data-active]')?.id
+    );
+    press(list.node, 'Enter');
+    press(list.node, 'Home');
+    press(list.node, 'Enter');
+    expect(opened).toEqual([999, 0]);
+  });
+
+  it('keeps the row that the keyboard means in the page when it is scrolled away', async () => {
+    const { list } = make(1000);
+    press(list.node, 'ArrowDown');
+    await nextFrame();
+    list.node.scrollTop = 10_000;
+    list.node.dispatchEvent(new Event('scroll'));
+    await nextFrame();
+    expect(active()).toBe('0');
+  });
+
+  it('does not jump when rows come above the first one seen', async () => {
+    const { list } = make(1000);
+    await nextFrame();
+    list.node.scrollTop = 4000;
+    list.node.dispatchEvent(new Event('scroll'));
+    await nextFrame();
+    list.setItems([-2, -1, ...Array.from({ length: 1000 }, (_, i) => i)]);
+    await nextFrame();
+    expect(list.node.scrollTop).toBe(4040);
+  });
+
+  it('selects by keys and clicks, and a click with none of them opens', async () => {
+    const { list, opened } = make(50);
+    await nextFrame();
+    const row = (key: number): HTMLElement => rows().find(one => one.dataset.key === `${key}`)!;
+    row(2).dispatchEvent(new MouseEvent('click', { bubbles: true, ctrlKey: true }));
+    row(4).dispatchEvent(new MouseEvent('click', { bubbles: true, shiftKey: true }));
+    expect(list.selected).toEqual([2, 3, 4]);
+    press(list.node, ' ');
+    expect(list.selected).toEqual([2, 3]);
+    press(list.node, 'ArrowDown', { shiftKey: true });
+    expect(list.selected).toEqual([2, 3, 4, 5]);
+    press(list.node, 'Escape');
+    expect(list.selected).toEqual([]);
+    press(list.node, 'a', { ctrlKey: true });
+    expect(list.selected).toHaveLength(50);
+    row(1).dispatchEvent(new MouseEvent('click', { bubbles: true }));
+    expect(opened).toEqual([1]);
+  });
+
+  it('reaches the buttons of a row by ArrowRight and comes back', async () => {
+    const { list } = make(5);
+    list.node.focus();
+    press(list.node, 'ArrowDown');
+    await nextFrame();
+    press(list.node, 'ArrowRight');
+    expect(document.activeElement?.tagName).toBe('BUTTON');
+    press(document.activeElement!, 'ArrowLeft');
+    expect(document.activeElement).toBe(list.node);
+  });
+
+  it('opens the context menu of the row that the keyboard means', async () => {
+    const { list } = make(5);
+    press(list.node, 'ArrowDown');
+    await nextFrame();
+    const heard = vi.fn();
+    document.querySelector('[data-active]')?.addEventListener('contextmenu', heard);
+    list.node.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true }));
+    expect(heard).toHaveBeenCalledOnce();
+  });
+
+  it('drags the selection if the row belongs to it, else the row', async () => {
+    const { list } = make(5);
+    await nextFrame();
+    list.select(selection => [1, 3].forEach(key => selection.toggle(key)));
+    const row = (key: number): HTMLElement => rows().find(one => one.dataset.key === `${key}`)!;
+    expect(list.dragged(row(3))?.experimentIds).toEqual([1, 3]);
+    expect(list.dragged(row(2))?.experimentIds).toEqual([2]);
+    expect(list.dragged(row(2).querySelector('button'))).toBeNull();
+  });
+});
+
+describe('finished experiments', () => {
+  function make(...lines: ReturnType<typeof line>[]): {
+    ended: EndedList;
+    deeds: ReturnType<typeof fakeDeeds>;
+  } {
+    const deeds = fakeDeeds();
+    const query = {
+      text: '',
+      status: '',
+      labels: [],
+      sortBy: 'newest',
+      showArchived: false
+    } as const;
+    const noted = (): undefined => undefined;
+    const ended = new EndedList({
+      trans: english,
+      deeds,
+      query,
+      mayWrite: () => true,
+      onQuery: noted,
+      onScroll: noted
+    });
+    sized(ended.list.node);
+    document.body.append(ended.node);
+    ended.update(null, rowsOf(...lines));
+    return { ended, deeds };
+  }
+
+  const names = (): (string | null)[] =>
+    [...document.querySelectorAll('.det-row-name')].map(one => one.textContent);
+
+  it('never makes elements of what users wrote', async () => {
+    make(line(1, { name: '<img src=x>', labels: ['<b>x</b>'], failure: '<script>' }));
+    await nextFrame();
+    expect(names()).toEqual(['<img src=x>']);
+    expect(document.querySelector('.det-row img, .det-row b, .det-row script')).toBeNull();
+  });
+
+  it('are narrowed by a label that is clicked, and no more when it is taken away', async () => {
+    const { ended } = make(line(1, { labels: ['good'] }), line(2));
+    await nextFrame();
+    document.querySelector<HTMLElement>('.det-row .det-chip')?.click();
+    await nextFrame();
+    expect(names()).toEqual(['run 1']);
+    expect(ended.countText).toBe('1 of 2');
+    document.querySelector<HTMLElement>('.det-filters .det-chip')?.click();
+    await nextFrame();
+    expect(names()).toHaveLength(2);
+  });
+
+  it('are compared and archived when several are selected', async () => {
+    const { ended, deeds } = make(line(1), line(2), line(3));
+    await nextFrame();
+    const bar = ended.filters.selected;
+    expect(bar.hidden).toBe(true);
+    ended.list.select(selection => [1, 3].forEach(key => selection.toggle(key)));
+    expect(bar.hidden).toBe(false);
+    const [compare, archive] = bar.querySelectorAll('button');
+    compare?.click();
+    archive?.click();
+    expect(deeds.compare).toHaveBeenCalledWith([3, 1]);
+    expect(deeds.archive).toHaveBeenCalledWith([3, 1], true);
+  });
+});
+
+describe('a row of a waiting experiment', () => {
+  const remedy = { sentence: 'pause 3', command: '%det_experiment pause 3', button: 'Pause' };
+  const waiting = line(4, {
+    status: 'queued',
+    progress: 0,
+    wait: 'needs 4 slots; 2 are free',
+    remedies: [{ sentence: 'wait', command: '', button: '' }, remedy],
+    actions: [
+      { verb: 'pause', label: 'Pause', enabled: true, why: 'Gives way.' },
+      { verb: 'activate', label: 'Activate', enabled: false, why: '' },
+      { verb: 'kill', label: 'Kill', enabled: true, why: 'Ends it.' }
+    ]
+  });
+
+  it('says why it waits, and its buttons do what would start it', () => {
+    const deeds = fakeDeeds();
+    const row = new ActiveRow(english, deeds, () => true);
+    row.update(waiting);
+    expect(row.node.textContent).toContain('needs 4 slots');
+    row.node.querySelector<HTMLElement>('.det-row-remedies button')?.click();
+    expect(deeds.carryOut).toHaveBeenCalledWith(4, remedy);
+    row.node.querySelector<HTMLElement>('[data-verb="kill"]')?.click();
+    expect(deeds.change).toHaveBeenCalledWith(4, 'kill');
+  });
+
+  it('may only be looked at by those who may not change anything', () => {
+    const deeds = fakeDeeds();
+    const row = new ActiveRow(english, deeds, () => false);
+    row.update(waiting);
+    row.node.querySelectorAll('button').forEach(button => button.click());
+    expect(deeds.carryOut).not.toHaveBeenCalled();
+    expect(deeds.change).not.toHaveBeenCalled();
+  });
+
+  it('has a height that follows from what it says', () => {
+    const { wait: _, ...rest } = waiting;
+    expect(activeHeight(waiting)).toBeGreaterThan(activeHeight({ ...rest, wait: '' }));
+  });
+});

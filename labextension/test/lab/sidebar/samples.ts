@@ -1,0 +1,48 @@
+import type { IExperimentLine, ISlotLine } from '../../../src/model/state.js';
+
+export function line(id: number, changes: Partial<IExperimentLine> = {}): IExperimentLine {
+  return {
+    id,
+    key: `${id}@1`,
+    name: `run ${id}`,
+    status: 'completed',
+    status_word: 'Completed',
+    progress: 1,
+    metric: 'loss',
+    smaller_is_better: true,
+    best: null,
+    num_trials: 1,
+    num_slots: 0,
+    slots_per_trial: 1,
+    labels: [],
+    description: '',
+    notebook: '',
+    entrypoint: 'Trial',
+    created_at: 1000 + id,
+    ended_at: 2000 + id,
+    is_archived: false,
+    wait: '',
+    remedies: [],
+    failure: '',
+    actions: [],
+    ...changes
+  };
+}
+
+export function rowsOf(...lines: IExperimentLine[]): Map<number, IExperimentLine> {
+  return new Map(lines.map(one => [one.id, one]));
+}
+
+export function slot(id: number, changes: Partial<ISlotLine> = {}): ISlotLine {
+  return {
+    id,
+    device: 'NVIDIA H100',
+    state: 'free',
+    who: 'free',
+    facts: [`slot ${id}`],
+    experiment_id: null,
+    trial_id: null,
+    rank: null,
+    ...changes
+  };
+}

@@ -1,0 +1,119 @@
+import { describe, expect, it } from 'vitest';
+
+import { checked } from '../../../src/lab/sidebar/memory.js';
+import { areTiles, groupsOf, summed, Usage } from '../../../src/lab/sidebar/slotmodel.js';
+import { memoryText, percentText } from '../../../src/lab/sidebar/slotrow.js';
+import { toYaml } from '../../../src/lab/sidebar/yaml.js';
+import type { IAgentLine, IClusterNews } from '../../../src/model/state.js';
+import { slot } from './samples.js';
+
+function agent(id: string, slots: IAgentLine['slots']): IAgentLine {
+  return { id, hostname: id, pool: 'default', is_connected: true, note: '', slots };
+}
+
+function news(...agents: IAgentLine[]): IClusterNews {
+  const numbers = { num_running: 0, num_waiting: 0, num_slots: 0, num_slots_used: 0 };
+  return { agents, summary: '', ...numbers };
+}
+
+const GB = 1e9;
+
+describe('what slots do', () => {
+  const usage = new Usage();
+  usage.accept({
+    agents: [
+      {
+        agent_id: 'a',
+        at: [1, 2],
+        slot_ids: [0, 1, 2],
+        utilization: [[10, 80], [60, 40], [null]],
+        memory_used: [[GB, 21 * GB], [40 * GB], [null]],
+        memory_total: [80 * GB, 80 * GB, null],
+        cpu: [3, 7],
+        missing: ['', '', 'no driver']
+      }
+    ]
+  });
+
+  it('is the newest sample; what is missing has a reason', () => {
+    expect(usage.of('a', 0).utilization).toBe(80);
+    expect(usage.of('a', 2)).toMatchObject({ utilization: null, missing: 'no driver' });
+    expect(usage.of('b', 0).utilization).toBeNull();
+    expect(usage.cpu('a')).toBe(7);
+  });
+
+  it('is said in few characters', () => {
+    expect(percentText(usage.of('a', 0))).toBe('80 %');
+    expect(percentText(usage.of('a', 2))).toBe('–');
+    expect(memoryText(usage.of('a', 0))).toBe('21/80 GB');
+    expect(memoryText({ utilization: 0, used: 5e8, total: 80 * GB, missing: '' })).toBe(
+      '500 MB/80 GB'
+    );
+    expect(memoryText(usage.of('a', 2))).toBe('');
+  });
+
+  it('is summed for each that is on them, the largest first', () => {
+    const own = { state: 'used' as const, who: 'net', experiment_id: 3 };
+    const other = { state: 'occupied' as const, who: 'python x.py' };
+    const slots = [slot(2, other), slot(0, own), slot(1, own), slot(3)];
+    const [first, second, third] = groupsOf(news(agent('a', slots)));
+    expect(first).toMatchObject({ who: 'net', experimentId: 3 });
+    expect(second).toMatchObject({ who: 'python x.py', experimentId: null });
+    expect(third).toBeUndefined();
+    expect(first && summed(first, usage)).toMatchObject({ utilization: 60, used: 61 * GB });
+    expect(second && summed(second, usage)).toMatchObject({ utilization: null, used: null });
+  });
+
+  it('has a row each while there are few, and a tile each when there are many', () => {
+    const slots = Array.from({ length: 16 }, (_, i) => slot(i));
+    expect(areTiles([agent('a', slots)])).toBe(false);
+    expect(areTiles([agent('a', slots), agent('b', [slot(0)])])).toBe(true);
+  });
+});
+
+describe('what is kept across a reload', () => {
+  it('is read as it was', () => {
+    const kept = {
+      open: [true, false, true, true],
+      sizes: [0.2, 0, 0.5, 0.3],
+      text: 'net',
+      status: 'failed' as const,
+      labels: ['good'],
+      scroll: { active: 0, ended: 460 }
+    };
+    expect(checked(JSON.parse(JSON.stringify(kept)))).toEqual(kept);
+  });
+
+  it('is the first state where it is not what it should be', () => {
+    const first = checked(undefined);
+    expect(checked({ open: 'x', sizes: [null], labels: [3], scroll: 'far' })).toEqual(first);
+    expect(first.open).toEqual([true, true, true, false]);
+  });
+});
+
+describe('a template as YAML', () => {
+  it('reads as one would write it', () => {
+    const config = {
+      resources: { slots_per_trial: 2, pool: null },
+      labels: ['team', 'yes', 'a: b', '3'],
+      bind_mounts: [{ host_path: '/data', read_only: true }, { host_path: '/x' }],
+      environment: {},
+      name: 'wide nets'
+    };
+    expect(toYaml(config)).toBe(
+      [
+        'resources:',
+        '  slots_per_trial: 2',
+        '  pool: null',
+        'labels: [team, "yes", "a: b", "3"]',
+        'bind_mounts:',
+        '  - host_path: /data',
+        '    read_only: true',
+        '  - host_path: /x',
+        'environment: {}',
+        'name: wide nets',
+        ''
+      ].join('\n')
+    );
+  });
+});
