@@ -3,7 +3,7 @@ import type { IViewState } from '../../model/state.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IExperimentDrawn } from './drawing.js';
 import { Feed } from './feed.js';
-import { experimentPageIcon } from './icons.js';
+import { experimentPageIcon, statusIcon } from './icons.js';
 import { Panel, type IPanelOptions } from './panel.js';
 
 /** What to show of it. */
@@ -83,6 +83,7 @@ export class ExperimentPanel extends Panel {
   /** Text only: titles are set as text by Lumino, and the caption is an attribute. */
   private _entitle(state: IViewState): void {
     const { trans } = this._options.shared;
+    this.title.icon = statusIcon(state.status);
     this.title.label = `${state.name} · ${state.status_word}`;
     this.title.caption = [
       trans.__('Experiment %1: %2', state.id, state.name),

@@ -1,18 +1,35 @@
-/** The icons of pages. */
+/** The icons in the tabs of pages. */
 import { LabIcon } from '@jupyterlab/ui-components';
 
-function drawn(name: string, paths: string): LabIcon {
-  const svgstr = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 16 16"><g class="jp-icon3" fill="none" stroke="#616161" stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round">${paths}</g></svg>`;
-  return new LabIcon({ name: `det-jupyter:${name}`, svgstr });
+import { icon } from '../../dom/icons.js';
+import type { Status } from '../../model/state.js';
+
+const SVG = 'xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 16 16"';
+const LINE = 'stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"';
+const AXES = 'M2 2v12h12';
+const CURVE = 'M4.5 3.5c1 6 4 7 9 7.4';
+
+function drawn(name: string, path: string): LabIcon {
+  const shape = `<path style="fill: none" stroke="currentColor" ${LINE} d="${path}"/>`;
+  return new LabIcon({ name: `det-jupyter:${name}`, svgstr: `<svg ${SVG}>${shape}</svg>` });
 }
 
-/** Curves of a run that gets better. */
-export const experimentPageIcon = drawn(
-  'experiment-page',
-  '<path d="M2 2v12h12"/><path d="M4.5 4c1 6 4 7 9 7.4"/>'
-);
+/** Before anything is known of it. */
+export const experimentPageIcon = drawn('experiment-page', AXES + CURVE);
 
-export const comparisonIcon = drawn(
-  'comparison-page',
-  '<path d="M2 2v12h12"/><path d="M4.5 4c1 6 4 7 9 7.4"/><path d="M4.5 7.500c2-1 5-4 9-4.500"/>'
-);
+export const comparisonIcon = drawn('comparison-page', `${AXES}${CURVE}M4.5 9c2-1 5-4 9-5`);
+
+const statusIcons = new Map<Status, LabIcon>();
+
+/** The shape that the view has for a state, in the colour of the tab's text. */
+export function statusIcon(status: Status): LabIcon {
+  let known = statusIcons.get(status);
+  if (known === undefined) {
+    const svg = icon(status);
+    svg.setAttribute('width', '16');
+    const svgstr = new XMLSerializer().serializeToString(svg);
+    known = new LabIcon({ name: `det-jupyter:status-${status}`, svgstr });
+    statusIcons.set(status, known);
+  }
+  return known;
+}

@@ -54,6 +54,7 @@ export class Pages {
     const page = new MainAreaWidget({ content });
     page.id = id;
     page.title.closable = true;
+    page.toolbar.hide(); // it would be empty
     void tracker.add(page);
     const { app, labShell, shared } = this._options;
     if (labShell === null) {
