@@ -9,8 +9,10 @@ from typing import Any
 from det_jupyter.feeder.followed import Followed
 from det_jupyter.live.parts import parts_of
 from det_jupyter.view import build_view_state
-from det_jupyter.view.model.experiment import Row
+from det_jupyter.view.model.experiment import ENDED, Row
 from det_jupyter.view.model.sidebar import ViewNews
+
+_BEAT_S = 10.0
 
 
 class Experiment:
@@ -22,7 +24,7 @@ class Experiment:
     """
 
     period_s = 0.25
-    beat_s: float | None = None
+    beat_s: float | None = _BEAT_S  # else pages would say that there is no news
 
     def __init__(self, followed: Followed, chosen: int | None) -> None:
         self._followed = followed
@@ -60,6 +62,7 @@ class Experiment:
                 reasons=live.reasons,
                 importance=None if known is None else known.latest,
             )
+        self.beat_s = None if state["status"] in ENDED else _BEAT_S
         self._parts = parts_of(state, self._rows)
         if self._parts["rows"] is not self._rows or not self._rows_version:
             self._rows, self._rows_version = self._parts["rows"], version

@@ -33,6 +33,7 @@ Send = Callable[[str | bytes], None]
 
 _COST_SHARE = 3  # of the time, making versions may take one part in so many
 _AGAIN_S = 0.5  # after an error
+_FRESH_S = 1.0  # a new tab gets no older version
 _numbers = count(1)
 
 
@@ -132,6 +133,8 @@ class Topic:
         """Let a tab follow it."""
         if following.has < self._first:  # of another topic, or of this one in an earlier life
             following.has = 0
+        if following.has == 0 and time.monotonic() > self._made_at + _FRESH_S:
+            self._is_stale = True  # a page counts time on from its first state
         self._followings.add(following)
         if self._task is None:
             self._maker.begin(self.mark)
