@@ -53,14 +53,17 @@ class Refusing(JupyterHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Finish with the refusal that an exception stands for."""
         _, error, _ = kwargs.get("exc_info", (None, None, None))
-        said = responses.get(status_code, "")
-        if isinstance(error, web.HTTPError):
-            said = _message_of(error) or error.reason or said
-        elif error is not None:
-            said = f"{type(error).__name__}; the log of the Jupyter server has more"
         name = "NotFound" if status_code == 404 else "DetError"
-        problem = f"{self.request.method} {self.request.path}: {said}"
-        self._finish_refused(status_code, name, [problem])
+        what = f"{self.request.method} {self.request.path}"
+        if status_code == 403 and not self.current_user:
+            said = "the Jupyter server does not know who asks: reload the page, and log in"
+        elif isinstance(error, web.HTTPError):
+            reason = error.reason or responses.get(status_code, "")
+            said = _message_of(error) or f"{what}: {reason}"
+        else:
+            kind = type(error).__name__
+            said = f"{what} failed ({kind}); the log of the Jupyter server has more"
+        self._finish_refused(status_code, name, [said])
 
     def _finish_refused(self, status: int, name: str, problems: list[str]) -> None:
         said = [printable(problem) for problem in problems]  # they quote the request

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from det_jupyter.autostart import ensure_master, find_master
-from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
+from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import must_be_awake
 from det_jupyter.wire import MasterInfo
 
@@ -50,7 +50,7 @@ class MasterLine:
         """Return the running master, started now if need be; many may wait for one start."""
         if self._starting is None or self._starting.done():
             loop = asyncio.get_running_loop()
-            self._starting = loop.run_in_executor(self._starters, ensure_master)
+            self._starting = loop.run_in_executor(self._starters, _asked, ensure_master)
         return await asyncio.shield(self._starting)
 
     async def state(self) -> dict[str, str]:
@@ -72,7 +72,7 @@ class MasterLine:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def _look(self, look: Callable[[], T]) -> T:
-        future = asyncio.get_running_loop().run_in_executor(self._lookers, look)
+        future = asyncio.get_running_loop().run_in_executor(self._lookers, _asked, look)
         try:
             return await asyncio.wait_for(future, _LOOK_S)
         except TimeoutError:
@@ -80,6 +80,16 @@ class MasterLine:
                 f"the folder of det_jupyter did not answer within {_LOOK_S:g} s: its drive is "
                 "slow or gone"
             ) from None
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    """Return what is found; without a usable folder there is no master."""
+    try:
+        return ask()
+    except (MasterUnreachable, ProtocolMismatch):
+        raise
+    except (DetError, OSError) as error:
+        raise MasterUnreachable(str(error)) from None
 
 
 def _said(

@@ -19,7 +19,6 @@ from det_jupyter.wire import MasterInfo
 
 _MARK = "/det-jupyter/api/"
 _OURS = {"token", "_xsrf", "no_track_activity"}  # of Jupyter Server, which the master is not told
-_PASSED_UP = ("Content-Type", "Accept")
 _PASSED_DOWN = ("Content-Type", "Content-Length", "Cache-Control", "Content-Disposition")
 _MOST_AT_ONCE = 16
 # Another process took over the port, or the master is leaving: it has not done what it was asked.
@@ -123,14 +122,11 @@ class Proxy(Endpoint):
             for key, value in parse_qsl(self.request.query, keep_blank_values=True)
             if key not in _OURS
         ]
-        headers = {name: self.request.headers[name] for name in _PASSED_UP
-                   if name in self.request.headers}  # fmt: skip
-        headers.setdefault("Content-Type", "application/json")
         request = self._client.build_request(
             self.request.method,
             f"{info.url}{API}/{path}" + (f"?{urlencode(query)}" if query else ""),
             content=bytes(self._body) if self.request.method in ("POST", "PUT") else None,
-            headers={**headers, "Authorization": f"Bearer {info.token}"},
+            headers={"Authorization": f"Bearer {info.token}", "Content-Type": "application/json"},
         )
         try:
             return await self._client.send(request, stream=True)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,6 +211,16 @@ async def test_a_stranger_at_the_masters_port_does_not_log_the_user_out(client: 
         master.answer = lambda request: reply(request, 401, {})
         answer = await client.ask("api/experiments")
     assert (answer.status, answer.data["error"]) == (503, "MasterUnreachable")
+
+
+async def test_a_folder_that_cannot_be_used_is_said(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "det").write_text("no folder")
+    for path, method in [("api/experiments", "GET"), ("master/start", "POST")]:
+        answer = await client.ask(path, method)
+        assert (answer.status, answer.data["error"]) == (503, "MasterUnreachable")
+        assert "cannot use the folder" in answer.problem
+    master = (await client.ask("info")).data["master"]
+    assert (master["state"], "cannot use" in master["problem"]) == ("stopped", True)
 
 
 @contextmanager

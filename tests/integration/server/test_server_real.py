@@ -1,0 +1,67 @@
+"""The server with a real feeder and a real master."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tornado.websocket import WebSocketClientConnection
+
+from det_jupyter._version import __version__
+from tests.integration.server.support import Client, heard, until
+from tests.processes import DetHome, det_home
+
+FEEDER = [sys.executable, "-m", "det_jupyter.feeder"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[DetHome]:
+    with det_home(tmp_path / "det", {}) as home:
+        yield home
+
+
+@pytest.fixture(autouse=True)
+def jp_server_cleanup(home: DetHome, jp_server_cleanup: None) -> None:
+    """Have the server and its feeder end before the home."""
+
+
+async def news_of(socket: WebSocketClientConnection, number: int) -> Any:
+    """Return the next news of a topic."""
+    while True:
+        frame = await heard(socket)
+        assert isinstance(frame, dict), frame
+        if frame["op"] == "news" and frame["id"] == number:
+            return frame["data"]
+
+
+@pytest.mark.parametrize("det_options", [{"feeder_command": FEEDER}])
+async def test_a_page_starts_the_master_and_is_told_of_all_that_changes(
+    home: DetHome, client: Client, extension: Any
+) -> None:
+    started, _ = await asyncio.gather(
+        client.ask("master/start", "POST"), client.ask("master/start", "POST")
+    )
+    assert started.data == {
+        "state": "running", "version": __version__, "problem": "", "command": ""
+    }  # fmt: skip
+    assert (await client.ask("api/experiments")).data == []
+    socket = await client.socket()
+    hello = await heard(socket)
+    assert (hello["op"], hello["version"]) == ("hello", __version__)
+    follow = {"op": "follow", "id": 1, "topic": "experiments", "args": {}}
+    await socket.write_message(json.dumps(follow))
+    assert await news_of(socket, 1) == {"is_whole": True, "rows": [], "gone": []}
+    await until(lambda: extension._follower.is_following, "the server follows, too")
+    stopped = await client.ask("api/master/stop", "POST", body={"everything": True})
+    assert stopped.status == 200
+    frame = await heard(socket)
+    while frame["op"] != "master" or frame["state"] != "stopped":
+        frame = await heard(socket)
+    assert (await client.ask("info")).data["master"]["state"] == "stopped"
+    assert (await client.ask("api/experiments")).status == 503
+    socket.close()
