@@ -21,23 +21,25 @@ import {
 /** Heights in pixels; the style sheet has the same. */
 const HEAD = 40;
 const PROGRESS = 16;
-const SENTENCE = 34; // of two lines
-const SHORT_SENTENCE = 18;
-const SHORT = 36; // letters that fit into a line of the narrowest sidebar
+const LINE = 16; // of a sentence
+const MOST_LINES = 4;
+const MARGIN = 36; // beside a sentence
+const LETTER = 6.2; // the mean width of one
 const REMEDY = 27;
 const PADDING = 8;
 /** More are on the experiment's page. */
 const MOST_REMEDIES = 2;
 
-export function activeHeight(line: IExperimentLine): number {
-  const { wait } = line;
-  const sentence = wait === '' ? 0 : isShort(wait) ? SHORT_SENTENCE : SENTENCE;
+export function activeHeight(line: IExperimentLine, width: number): number {
+  const wait = LINE * linesOf(line.wait, width) + (line.wait === '' ? 0 : 2);
   const progress = hasProgress(line) ? PROGRESS : 0;
-  return PADDING + HEAD + progress + sentence + REMEDY * remediesOf(line).length;
+  return PADDING + HEAD + progress + wait + REMEDY * remediesOf(line).length;
 }
 
-function isShort(sentence: string): boolean {
-  return sentence.length <= SHORT;
+/** How many lines a sentence needs, as far as one can know before it is drawn. */
+function linesOf(sentence: string, width: number): number {
+  const letters = Math.max(10, (width - MARGIN) / LETTER);
+  return Math.min(MOST_LINES, Math.ceil(sentence.length / letters));
 }
 
 /** Those that a button carries out. */
@@ -94,7 +96,6 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     this._drawActions(line.actions, mayWrite);
     setCut(this._sentence, line.wait);
     setHidden(this._sentence, line.wait === '');
-    setAttribute(this._sentence, 'data-short', isShort(line.wait));
     this._drawRemedies({ remedies: remediesOf(line), mayWrite });
   }
 

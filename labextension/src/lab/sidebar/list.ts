@@ -17,7 +17,8 @@ export interface IRowView<T> {
 export interface IListOptions<T> {
   label: string;
   keyOf: (item: T) => number;
-  heightOf: (item: T) => number;
+  /** In pixels, in a list that is so wide. */
+  heightOf: (item: T, width: number) => number;
   nameOf: (item: T) => string;
   create: () => IRowView<T>;
   onOpen: (item: T) => void;
@@ -48,7 +49,7 @@ export class WindowedList<T> {
     this.node.addEventListener('focusin', event => this._onFocus(event));
     listenToKeys(this);
     if (typeof ResizeObserver !== 'undefined') {
-      this._resized = new ResizeObserver(() => this.draw());
+      this._resized = new ResizeObserver(() => this._onResize());
       this._resized.observe(this.node);
     }
   }
@@ -77,7 +78,7 @@ export class WindowedList<T> {
   setItems(items: readonly T[]): void {
     const { keyOf, heightOf } = this._options;
     this._items = items;
-    this._heights.set(items.map(heightOf));
+    this._heights.set(items.map(item => heightOf(item, this._width)));
     if (this._top !== null && this._wanted === null) {
       const { key, offset } = this._top;
       const place = items.findIndex(item => keyOf(item) === key);
@@ -245,7 +246,8 @@ export class WindowedList<T> {
     if (this.isMultiple) {
       setAttribute(node, 'aria-selected', this.selection.keys.has(key) ? 'true' : 'false');
     }
-    const [top, height] = [this._heights.topOf(place), this._options.heightOf(item)];
+    const top = this._heights.topOf(place);
+    const height = this._heights.topOf(place + 1) - top;
     setAttribute(node, 'style', `transform:translateY(${top}px);height:${height}px`);
   }
 
@@ -255,6 +257,15 @@ export class WindowedList<T> {
 
   private _placeOf(key: number): number {
     return this._items.findIndex(item => this._options.keyOf(item) === key);
+  }
+
+  private _onResize(): void {
+    const { clientWidth } = this.node;
+    if (clientWidth !== this._width && clientWidth > 0) {
+      this._width = clientWidth;
+      this.setItems(this._items);
+    }
+    this.draw();
   }
 
   private _onScroll(): void {
@@ -311,6 +322,7 @@ export class WindowedList<T> {
   private readonly _prefix = `det-list-${(numLists += 1)}`;
   private readonly _resized: ResizeObserver | undefined;
   private _items: readonly T[] = [];
+  private _width = 300;
   private _active: number | null = null;
   private _top: { key: number; offset: number } | null = null;
   private _wanted: number | null = null;

@@ -1,5 +1,6 @@
 /** The panel on the left: its sections, and what of them is kept. */
 import { SidePanel } from '@jupyterlab/ui-components';
+import { MessageLoop } from '@lumino/messaging';
 import { AccordionPanel, Panel, Widget } from '@lumino/widgets';
 
 import { LinkBanner } from '../connection/banner.js';
@@ -26,6 +27,10 @@ export class SidebarPanel extends SidePanel {
     this._banner = new LinkBanner(det);
     const banner = new Widget({ node: this._banner.node });
     this.header.addWidget(banner);
+    // The layout of a SidePanel does not hear of it when its header grows or shrinks.
+    const { UnknownSize } = Widget.ResizeMessage;
+    this._resized = new ResizeObserver(() => MessageLoop.postMessage(this._accordion, UnknownSize));
+    this._resized.observe(banner.node);
     _sections.forEach(section => this.addWidget(section));
     this._accordion.collapse(_sections.length - 1);
     this._setSizes(SIZES);
@@ -35,6 +40,7 @@ export class SidebarPanel extends SidePanel {
   override dispose(): void {
     if (!this.isDisposed) {
       document.removeEventListener('visibilitychange', this._onVisibility);
+      this._resized.disconnect();
       this._banner.dispose();
       this._memory.dispose();
       super.dispose();
@@ -88,4 +94,5 @@ export class SidebarPanel extends SidePanel {
   private readonly _onVisibility = (): void => this._look();
   private readonly _accordion: AccordionPanel;
   private readonly _banner: LinkBanner;
+  private readonly _resized: ResizeObserver;
 }

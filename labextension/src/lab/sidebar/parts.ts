@@ -1,6 +1,7 @@
 /** Small things that rows are made of. */
 import { drawing, h, setAttribute, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
+import { formatClock } from '../../model/format.js';
 import type { ITrans } from '../../model/trans.js';
 
 type IconName = Parameters<typeof icon>[0];
@@ -101,7 +102,7 @@ export function whenText(at: number, now = Date.now()): string {
   const date = new Date(at * 1000);
   const today = new Date(now);
   if (date.toDateString() === today.toDateString()) {
-    return date.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+    return formatClock(at).slice(0, 5);
   }
   const isThisYear = date.getFullYear() === today.getFullYear();
   return date.toLocaleDateString([], {

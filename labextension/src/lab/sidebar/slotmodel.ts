@@ -14,17 +14,20 @@ const UNKNOWN: ISample = { utilization: null, used: null, total: null, missing: 
 const MOST_ROWS = 16;
 
 export class Usage {
+  /** Devices are sampled one after another: at a moment, only some of them have a value. */
   accept({ agents }: IUsageNews): void {
     for (const agent of agents) {
-      this._cpu.set(agent.agent_id, agent.cpu.at(-1) ?? null);
-      agent.slot_ids.forEach((id, i) =>
+      this._cpu.set(agent.agent_id, newest(agent.cpu) ?? this.cpu(agent.agent_id));
+      agent.slot_ids.forEach((id, i) => {
+        const before = this.of(agent.agent_id, id);
+        const missing = agent.missing[i] ?? '';
         this._samples.set(`${agent.agent_id} ${id}`, {
-          utilization: agent.utilization[i]?.at(-1) ?? null,
-          used: agent.memory_used[i]?.at(-1) ?? null,
+          utilization: missing === '' ? (newest(agent.utilization[i]) ?? before.utilization) : null,
+          used: newest(agent.memory_used[i]) ?? before.used,
           total: agent.memory_total[i] ?? null,
-          missing: agent.missing[i] ?? ''
-        })
-      );
+          missing
+        });
+      });
     }
   }
 
@@ -45,6 +48,10 @@ export class Usage {
 
   private readonly _samples = new Map<string, ISample>();
   private readonly _cpu = new Map<string, number | null>();
+}
+
+function newest(column: readonly (number | null)[] | undefined): number | null {
+  return column?.findLast(value => value !== null) ?? null;
 }
 
 export function areTiles(agents: readonly IAgentLine[]): boolean {

@@ -1,5 +1,5 @@
 /** One slot: a row with all that is known, or a tile where there are many. */
-import { h, setAttribute, setText } from '../../dom/dom.js';
+import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { formatSize } from '../../model/format.js';
 import type { IAgentLine, ISlotLine } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
@@ -84,6 +84,7 @@ export class SlotRow implements ISlotView {
   }
 
   sample(sample: ISample): void {
+    setHidden(this._meter.node, sample.missing !== ''); // the reason is said for all, below
     this._meter.set(sample.utilization === null ? null : sample.utilization / 100);
     setCut(this._percent, percentText(sample), sample.utilization === null ? sample.missing : '');
     setText(this._memory, memoryText(sample));

@@ -30,7 +30,8 @@ describe('what slots do', () => {
         memory_used: [[GB, 21 * GB], [40 * GB], [null]],
         memory_total: [80 * GB, 80 * GB, null],
         cpu: [3, 7],
-        missing: ['', '', 'no driver']
+        missing: ['', '', 'no driver'],
+        dropped: 0
       }
     ]
   });
@@ -40,6 +41,27 @@ describe('what slots do', () => {
     expect(usage.of('a', 2)).toMatchObject({ utilization: null, missing: 'no driver' });
     expect(usage.of('b', 0).utilization).toBeNull();
     expect(usage.cpu('a')).toBe(7);
+  });
+
+  it('stays as it was while others are sampled', () => {
+    const later = new Usage();
+    const news = {
+      agent_id: 'a',
+      at: [1, 2],
+      slot_ids: [0],
+      utilization: [[80, null]],
+      memory_used: [[GB, null]],
+      memory_total: [80 * GB],
+      cpu: [3, null],
+      missing: [''],
+      dropped: 0
+    };
+    later.accept({ agents: [news] });
+    later.accept({
+      agents: [{ ...news, at: [], utilization: [[]], memory_used: [[]], cpu: [] }]
+    });
+    expect(later.of('a', 0)).toMatchObject({ utilization: 80, used: GB });
+    expect(later.cpu('a')).toBe(3);
   });
 
   it('is said in few characters', () => {
