@@ -83,7 +83,7 @@ class Experiments:
             return False
         self._gone[number] = version
         while len(self._gone) > MAX_GONE:
-            self._whole_before = self._gone.pop(next(iter(self._gone))) + 1
+            self._whole_before = self._gone.pop(next(iter(self._gone)))
         return True
 
     def news(self, since: int) -> Any:

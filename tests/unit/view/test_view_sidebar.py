@@ -1,0 +1,141 @@
+"""What the sidebar, its meters and the Running panel are drawn from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from det_jupyter.view.build.running import build_trials
+from det_jupyter.view.build.sidebar import build_cluster_news, build_line, first_entries
+from det_jupyter.view.build.usage import NO_GPU, build_usage
+from det_jupyter.wire import AllocationState, Series, SeriesPage, SlotStatus, SlotView, State
+from tests.unit.verbs.finding_samples import row
+from tests.unit.view.view_cluster_samples import (
+    NOW,
+    agent,
+    cluster,
+    entry,
+    every_kind_of_slot,
+    pool,
+    reason,
+    slot_status,
+)
+from tests.unit.view.view_samples import allocation, trial
+
+RUNNING, STOPPING = AllocationState.RUNNING, AllocationState.STOPPING
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, "queued"),
+        ({"gangs": [AllocationState.STARTING]}, "starting"),
+        ({"gangs": [AllocationState.STARTING, RUNNING]}, "running"),
+        ({"gangs": [STOPPING]}, "pausing"),
+        ({"gangs": [STOPPING], "num_trials": 9}, "running"),
+        ({"gangs": [STOPPING], "state": State.PAUSED, "num_trials": 9}, "pausing"),
+        ({"state": State.PAUSED}, "paused"),
+        ({"state": State.STOPPING_KILLED, "gangs": [RUNNING]}, "stopping"),
+        ({"state": State.DELETING}, "stopping"),
+        ({"state": State.COMPLETED}, "completed"),
+        ({"state": State.ERROR}, "failed"),
+    ],
+)
+def test_a_line_has_the_status_of_a_view(changes: dict[str, Any], status: str) -> None:
+    assert build_line(row(7, **changes), None)["status"] == status
+
+
+def test_a_line_says_why_its_first_trial_waits_and_what_would_start_it() -> None:
+    queue = [entry(9, 7, position=4), entry(3, 7, position=2, reason=reason(3)), entry(4, 5)]
+    first = first_entries(cluster(pool(), queue=queue))
+    assert {number: each.trial_id for number, each in first.items()} == {7: 3, 5: 4}
+    line = build_line(row(7), first[7])
+    assert line["wait"].startswith("needs 4 slots; 2 of 8 are free")
+    assert [remedy["button"] for remedy in line["remedies"]] == ["", "Pause", "Change"]
+    running = build_line(row(7, gangs=[RUNNING]), first[7])
+    assert (running["wait"], running["remedies"]) == ("", [])
+
+
+def test_a_line_of_one_that_is_over_has_no_buttons_and_says_why_it_failed() -> None:
+    line = build_line(row(7, state=State.ERROR, failure="rank 1: " + "x" * 999), None)
+    assert line["actions"] == []
+    assert line["failure"].startswith("rank 1: x")
+    assert len(line["failure"]) <= 400
+    living = build_line(row(7, best_metric=math.nan, progress=math.nan), None)
+    assert [action["verb"] for action in living["actions"]] == ["pause", "activate", "kill"]
+    assert (living["best"], living["progress"]) == (None, 0.0)
+
+
+def test_slots_are_listed_with_who_is_on_them_and_counted() -> None:
+    rows = [row(1, gangs=[RUNNING]), row(2), row(3), row(4, state=State.COMPLETED)]
+    news = build_cluster_news(cluster(every_kind_of_slot()), rows, NOW)
+    assert (news["num_running"], news["num_waiting"]) == (1, 2)
+    assert (news["num_slots"], news["num_slots_used"]) == (8, 4)
+    (local,) = news["agents"]
+    states = [slot["state"] for slot in local["slots"]]
+    assert states == ["used", "leaving", "used", "leaving", "occupied", "occupied", "disabled",
+                      "free"]  # fmt: skip
+    assert local["slots"][4]["who"] == "python train.py --big"
+    assert (local["slots"][0]["experiment_id"], local["slots"][7]["experiment_id"]) == (7, None)
+
+
+def test_an_agent_that_is_away_says_so() -> None:
+    away = agent("node", [slot_status(0)], connected=False, problem="ssh to it and look")
+    news = build_cluster_news(cluster(pool(away)), [], NOW)
+    assert news["agents"][0]["note"] == "not connected; ssh to it and look"
+
+
+def device(number: int, memory_bytes: int = 100) -> SlotStatus:
+    view = SlotView(id=number, kind="cuda", index=number, name="H100", uuid=f"GPU-{number}",
+                    memory_bytes=memory_bytes)  # fmt: skip
+    return SlotStatus(slot=view, state="free")
+
+
+def series(source: str, name: str, points: dict[float, float], missing: str = "") -> Series:
+    values = list(points.values())
+    return Series(source=source, name=name, title="", x=list(points), low=values, mid=values,
+                  high=values, missing=missing)  # fmt: skip
+
+
+def test_samples_of_devices_are_columns_of_one_table() -> None:
+    page = SeriesPage(
+        began_at=1.0,
+        series=[
+            series("host", "cpu_util_simple", {9.5: 40.0, 11.5: 60.0}),
+            series("gpu:GPU-0", "gpu_util", {10.0: 90.0, 11.0: 91.0, 12.0: 92.0}),
+            series("gpu:GPU-1", "gpu_util", {10.0: 10.0, 12.0: 12.0}),
+            series("gpu:GPU-0", "gpu_free_memory", {10.0: 60.0, 11.0: 50.0, 12.0: 40.0}),
+        ],
+    )
+    usage = build_usage(agent("a", [device(0), device(1)]), page, after=10.0)
+    assert usage["at"] == [11.0, 12.0]
+    assert usage["utilization"] == [[91.0, 92.0], [None, 12.0]]
+    assert usage["memory_used"] == [[50.0, 60.0], [None, None]]
+    assert usage["memory_total"] == [100.0, 100.0]
+    assert usage["cpu"] == [40.0, 60.0]
+    assert usage["missing"] == ["", ""]
+
+
+def test_a_missing_value_says_why() -> None:
+    hangs = "the GPU driver does not answer"
+    page = SeriesPage(began_at=None, series=[series("gpu:GPU-0", "gpu_util", {}, hangs)])
+    usage = build_usage(agent("a", [device(0), slot_status(1, cuda=False)]), page, after=0.0)
+    assert usage["missing"] == [hangs, NO_GPU]
+
+
+def test_a_computer_without_gpus_has_samples_of_its_cpu() -> None:
+    page = SeriesPage(began_at=1.0, series=[series("host", "cpu_util_simple", {5.0: 7.0})])
+    usage = build_usage(agent("a", [slot_status(0, cuda=False)]), page, after=0.0)
+    assert (usage["at"], usage["cpu"], usage["utilization"]) == ([5.0], [7.0], [[None]])
+
+
+def test_trials_that_hold_slots_are_listed_with_their_ranks() -> None:
+    up, coming = allocation(), allocation(is_up=False)
+    up.ranks[0].connection_file = "/run/kernel-1.json"
+    news = build_trials([trial(allocation=up), trial(id=2, allocation=coming)], {7: row(7)})
+    first, second = news["trials"]
+    assert (first["experiment"], first["status_word"]) == ("digits", "Running")
+    assert [rank["has_kernel"] for rank in first["ranks"]] == [True, False]
+    assert [rank["status"] for rank in second["ranks"]] == ["starting", "starting"]
