@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from det_jupyter.client import Client
 from tests.browser.lab import CHROMIUM, FLAGS
@@ -20,6 +27,9 @@ from tests.processes import DetHome, det_home
 
 SLOTS = 2
 VIEWPORT: ViewportSize = {"width": 1400, "height": 1000}
+
+
+expect.set_options(timeout=20_000)  # of a busy machine; most is there at once
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,13 +47,6 @@ class LabPage:
             [command, arguments],
         )
 
-    def save_layout(self) -> None:
-        """Wait until the layout is saved, as it is a second after a change."""
-        with self.page.expect_response(
-            lambda answer: "/api/workspaces/" in answer.url and answer.request.method == "PUT"
-        ):
-            self.page.evaluate("window.dispatchEvent(new Event('resize'))")
-
     def palette(self, label: str) -> None:
         """Choose a command in the palette."""
         self.run("apputils:activate-command-palette")
@@ -123,7 +116,7 @@ class Sidebar:
 
     def row(self, experiment_id: int) -> Locator:
         """Return the row of an experiment."""
-        return self.node.locator(f".det-row[data-experiment-id='{experiment_id}']")
+        return self.node.locator(f".det-row[data-experiment-id='{experiment_id}']:visible")
 
     def names(self) -> list[str]:
         """Return the names of the finished experiments that are drawn, in their order."""

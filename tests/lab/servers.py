@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 
 from tests.browser.lab import free_port, jupyter_lab
+from tests.processes import wait_until
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
 
@@ -48,6 +49,14 @@ class Lab:
     def notebook_url(self, path: str) -> str:
         """Return the address of a notebook in Notebook 7."""
         return f"{self.root}notebooks/{path}?token={self.token}"
+
+    def wait_for_layout(self, text: str) -> None:
+        """Wait until a workspace is saved that has this in it."""
+        folder = self.folder / ".workspaces"
+        wait_until(
+            lambda: any(text in path.read_text() for path in folder.iterdir()),
+            f"{text} is in a workspace",
+        )
 
     @property
     def log(self) -> str:

@@ -32,10 +32,8 @@ class Trials:
         if self._capsule is None:
             self._capsule = capture_trial(self.client, "SmallTrial", SOURCE)
         searcher = {"name": "single", "metric": "error", "max_length": {"batches": batches}}
-        config = slow(
-            pause_s,
-            **({"searcher": searcher, "resources": {"slots_per_trial": slots}} | changes),
-        )
+        usual = {"searcher": searcher, "resources": {"slots_per_trial": slots}}
+        config = slow(pause_s) | usual | changes
         return create(self.client, config, self._capsule)
 
     def train(self, steps: int = 5, **changes: Any) -> Experiment:

@@ -80,7 +80,7 @@ def build_cluster_news(
         summary=summary(cluster),
         num_running=sum(status in _HOLDING for status in statuses),
         num_waiting=statuses.count("queued"),
-        num_slots=sum(pool.num_slots for pool in cluster.pools),
+        num_slots=len(slots),
         num_slots_used=sum(slot.experiment_id is not None for slot in slots),
     )
 

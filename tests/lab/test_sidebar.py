@@ -1,0 +1,262 @@
+"""Journeys through the sidebar and what stands around it: real experiments on two CPU slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from det_jupyter.client import Client, Experiment
+from tests.lab.pages import LabPage
+from tests.lab.servers import Lab
+from tests.lab.trials import Trials
+from tests.processes import wait_until
+
+
+@pytest.fixture(scope="module")
+def runs(module_trials: Trials) -> Experiment:
+    """Three experiments that have ended, with names, labels and results of their own."""
+    for name, labels in [("apple", ["good"]), ("banana", ["good", "wide"]), ("cherry", [])]:
+        last = module_trials.ended(name=name, labels=labels)
+    return last
+
+
+def test_an_experiment_is_seen_from_its_start_to_its_end(ui: LabPage, trials: Trials) -> None:
+    sidebar = ui.sidebar.open()
+    experiment = trials.run(name="seen", batches=60, pause_s=0.05)
+    row = sidebar.row(experiment.id)
+    expect(row).to_contain_text("seen", timeout=60_000)
+    expect(row).to_contain_text("Running", timeout=60_000)
+    expect(row).to_contain_text("error", timeout=30_000)
+    bar = row.get_by_role("progressbar")
+    before = int(bar.get_attribute("aria-valuenow") or 0)
+    wait_until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > before, "it goes on")
+    expect(row.and_(sidebar.ended)).to_contain_text("Completed", timeout=30_000)
+    expect(row.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_buttons_of_a_row_pause_activate_and_kill_after_a_question(
+    ui: LabPage, trials: Trials
+) -> None:
+    experiment = trials.train(name="steered")
+    row = ui.sidebar.open().row(experiment.id)
+    row.hover()
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("Paused", timeout=30_000)
+    row.get_by_role("button", name="Activate").click()
+    expect(row).to_contain_text("Running", timeout=30_000)
+    row.get_by_role("button", name="Kill").click()
+    ui.dialog.get_by_role("button", name="Keep It").click()
+    assert experiment.view.state == "ACTIVE"
+    row.get_by_role("button", name="Kill").click()
+    ui.dialog.get_by_role("button", name="Kill").click()
+    expect(row).to_contain_text("Canceled", timeout=30_000)
+
+
+def test_slots_say_who_is_on_them(
+    ui: LabPage, trials: Trials, devices: Callable[[dict[str, object]], None]
+) -> None:
+    slots = ui.sidebar.open().slots
+    expect(slots).to_have_count(2, timeout=30_000)
+    experiment = trials.train(name="tenant")
+    held = slots.filter(has_text="tenant")
+    expect(held).to_have_count(1, timeout=30_000)
+    expect(held).to_contain_text("rank 0")
+    other = slots.filter(has_not_text="tenant")
+    slot = other.locator(".det-slot-row-id").inner_text()
+    stranger = {"pid": 4711, "command": "python train.py", "user": "ada", "memory_bytes": 5e9}
+    devices({slot: [stranger | {"memory_bytes": 5_000_000_000}]})
+    expect(other).to_contain_text("python train.py", timeout=30_000)
+    expect(ui.status).to_contain_text("1/2")
+    held.click()
+    expect(ui.experiment(experiment.id).view).to_be_visible()
+
+
+def test_a_waiting_experiment_says_why_and_a_button_helps(ui: LabPage, trials: Trials) -> None:
+    first = trials.train(name="first", slots=2)
+    waiting = trials.run(name="second", slots=2)
+    row = ui.sidebar.open().row(waiting.id)
+    expect(row).to_contain_text("Queued", timeout=30_000)
+    expect(row.locator(".det-row-wait")).to_contain_text("first")
+    expect(ui.status).to_contain_text("1 running · 1 waiting · 2/2")
+    remedy = row.locator(".det-row-remedy button").first
+    expect(remedy).to_be_visible()
+    remedy.click()
+    if ui.dialog.is_visible():
+        ui.dialog.locator(".jp-mod-accept").click()
+    expect(row).to_contain_text("Running", timeout=30_000)
+    expect(ui.sidebar.row(first.id)).not_to_contain_text("Running")
+
+
+def test_finished_experiments_are_searched_filtered_and_sorted(
+    ui: LabPage, runs: Experiment
+) -> None:
+    sidebar = ui.sidebar.open()
+    expect(sidebar.ended.filter(has_text="apple")).to_be_visible()
+    sidebar.node.get_by_label("Order", exact=True).select_option("name")
+    wait_until(lambda: sidebar.names()[:3] == ["apple", "banana", "cherry"], "sorted by name")
+    sidebar.node.get_by_label("Order", exact=True).select_option("newest")
+    wait_until(lambda: sidebar.names()[0] != "apple", "sorted by age")
+    sidebar.search.fill("banan")
+    expect(sidebar.ended).to_have_count(1)
+    sidebar.search.fill("no such thing")
+    expect(sidebar.ended).to_have_count(0)
+    sidebar.node.get_by_role("button", name="Clear the filter").click()
+    sidebar.ended.filter(has_text="banana").locator(".det-chip", has_text="good").click()
+    expect(sidebar.ended).to_have_count(2)
+    ui.page.wait_for_timeout(1000)
+    ui.reload()  # what the list was narrowed to is kept
+    expect(sidebar.ended).to_have_count(2)
+    sidebar.node.get_by_role("button", name="Also without the label good").click()
+    sidebar.node.get_by_label("Status", exact=True).select_option("failed")
+    expect(sidebar.ended.filter(has_text="apple")).to_have_count(0)
+    sidebar.node.get_by_label("Status", exact=True).select_option("")
+
+
+def test_labels_are_edited_and_experiments_archived(ui: LabPage, runs: Experiment) -> None:
+    sidebar = ui.sidebar.open()
+    row = sidebar.row(runs.id)
+    row.hover()
+    row.get_by_role("button", name="Change labels").click()
+    ui.dialog.locator("input").fill("best, <b>bold</b>")
+    ui.dialog.get_by_role("button", name="Save").click()
+    expect(row.locator(".det-chip")).to_have_text(["best", "<b>bold</b>"])
+    row.hover()
+    row.get_by_role("button", name="Archive").click()
+    expect(row).to_have_count(0)
+    sidebar.node.get_by_role("button", name="Show archived").click()
+    expect(row).to_contain_text("archived")
+    ui.menu(row, "Unarchive")
+    expect(row).not_to_contain_text("archived")
+    sidebar.node.get_by_role("button", name="Show archived").click()
+    expect(row).to_be_visible()
+
+
+def test_selected_experiments_are_compared(ui: LabPage, lab: Lab, runs: Experiment) -> None:
+    sidebar = ui.sidebar.open()
+    for name in ("apple", "cherry"):
+        sidebar.ended.filter(has_text=name).first.click(modifiers=["Control"])
+    sidebar.node.get_by_role("button", name="Compare").click()
+    expect(ui.comparison).to_contain_text("apple")
+    expect(ui.comparison).to_contain_text("cherry")
+    expect(ui.comparison.locator("canvas >> visible=true").first).to_be_visible()
+    lab.wait_for_layout("det-comparison")
+    ui.reload()
+    expect(ui.comparison).to_contain_text("apple")
+
+
+def test_everything_leads_to_the_sidebar_and_pages(ui: LabPage, runs: Experiment) -> None:
+    ui.status.click()
+    expect(ui.sidebar.node).to_be_visible()
+    ui.run("application:toggle-left-area")
+    expect(ui.sidebar.node).not_to_be_visible()
+    ui.page.locator(".jp-LauncherCard", has_text="Experiments").click()
+    expect(ui.sidebar.node).to_be_visible()
+    ui.run("application:toggle-left-area")
+    ui.palette("Show Slots and Experiments")
+    expect(ui.sidebar.node).to_be_visible()
+    ui.sidebar.row(runs.id).click()
+    expect(ui.experiment(runs.id).badge).to_have_text("Completed")
+
+
+def test_an_experiment_is_dragged_into_a_notebook(ui: LabPage, lab: Lab, runs: Experiment) -> None:
+    lab.write_notebook("drag.ipynb", "1 + 1")
+    ui.run("docmanager:open", path="drag.ipynb")
+    expect(ui.notebook.cells).to_have_count(1)
+    row = ui.sidebar.open().row(runs.id)
+    row.hover()
+    ui.page.mouse.down()
+    box = ui.notebook.cells.first.bounding_box()
+    assert box is not None
+    for y in (box["y"] + 60, box["y"] + 30, box["y"] + 12):
+        ui.page.mouse.move(box["x"] + 200, y, steps=5)
+    ui.page.mouse.up()
+    expect(ui.notebook.cells).to_have_count(3)  # one loads det_jupyter
+    expect(ui.notebook.node).to_contain_text(f"show {runs.id}")
+    ui.notebook.wait()
+    ui.notebook.run_all()
+    expect(ui.notebook.views).to_contain_text("cherry", timeout=60_000)
+
+
+def test_the_sidebar_is_walked_by_keys_alone(
+    ui: LabPage, runs: Experiment, trials: Trials
+) -> None:
+    running = trials.train(name="walked")
+    sidebar = ui.sidebar.open()
+    expect(sidebar.row(running.id)).to_be_visible()
+    sidebar.node.get_by_role("grid", name="Finished experiments").focus()
+    ui.page.keyboard.press("Home")
+    for _ in range(2):
+        ui.page.keyboard.press("Space")
+        ui.page.keyboard.press("ArrowDown")
+    expect(sidebar.node.locator("[role=row][aria-selected=true]")).to_have_count(2)
+    ui.page.keyboard.press("Escape")
+    sidebar.node.get_by_role("grid", name="Running and waiting").focus()
+    ui.page.keyboard.press("ArrowRight")  # to the buttons of the row
+    ui.page.keyboard.press("Enter")
+    expect(sidebar.row(running.id)).to_contain_text("Paused", timeout=30_000)
+    ui.page.keyboard.press("Escape")
+    ui.page.keyboard.press("Enter")
+    expect(ui.experiment(running.id).badge).to_have_text("Paused")
+
+
+def test_settings_change_what_is_shown(ui: LabPage, trials: Trials) -> None:
+    expect(ui.status).to_be_visible()
+    ui.set(showStatusBar=False)
+    expect(ui.status).not_to_be_visible()
+    ui.set(showStatusBar=True, confirmKill=False)
+    expect(ui.status).to_be_visible()
+    experiment = trials.train(name="unconfirmed")
+    row = ui.sidebar.open().row(experiment.id)
+    row.hover()
+    row.get_by_role("button", name="Kill").click()
+    expect(row).to_contain_text("Canceled", timeout=30_000)
+    ui.run("det:open-settings")
+    editor = ui.page.locator("#setting-editor, .jp-SettingsPanel").first
+    expect(editor).to_contain_text("Ask before killing")
+    ui.set(confirmKill=True)
+
+
+def test_the_end_of_an_experiment_is_notified(ui: LabPage, trials: Trials) -> None:
+    trials.ended(name="quick")
+    toast = ui.toasts.filter(has_text="quick")
+    expect(toast).to_contain_text("has ended")
+    toast.get_by_role("button", name="Open").click()
+    expect(ui.page.locator(".jp-DetExperimentPage")).to_contain_text("quick")
+
+
+def test_a_failure_is_notified_with_the_way_to_its_logs(
+    ui: LabPage, trials: Trials, client: Client
+) -> None:
+    experiment = trials.run(
+        name="broken",
+        max_restarts=0,
+        hyperparameters={"global_batch_size": 16, "pause_s": "soon"},
+    )
+    toast = ui.toasts.filter(has_text="broken")
+    expect(toast).to_contain_text("failed", timeout=60_000)
+    toast.get_by_role("button", name="Open Logs").click()
+    page = ui.experiment(experiment.id)
+    expect(page.tab("Logs")).to_have_attribute("aria-selected", "true")
+    expect(page.badge).to_have_text("Failed")
+
+
+def test_two_tabs_agree_and_one_of_them_notifies(
+    ui: LabPage, open_page: Callable[[], Page], lab: Lab, trials: Trials
+) -> None:
+    other = LabPage(open_page())
+    other.open(lab.url("another"))
+    experiment = trials.train(name="shared")
+    for tab in (ui, other):
+        expect(tab.sidebar.open().row(experiment.id)).to_contain_text("Running")
+    row = ui.sidebar.row(experiment.id)
+    row.hover()
+    row.get_by_role("button", name="Pause").click()
+    expect(other.sidebar.row(experiment.id)).to_contain_text("Paused", timeout=30_000)
+    quick = trials.ended(name="once")
+    for tab in (ui, other):
+        expect(tab.sidebar.row(quick.id)).to_contain_text("Completed")
+    ui.page.wait_for_timeout(1500)  # notifications gather for a second
+    told = [tab.toasts.filter(has_text="once").count() for tab in (ui, other)]
+    assert sum(told) == 1
