@@ -4,6 +4,7 @@ import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apput
 import type { LabIcon } from '@jupyterlab/ui-components';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
+import { sidebarIcon } from '../sidebar/icon.js';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { CHANGES, isChange, isPossible, labelChange, parseLabels, wordsOf } from './changes.js';
 import type { Change } from './changes.js';
@@ -12,9 +13,9 @@ import {
   archiveIcon,
   cancelIcon,
   deleteIcon,
-  experimentIcon,
   killIcon,
   labelIcon,
+  logsIcon,
   pauseIcon,
   startIcon,
   unarchiveIcon
@@ -87,7 +88,7 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
       return args.where === 'page' ? trans.__('Experiment: %1', label) : label;
     },
     caption: args => words(args)?.caption ?? '',
-    icon: args => (isChange(args.verb) ? ICONS[args.verb] : experimentIcon),
+    icon: args => (isChange(args.verb) ? ICONS[args.verb] : sidebarIcon),
     isEnabled: args => {
       const row = rowOf(app, det, args);
       return isChange(args.verb) && row !== undefined && mayChange(det)
@@ -209,7 +210,7 @@ function addShowHere(app: JupyterFrontEnd, det: IDetJupyter): void {
       return args.where === 'page' ? trans.__('Experiment: %1', label) : label;
     },
     caption: trans.__('Show what the experiment does and did'),
-    icon: experimentIcon,
+    icon: args => (args.what === 'logs' ? logsIcon : sidebarIcon),
     isEnabled: args => targetOf(app, args) !== null,
     isVisible: args => targetOf(app, args) !== null && app.commands.hasCommand(wanted(args)),
     execute: args =>

@@ -10,22 +10,12 @@ function filled(name: string, path: string): LabIcon {
   return made(name, `<path class="jp-icon3" fill="#616161" d="${path}"/>`);
 }
 
+/** JupyterLab would fill a shape with a `fill` and an icon's class; so the group has the one. */
 function stroked(name: string, path: string): LabIcon {
   const line = 'stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"';
-  return made(
-    name,
-    `<path class="jp-icon3 jp-icon-selectable" fill="none" stroke="#616161" ${line} d="${path}"/>`
-  );
+  const shape = `<path class="jp-icon3" stroke="#616161" ${line} d="${path}"/>`;
+  return made(name, `<g fill="none">${shape}</g>`);
 }
-
-/** Four slots, three of them busy. */
-export const experimentIcon = made(
-  'experiment',
-  `<g class="jp-icon3" fill="#616161"><rect x="2" y="2" width="5.25" height="5.25" rx="1"/>
-<rect x="8.75" y="2" width="5.25" height="5.25" rx="1"/>
-<rect x="2" y="8.75" width="5.25" height="5.25" rx="1"/>
-<path d="M9.75 8.75h3.25a1 1 0 0 1 1 1v3.25a1 1 0 0 1-1 1H9.75a1 1 0 0 1-1-1V9.75a1 1 0 0 1 1-1zm.25 1.25v2.75h2.75V10z"/></g>`
-);
 
 /** A cell, and slots at its side. */
 export const runCellIcon = made(
@@ -49,4 +39,5 @@ export const deleteIcon = stroked(
   'M3 4.5h10M6 4.5V3h4v1.5M4.25 4.5l.5 8.5h6.5l.5-8.5M6.75 7v3.75M9.25 7v3.75'
 );
 export const labelIcon = stroked('label', 'M2.5 3v4.75l5.75 5.75 5-5L7.25 3zM5 5.5v.1');
+export const logsIcon = stroked('logs', 'M3 3.5h10M3 6.5h7M3 9.5h10M3 12.5h5');
 export const startIcon = stroked('start', 'M8 2v5.5M4.6 4.4a5 5 0 1 0 6.8 0');

@@ -4,9 +4,9 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
+import { sidebarIcon } from '../sidebar/icon.js';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { CHANGES } from './changes.js';
-import { experimentIcon } from './icons.js';
 import { SHOW_HERE } from './commands.js';
 
 /** The sidebar's command, with the looks of a card. */
@@ -31,7 +31,7 @@ export const launcherPlugin: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(LAUNCH, {
       label: trans.__('Experiments'),
       caption: trans.__('Show slots and experiments in the sidebar'),
-      icon: experimentIcon,
+      icon: sidebarIcon,
       isVisible: () => app.commands.hasCommand(Commands.showSidebar),
       execute: () => app.commands.execute(Commands.showSidebar),
       describedBy: { args: { type: 'object', properties: {} } }

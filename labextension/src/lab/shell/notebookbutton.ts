@@ -48,16 +48,16 @@ export const notebookButtonPlugin: JupyterFrontEndPlugin<void> = {
     settings.changed.connect(changed);
     tracker.currentChanged.connect((_, panel) => {
       changed();
-      void panel?.context.ready.then(changed); // its language is known
+      void panel?.sessionContext.ready.then(changed); // its language is known
     });
   }
 };
 
-/** A notebook whose language is not known yet counts as Python. */
+/** A notebook whose language is not known yet, or is '' in a new one, counts as Python. */
 function isPython(panel: NotebookPanel): boolean {
   const language = panel.content.model?.getMetadata('language_info') as
-    { name: string } | undefined;
-  return /^i?python$/.test(language?.name ?? 'python');
+    { name?: string } | undefined;
+  return /^(i?python)?$/.test(language?.name ?? '');
 }
 
 /** Makes a cell an experiment, and runs it where that is what was asked. */

@@ -1,5 +1,6 @@
 /** The settings: schema/settings.json is this plugin's, and connection/ reads them. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IFormRendererRegistry, settingsIcon } from '@jupyterlab/ui-components';
 
 import { Commands, IDetJupyter } from '../tokens.js';
@@ -13,8 +14,13 @@ export const settingsPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Opens the settings of det_jupyter.',
   autoStart: true,
   requires: [IDetJupyter],
-  optional: [IFormRendererRegistry],
-  activate: (app: JupyterFrontEnd, det: IDetJupyter, forms: IFormRendererRegistry | null) => {
+  optional: [IFormRendererRegistry, ISettingRegistry],
+  activate: (
+    app: JupyterFrontEnd,
+    det: IDetJupyter,
+    forms: IFormRendererRegistry | null,
+    registry: ISettingRegistry | null
+  ) => {
     forms?.addRenderer(`${ID}.newCell`, linesField);
     const { trans } = det;
     app.commands.addCommand(Commands.openSettings, {
@@ -22,8 +28,9 @@ export const settingsPlugin: JupyterFrontEndPlugin<void> = {
       caption: trans.__('Notifications, order, confirmations and more'),
       icon: settingsIcon,
       isVisible: () => app.commands.hasCommand(EDITOR),
-      // The editor searches for titles: that of the schema, as the server translates it.
-      execute: () => app.commands.execute(EDITOR, { query: trans._p('schema', 'Experiments') }),
+      execute: () =>
+        // It finds titles, which the server may have translated.
+        app.commands.execute(EDITOR, { query: registry?.plugins[ID]?.schema.title ?? '' }),
       describedBy: { args: { type: 'object', properties: {} } }
     });
   }

@@ -5,16 +5,20 @@ import { createElement, type ChangeEvent } from 'react';
 const ROWS = 12;
 
 export const linesField: IFormRenderer = {
-  fieldRenderer: ({ idSchema, formData, onChange, readonly = false }) =>
-    createElement('textarea', {
-      id: idSchema.$id,
-      className: 'jp-DetLinesField',
-      rows: ROWS,
-      spellCheck: false,
-      readOnly: readonly,
-      value: typeof formData === 'string' ? formData : '',
-      onChange: ({ target }: ChangeEvent<HTMLTextAreaElement>) => {
-        onChange(target.value);
-      }
-    })
+  fieldRenderer: ({ idSchema, schema, formData, onChange, readonly = false }) =>
+    createElement(
+      'label',
+      { className: 'jp-DetLinesField' },
+      schema.title,
+      createElement('textarea', {
+        id: idSchema.$id,
+        rows: ROWS,
+        spellCheck: false,
+        readOnly: readonly,
+        value: typeof formData === 'string' ? formData : '',
+        onChange: ({ target }: ChangeEvent<HTMLTextAreaElement>) => {
+          onChange(target.value);
+        }
+      })
+    )
 };

@@ -145,6 +145,8 @@ test('the button is for Python, and hidden by its setting; the menu entry stays'
   await det.settings.set('showNotebookButton', false);
   expect(commands.isVisible(Commands.runCell, { toolbar: true })).toBe(false);
   expect(commands.isVisible(Commands.runCell)).toBe(true);
+  python.content.model.getMetadata = () => ({ name: '' });
+  expect(commands.isEnabled(Commands.runCell)).toBe(true);
   tracker.currentWidget = other.panel;
   expect(commands.isEnabled(Commands.runCell)).toBe(false);
   tracker.currentWidget = null;
