@@ -87,7 +87,6 @@ function addShow(app: JupyterFrontEnd, det: IDetJupyter): void {
   app.commands.addCommand(SHOW_RUNNING, {
     label: args => (args.what === 'logs' ? trans.__('Open Logs') : trans.__('Open Experiment')),
     caption: trans.__('Show what the trial does and did'),
-    icon: args => (args.what === 'logs' ? undefined : statusIcon('running')),
     isEnabled: args => placeOf(app, args) !== null && app.commands.hasCommand(wanted(args)),
     execute: async args => {
       const place = placeOf(app, args);

@@ -32,13 +32,15 @@ function trialItem(
   { openTrial, kill }: IActions,
   trans: ITrans
 ): IRunningSessions.IRunningItem {
-  const steps = trans._n('%1 step', '%1 steps', trial.steps_completed);
+  const count = trial.steps_completed;
+  const steps = trans._n('%2 step', '%2 steps', count, count.toLocaleString());
   return {
     className: `jp-DetRunning jp-DetRunning-trial jp-mod-${trial.status}`,
     context: contextOf({ trial_id: trial.id }),
     icon: () => statusIcon(trial.status),
-    label: () => trans.__('Trial %1: %2', trial.id, trial.experiment),
-    detail: () => `${trial.status_word}, ${steps}`,
+    label: () => trans.__('%1: %2', trial.id, trial.experiment),
+    // The panel is narrow: what runs says how far it is, and the tooltip has both.
+    detail: () => (trial.status === 'running' ? steps : trial.status_word),
     labelTitle: () =>
       [
         trans.__('Trial %1 of experiment %2: %3', trial.id, trial.experiment_id, trial.experiment),

@@ -28,7 +28,10 @@ const runningPlugin: JupyterFrontEndPlugin<void> = {
     const open = (command: string, trial: ITrialLine, rank?: IRankLine): void => {
       const { experiment_id, id: trial_id } = trial;
       const which = rank === undefined ? {} : { rank: rank.rank };
-      void app.commands.execute(command, { experiment_id, trial_id, ...which });
+      if (app.commands.hasCommand(command)) {
+        // Else the plugin that has it is disabled.
+        void app.commands.execute(command, { experiment_id, trial_id, ...which });
+      }
     };
     const manager = new RunningTrials({
       det,

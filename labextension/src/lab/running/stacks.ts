@@ -71,6 +71,14 @@ export function innermost(stack: string): string {
   return [...stack.matchAll(/^ {2}\S.*, line \d+, in (.+)$/gm)].at(-1)?.[1] ?? '';
 }
 
+/** Without the places of installed packages, which only take room; copies have them. */
+export function shortened(stack: string): string {
+  return stack
+    .replace(/^ {2}/gm, '')
+    .replace(/^File ".*?\/(?:site|dist)-packages\//gm, 'File "')
+    .trimEnd();
+}
+
 /** All of it as text, for a report. */
 export function textOf(stacks: readonly IRankStack[], trans: ITrans): string {
   return groupsOf(stacks)

@@ -8,7 +8,15 @@ import { icon } from '../../dom/icons.js';
 import type { IDetJupyter } from '../tokens.js';
 import { stacksIcon } from './icons.js';
 import type { IPlace } from './place.js';
-import { groupsOf, innermost, nameOf, textOf, type IGroup, type IStacks } from './stacks.js';
+import {
+  groupsOf,
+  innermost,
+  nameOf,
+  shortened,
+  textOf,
+  type IGroup,
+  type IStacks
+} from './stacks.js';
 
 type Det = Pick<IDetJupyter, 'api' | 'socket' | 'trans'>;
 
@@ -117,7 +125,11 @@ export class StackView extends Widget {
     );
     const text = group.isSilent
       ? h('p', {}, group.text)
-      : h('pre', { tabindex: 0, 'aria-label': trans.__('Stack of %1', name) }, dedent(group.text));
+      : h(
+          'pre',
+          { tabindex: 0, 'aria-label': trans.__('Stack of %1', name) },
+          shortened(group.text)
+        );
     const section = h('section.det-Stacks-group', { 'aria-label': name }, heading, text);
     section.classList.toggle('jp-mod-silent', group.isSilent);
     return section;
@@ -152,7 +164,3 @@ export function stackTab(det: Det, place: IPlace): MainAreaWidget<StackView> {
 }
 
 const BUTTON = 'jp-mod-styled jp-mod-minimal det-Stacks-button';
-
-function dedent(stack: string): string {
-  return stack.replace(/^ {2}/gm, '').trimEnd();
-}
