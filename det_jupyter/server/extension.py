@@ -103,7 +103,6 @@ class DetJupyterApp(ExtensionApp):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.aclose()
-        self._master.close()
 
     def _on_feeder_started(self, address: Address) -> None:
         self._run(self._follower.follow(address))

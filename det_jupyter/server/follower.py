@@ -38,6 +38,7 @@ _TOPICS: dict[int, tuple[str, dict[str, Any]]] = {
     3: ("usage", {"period_s": 15.0}),  # as often as Prometheus asks
 }
 _EVENTS_AT_ONCE = 10
+_PAUSE_S = 0.2  # the most of it that the server does for itself
 _MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -75,6 +76,7 @@ class Follower:
                 if frame.get("op") == "news":
                     topic, _ = _TOPICS.get(frame["id"], ("", {}))
                     await self._take(topic, frame["data"], columns)
+                    await asyncio.sleep(_PAUSE_S)  # the feeder merges what happens meanwhile
                     ack = {"op": "ack", "id": frame["id"], "seq": frame["seq"]}
                     await socket.write_message(json.dumps(ack))
         finally:

@@ -1,15 +1,16 @@
 """The master as the Jupyter server sees it: where it is, what is wrong with it, how to start it.
 
-Looking for it reads files and asks for processes, so it happens in threads of our own: a folder on
-a dead network drive holds up neither the server's loop nor the threads that others share.
+Looking for it reads files and asks for processes, so it happens in threads: a folder on a dead
+network drive holds up neither the server's loop nor, as the threads are daemons, its end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import suppress
+from typing import Generic, TypeVar
 
 from det_jupyter.autostart import ensure_master, find_master
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
@@ -21,14 +22,46 @@ T = TypeVar("T")
 _LOOK_S = 10.0
 
 
+class _Shared(Generic[T]):
+    """A function that blocks, called in a thread; those who ask meanwhile share its answer."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._answer: asyncio.Future[T] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._answer is not None and not self._answer.done()
+
+    async def ask(self) -> T:
+        if self._answer is None or self._answer.done():
+            self._answer = asyncio.get_running_loop().create_future()
+            self._answer.add_done_callback(_note_outcome)
+            args = (self._answer, asyncio.get_running_loop())
+            threading.Thread(target=self._run, args=args, name="det-master", daemon=True).start()
+        return await asyncio.shield(self._answer)
+
+    def _run(self, answer: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # of a loop that has ended, with the server
+            try:
+                result = self._call()
+            except Exception as error:  # the boundary of the thread: raised by those who asked
+                loop.call_soon_threadsafe(answer.set_exception, error)
+            else:
+                loop.call_soon_threadsafe(answer.set_result, result)
+
+
+def _note_outcome(answer: asyncio.Future[T]) -> None:
+    if not answer.cancelled():
+        answer.exception()  # else it is reported as forgotten when all have gone who asked
+
+
 class MasterLine:
     """Looks for the user's master and starts it, without blocking."""
 
     def __init__(self) -> None:
-        # Apart: starting takes seconds, and looking is to go on meanwhile.
-        self._lookers = ThreadPoolExecutor(2, thread_name_prefix="det-master-look")
-        self._starters = ThreadPoolExecutor(1, thread_name_prefix="det-master-start")
-        self._starting: asyncio.Future[MasterInfo] | None = None
+        self._looking = _Shared(_look)
+        self._starting = _Shared(_start)
 
     async def find(self) -> MasterInfo:
         """Return where the running master is.
@@ -37,25 +70,21 @@ class MasterLine:
             MasterUnreachable: None runs, or it cannot answer.
             ProtocolMismatch: One runs, of a version that we cannot talk to.
         """
-        info = await self._look(find_master)
-        if info is None:
+        try:
+            return await asyncio.wait_for(self._looking.ask(), _LOOK_S)
+        except TimeoutError:
             raise MasterUnreachable(
-                "no det_jupyter master runs; start it in the sidebar, or with "
-                "`%det_experiment list` in a notebook"
-            )
-        await self._look(lambda: must_be_awake(info))
-        return info
+                f"the folder of det_jupyter did not answer within {_LOOK_S:g} s: its drive is "
+                "slow or gone"
+            ) from None
 
     async def start(self) -> MasterInfo:
-        """Return the running master, started now if need be; many may wait for one start."""
-        if self._starting is None or self._starting.done():
-            loop = asyncio.get_running_loop()
-            self._starting = loop.run_in_executor(self._starters, _asked, ensure_master)
-        return await asyncio.shield(self._starting)
+        """Return the running master, started now if need be."""
+        return await self._starting.ask()
 
     async def state(self) -> dict[str, str]:
         """Return the `master` of the handshake (wire/pages.py)."""
-        if self._starting is not None and not self._starting.done():
+        if self._starting.is_under_way:
             return _said("starting")
         try:
             info = await self.find()
@@ -66,20 +95,20 @@ class MasterLine:
             return _said(state, problem=str(error), command=error.command)
         return _said("running", version=info.version)
 
-    def close(self) -> None:
-        """End the threads as soon as they have nothing to do; waits for none."""
-        for threads in (self._lookers, self._starters):
-            threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _look(self, look: Callable[[], T]) -> T:
-        future = asyncio.get_running_loop().run_in_executor(self._lookers, _asked, look)
-        try:
-            return await asyncio.wait_for(future, _LOOK_S)
-        except TimeoutError:
-            raise MasterUnreachable(
-                f"the folder of det_jupyter did not answer within {_LOOK_S:g} s: its drive is "
-                "slow or gone"
-            ) from None
+def _look() -> MasterInfo:
+    info = _asked(find_master)
+    if info is None:
+        raise MasterUnreachable(
+            "no det_jupyter master runs; start it in the sidebar, or with "
+            "`%det_experiment list` in a notebook"
+        )
+    must_be_awake(info)
+    return info
+
+
+def _start() -> MasterInfo:
+    return _asked(ensure_master)
 
 
 def _asked(ask: Callable[[], T]) -> T:

@@ -108,13 +108,13 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
 
     async def on_message(self, message: str | bytes) -> None:
         """Pass a frame of the page on; the next one is read after that."""
-        if refusal := self._gate.refusal(message):
-            await self.write_message(refusal)
-        elif self._feed is not None:
-            try:
+        try:
+            if refusal := self._gate.refusal(message):
+                await self.write_message(refusal)
+            elif self._feed is not None:
                 await self._feed.write_message(message, binary=isinstance(message, bytes))
-            except WebSocketClosedError:
-                self._close(_FEEDER_ENDED, "the feeder has ended")
+        except WebSocketClosedError:
+            self._close(_FEEDER_ENDED, "the feeder has ended")
 
     async def _pass_down(self, feed: WebSocketClientConnection) -> None:
         try:

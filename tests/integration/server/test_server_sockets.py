@@ -234,8 +234,10 @@ async def test_state_changes_are_events_and_gauges(client: Client, extension: An
     ]
     usage = {"agent_id": "here", "slot_ids": [0, 1], "utilization": [[5.0, 93.5], [None]]}
     await publish("usage", {"agents": [usage]})
-    said = await metrics(client)
-    assert said['det_jupyter_gpu_utilization_percent{agent="here",slot="0"}'] == 93.5
+    gpu = 'det_jupyter_gpu_utilization_percent{agent="here",slot="0"}'
+    while gpu not in (said := await metrics(client)):
+        await asyncio.sleep(0.05)
+    assert said[gpu] == 93.5
     assert 'det_jupyter_gpu_utilization_percent{agent="here",slot="1"}' not in said
     assert said['det_jupyter_experiments{status="running"}'] == 1
     assert said['det_jupyter_experiments{status="completed"}'] == 1
