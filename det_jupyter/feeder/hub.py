@@ -27,7 +27,7 @@ from det_jupyter.feeder.topic import Maker, Topic
 T = TypeVar("T")
 
 _NUM_THREADS = 8
-_LINGER_S = 5.0
+_LINGER_S = 30.0
 
 
 class Hub:
