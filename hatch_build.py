@@ -26,8 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "labextension"
 FILES = (
-    *("build.mjs", "package.json", "package-lock.json"),
-    *("install.json", "tsconfig.json", "tsconfig.lab.json"),
+    *("build.mjs", "lab.mjs", "package.json", "package-lock.json"),
+    *("install.json", "tsconfig.json"),
 )  # that the build reads, besides those in src, style and schema
 OUTPUTS = (
     ROOT / "det_jupyter/notebook/static/widget.js",
@@ -82,7 +82,6 @@ def build() -> None:
         # The tools for tests and lint are not needed here.
         _run([*npm, "ci", "--omit=dev", "--no-audit", "--no-fund"], node)
     _run([*npm, "run", "build"], node)
-    shutil.copy(SOURCES / "install.json", LAB)
     for path in OUTPUTS:
         path.touch()
 

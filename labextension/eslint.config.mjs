@@ -32,10 +32,10 @@ export default tseslint.config(
   schemas,
   {
     // Signals are connected with the method and its `this`, which is how they are cleared.
-    files: ['src/lab/**/*.ts'],
+    files: ['src/lab/**/*.ts', 'test/lab/**/*.ts'],
     rules: {
       '@typescript-eslint/unbound-method': 'off',
-      // What is fetched at the start is bounded as a whole: tests/unit/test_wheel.py.
+      // What is fetched at the start is bounded as a whole: tests/integration/test_wheel.py.
       'jupyter/prefer-lazy-imports': ['error', { ignoreImports: ['./*', '../*'] }]
     }
   },

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, env=without_node(), check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
     return path
@@ -92,9 +92,9 @@ def installed(wheel: Path, folder: Path) -> Path:
     """Install the wheel, and nothing else; returns the interpreter."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin/python"
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
-    options = ["--no-deps", "--no-index", "--disable-pip-version-check", wheel]
-    subprocess.run([*pip, *options], env=without_node(), check=True)
+    options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", *options, str(wheel)]
+    subprocess.run(pip, env=without_node(), check=True)
     borrowed = Path(sysconfig.get_path("purelib"))  # without its .pth files: not our sources
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "borrowed.pth").write_text(str(borrowed))
@@ -126,7 +126,7 @@ def test_charts_are_not_loaded_at_the_start() -> None:
 
 def entry() -> Path:
     about = json.loads((hatch_build.LAB / "package.json").read_text())
-    return hatch_build.LAB / about["jupyterlab"]["_build"]["load"]
+    return hatch_build.LAB / str(about["jupyterlab"]["_build"]["load"])
 
 
 def chunks_at_start() -> list[Path]:
