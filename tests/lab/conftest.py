@@ -72,7 +72,8 @@ def module_trials(client: Client) -> Iterator[Trials]:
 
 @pytest.fixture
 def trials(module_trials: Trials) -> Iterator[Trials]:
-    """What submits experiments; those of a journey are ended after it."""
+    """What submits experiments: all slots are free before, and those of the journey end after."""
+    module_trials.end_all()
     yield module_trials
     module_trials.end_all()
 

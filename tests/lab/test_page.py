@@ -1,0 +1,230 @@
+"""Journeys through pages of experiments in the main area, and through the Running panel."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from det_jupyter.client import Client, Experiment
+from tests.lab.contrast import low_contrast
+from tests.lab.pages import LabPage
+from tests.lab.servers import Lab
+from tests.lab.trials import SOURCE, Trials
+from tests.processes import wait_until
+from tests.trials import submit
+
+HOSTILE = "<img src=x onerror='window.__pwned=1'><script>window.__pwned=2</script>&amp;"
+TABS = ("Overview", "Metrics", "Timings", "System", "Logs", "Config", "Checkpoints")
+KEY_TEXTS = (
+    ".det-badge", ".det-name", ".det-tab", ".det-quiet", ".det-row-name", ".det-row-word",
+    ".det-row-metric", ".det-slot-row-who", ".det-slot-row-detail", ".det-button",
+    ".det-section-count", ".jp-DetStatus-button", ".det-LinkBanner-button",
+)  # fmt: skip
+
+
+@pytest.fixture
+def training(module_trials: Trials) -> Experiment:
+    """An experiment on both slots that trains all the time, journey after journey."""
+    client = module_trials.client
+    for view in client.experiments():
+        if view.name == "trains" and view.state == "ACTIVE":
+            return Experiment(client, view.id)
+    return module_trials.train(name="trains", slots=2, steps=45)
+
+
+def test_all_tabs_of_a_page_have_what_they_are_for(ui: LabPage, training: Experiment) -> None:
+    ui.run("det:open-experiment", experiment_id=training.id)
+    page = ui.experiment(training.id)
+    expect(page.badge).to_have_text("Running")
+    for name in TABS:
+        expect(page.tab(name)).to_be_visible()
+    expect(page.panel.locator("canvas >> visible=true").first).to_be_visible()
+    page.tab("Metrics").click()
+    expect(page.panel.locator("figure canvas").first).to_be_visible()
+    page.tab("Timings").click()
+    expect(page.panel.locator(".det-rank-bar")).to_have_count(2)
+    page.tab("System").click()
+    expect(page.panel).to_contain_text("CPU, mean over cores")
+    page.tab("Logs").click()
+    expect(page.panel.get_by_role("log")).to_contain_text("trains batch")
+    page.tab("Config").click()
+    expect(page.panel).to_contain_text("entrypoint: SmallTrial")
+    page.tab("Checkpoints").click()
+    expect(page.panel).to_contain_text("checkpoint")
+
+
+def test_a_reload_brings_back_page_tab_zoom_and_metrics(
+    ui: LabPage, lab: Lab, training: Experiment
+) -> None:
+    ui.run("det:open-experiment", experiment_id=training.id, tab="metrics")
+    page = ui.experiment(training.id)
+    page.panel.get_by_label("loss", exact=True).uncheck()
+    expect(page.panel.locator("figure")).to_have_count(1)
+    plot = page.panel.locator(".u-over").first
+    box = plot.bounding_box()
+    assert box is not None
+    ui.page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+    ui.page.mouse.down()
+    ui.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=4)
+    ui.page.mouse.up()
+    reset = page.panel.get_by_role("button", name="Reset zoom")
+    expect(reset).to_be_visible()
+    lab.wait_for_layout(f"det-experiment-page:{training.id}")
+    ui.page.wait_for_timeout(1000)  # what is set in a view is kept soon after
+    ui.reload()
+    expect(page.tab("Metrics")).to_have_attribute("aria-selected", "true")
+    expect(page.panel.get_by_label("error", exact=True)).to_be_checked()
+    expect(page.panel.get_by_label("loss", exact=True)).not_to_be_checked()
+    expect(reset).to_be_visible()
+
+
+def test_the_running_panel_has_trials_ranks_stacks_and_logs(
+    ui: LabPage, training: Experiment
+) -> None:
+    ui.run("running:show-panel")
+    ranks = ui.page.locator(".jp-DetRunning-rank")
+    expect(ui.page.locator(".jp-DetRunning-trial")).to_contain_text("trains")
+    expect(ranks).to_have_count(2)
+    ui.menu(ranks.first, "Show Stacks")
+    stacks = ui.page.locator(".jp-DetStacks:visible")
+    expect(stacks).to_contain_text("train_batch")
+    ranks.nth(1).click()
+    page = ui.experiment(training.id)
+    expect(page.tab("Logs")).to_have_attribute("aria-selected", "true")
+    expect(page.panel.get_by_role("log")).to_contain_text("rank 1")
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_key_texts_can_be_read_in_each_theme(
+    ui: LabPage, training: Experiment, theme: str
+) -> None:
+    ui.run("apputils:change-theme", theme=theme)
+    ui.sidebar.open()
+    ui.run("det:open-experiment", experiment_id=training.id)
+    expect(ui.experiment(training.id).badge).to_have_text("Running")
+    expect(ui.sidebar.row(training.id)).to_be_visible()
+    ui.page.wait_for_timeout(300)  # the new colours
+    assert low_contrast(ui.page, KEY_TEXTS) == []
+    ui.run("apputils:change-theme", theme="JupyterLab Light")
+
+
+def test_forced_colours_leave_states_and_buttons_to_be_seen(
+    ui: LabPage, training: Experiment
+) -> None:
+    ui.page.emulate_media(forced_colors="active")
+    ui.sidebar.open()
+    ui.run("det:open-experiment", experiment_id=training.id)
+    page = ui.experiment(training.id)
+    expect(page.badge).to_have_text("Running")
+    assert border(page.view.get_by_role("button", name="Pause")) != "0px"
+    row = ui.sidebar.row(training.id)
+    expect(row.locator("svg").first).to_be_visible()
+    bar = row.get_by_role("progressbar")
+    assert border(bar) != "0px"
+
+
+def border(element: Locator) -> str:
+    return str(element.evaluate("node => getComputedStyle(node).borderTopWidth"))
+
+
+def test_a_page_is_walked_by_keys_alone(ui: LabPage, training: Experiment) -> None:
+    ui.run("det:open-experiment", experiment_id=training.id, tab="overview")
+    page = ui.experiment(training.id)
+    page.tab("Overview").focus()
+    for name in TABS[1:]:
+        ui.page.keyboard.press("ArrowRight")
+        expect(page.tab(name)).to_be_focused()
+        expect(page.tab(name)).to_have_attribute("aria-selected", "true")
+    page.view.get_by_role("button", name="Kill").focus()
+    ui.page.keyboard.press("Enter")
+    expect(page.view.get_by_role("button", name="Keep it")).to_be_focused()
+    ui.page.keyboard.press("Escape")
+    expect(page.view.get_by_role("button", name="Kill")).to_be_focused()
+    assert training.view.state == "ACTIVE"
+
+
+def test_buttons_of_a_page_pause_activate_and_kill(ui: LabPage, trials: Trials) -> None:
+    experiment = trials.train(name="steered", slots=2)
+    ui.run("det:open-experiment", experiment_id=experiment.id)
+    page = ui.experiment(experiment.id)
+    page.view.get_by_role("button", name="Pause").click()
+    expect(page.badge).to_have_text("Paused")
+    page.view.get_by_role("button", name="Activate").click()
+    expect(page.badge).to_have_text("Running")
+    page.view.get_by_role("button", name="Kill").click()
+    page.view.get_by_role("group").get_by_role("button", name="Kill").click()
+    expect(page.badge).to_have_text("Canceled")
+    tab = ui.page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab", has_text="steered")
+    expect(tab).to_contain_text("Canceled")
+
+
+def test_a_search_grows_and_its_trials_are_chosen(ui: LabPage, lab: Lab, trials: Trials) -> None:
+    searcher = {
+        "name": "random",
+        "metric": "error",
+        "max_trials": 6,
+        "max_length": {"batches": 30},
+    }
+    lr = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
+    hparams = {"global_batch_size": 16, "pause_s": 0.01, "lr": lr}
+    search = trials.run(name="searches", searcher=searcher, hyperparameters=hparams)
+    ui.run("det:open-experiment", experiment_id=search.id)
+    page = ui.experiment(search.id)
+    rows = page.view.locator("tr[data-trial]")
+    expect(rows).to_have_count(6, timeout=60_000)
+    expect(page.badge).to_have_text("Completed", timeout=60_000)
+    rows.nth(2).click()
+    chosen = rows.nth(2).get_attribute("data-trial")
+    expect(page.view.locator(".det-chosen")).to_contain_text(f"Trial {chosen} ·")
+    ui.page.wait_for_timeout(1000)
+    ui.reload()
+    expect(page.view.locator(".det-chosen")).to_contain_text(f"Trial {chosen} ·")
+
+
+def test_an_experiment_that_is_deleted_while_open_says_so(ui: LabPage, trials: Trials) -> None:
+    experiment = trials.ended(name="deleted")
+    ui.run("det:open-experiment", experiment_id=experiment.id)
+    page = ui.experiment(experiment.id)
+    expect(page.badge).to_have_text("Completed")
+    row = ui.sidebar.open().row(experiment.id)
+    ui.menu(row, "Delete")
+    ui.dialog.get_by_role("button", name="Delete").click()
+    expect(row).to_have_count(0)
+    expect(page.node).to_contain_text("deleted")
+    ui.run("det:open-experiment", experiment_id=999_999)  # one that never was
+    expect(ui.experiment(999_999).node).to_contain_text("999999")
+    expect(ui.experiment(999_999).node).not_to_contain_text("Loading")
+
+
+def test_markup_and_scripts_in_texts_are_only_shown(
+    ui: LabPage, trials: Trials, client: Client
+) -> None:
+    source = SOURCE.replace('{"loss": loss}', f'{{"loss": loss, {HOSTILE!r}: loss}}').replace(
+        "'trains batch'", repr(f"{HOSTILE} \x1b[31mred\x1b[0m")
+    )
+    config = {
+        "name": HOSTILE, "description": HOSTILE, "entrypoint": "SmallTrial",
+        "labels": [HOSTILE[:60]],
+        "hyperparameters": {"global_batch_size": 16, "pause_s": 0.02},
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 40_000}},
+        "resources": {"slots_per_trial": 1},
+    }  # fmt: skip
+    experiment = submit(client, config, source)
+    trials.ended(name=HOSTILE)
+    expect(ui.sidebar.open().row(experiment.id)).to_contain_text("<img src=x", timeout=60_000)
+    expect(ui.sidebar.slots.filter(has_text="<img src=x")).to_have_count(1)
+    expect(ui.toasts.first).to_contain_text("<img src=x")
+    ui.run("det:open-experiment", experiment_id=experiment.id)
+    page = ui.experiment(experiment.id)
+    expect(page.view.locator(".det-name")).to_contain_text("<script>")
+    page.tab("Metrics").click()
+    expect(page.panel).to_contain_text("<img src=x")
+    page.tab("Logs").click()
+    expect(page.panel.get_by_role("log")).to_contain_text("<script>")
+    ui.run("running:show-panel")
+    expect(ui.page.locator(".jp-DetRunning-trial")).to_contain_text("<img")
+    ui.run("det:compare-experiments", experiment_ids=[experiment.id, experiment.id - 1])
+    wait_until(lambda: ui.page.evaluate("window.__pwned") is None, "nothing ran")
+    ui.begin("det:label-experiment", experiment_id=experiment.id)
+    expect(ui.dialog.locator("input")).to_have_value(HOSTILE[:60])
+    ui.page.keyboard.press("Escape")
