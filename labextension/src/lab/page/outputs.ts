@@ -5,20 +5,23 @@
  *     asked for a key --> is it an experiment of this master? --> a source: feed and drawing core
  *     the last view of it is gone --> the source ends
  *
- * While the connection is not up nothing of it is in the page's registry, so that a kernel can draw.
+ * A view whose connection is cut stays and says so: kernels are reached by the same server. Where
+ * this page gets nothing from the server, nothing of it is in the page's registry: kernels draw.
  */
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
 import { isEnded } from '../../model/clock.js';
 import { places, type ISource, type IView } from '../../page/places.js';
-import type { IDetJupyter } from '../tokens.js';
+import type { IDetJupyter, LinkState } from '../tokens.js';
 import { Feed } from './feed.js';
 import type { KeptPictures } from './kept.js';
 import type { Looks } from './looks.js';
 
 /** Above that of kernels: it lasts longer and is never busy. */
 export const SERVER_RANK = 1;
+/** The server has nothing for this page until somebody does something. */
+const HOPELESS: readonly LinkState[] = ['no-extension', 'mismatch', 'refused'];
 /** A place may be in the page before the list has its experiment. */
 const YOUNG_S = 60;
 
@@ -57,24 +60,19 @@ export class Outputs implements IDisposable {
 
   private _refresh(): void {
     const { link, settings, experiments } = this._options.shared;
-    if (link.state === 'up' && experiments.isReady && settings.get('liveOutputs')) {
-      this._open();
+    const isOn = settings.get('liveOutputs');
+    const canDraw = isOn && !HOPELESS.includes(link.state);
+    this._sources.forEach(source => source.setUp(canDraw));
+    if (link.state === 'up' && experiments.isReady && isOn) {
+      this._closeDoor ??= places().addDoor(key => this._onWanted(key), SERVER_RANK);
     } else {
       this._close();
-    }
-  }
-
-  private _open(): void {
-    if (this._closeDoor === null) {
-      this._sources.forEach(source => source.setUp(true));
-      this._closeDoor = places().addDoor(key => this._onWanted(key), SERVER_RANK);
     }
   }
 
   private _close(): void {
     this._closeDoor?.();
     this._closeDoor = null;
-    this._sources.forEach(source => source.setUp(false));
   }
 
   private _onWanted(key: string): boolean {
@@ -103,7 +101,7 @@ export class Outputs implements IDisposable {
         this._sources.delete(key);
       }
     });
-    source.setUp(this._closeDoor !== null);
+    source.setUp(true);
     this._sources.set(key, source);
   }
 
@@ -156,7 +154,7 @@ class ServedSource implements ISource, IDisposable {
     }
   }
 
-  /** Whether the connection is there. */
+  /** Whether the server is what draws. */
   setUp(isUp: boolean): void {
     this._isUp = isUp;
     this._offer();
