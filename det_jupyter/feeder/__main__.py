@@ -13,12 +13,15 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.server import Feeder, make_application
+
+_FIRST_LOOK_S = 2.0  # the folder may be on a drive that is slow or gone
 
 
 def main() -> int:
@@ -42,9 +45,10 @@ async def _serve(token: str, *, may_start: bool) -> None:
     sockets = bind_sockets(0, "127.0.0.1")
     server = HTTPServer(make_application(feeder))
     server.add_sockets(sockets)
-    await feeder.look()
-    print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)
+    with suppress(TimeoutError):  # else the first frame says `starting`
+        await asyncio.wait_for(feeder.look(), _FIRST_LOOK_S)
     watching = asyncio.create_task(feeder.watch())
+    print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)
     await _end_of_input()
     watching.cancel()
     server.stop()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from det_jupyter.errors import UsageError
 from det_jupyter.feeder.experiment import Experiment
 from det_jupyter.feeder.experiments import Experiments
 from det_jupyter.feeder.followed import Followed
@@ -27,6 +28,7 @@ from det_jupyter.feeder.topic import Maker, Topic
 T = TypeVar("T")
 
 _NUM_THREADS = 8
+_MOST_FOLLOWED = 64  # experiments: each takes a connection to the master
 _LINGER_S = 30.0
 
 
@@ -48,7 +50,11 @@ class Hub:
         self._topics: dict[str, Topic] = {}
 
     def topic(self, name: str, args: Args) -> Topic:
-        """Return the topic of this name with these arguments."""
+        """Return the topic of this name with these arguments.
+
+        Raises:
+            UsageError: There are too many.
+        """
         key = f"{name} {args.model_dump_json()}"
         if key not in self._topics:
 
@@ -78,9 +84,19 @@ class Hub:
         if topic.is_idle and topic in self._topics.values():
             self._topics = {key: kept for key, kept in self._topics.items() if kept is not topic}
             topic.stop()
+
+    def _follow(self, number: int) -> Followed:
+        if number not in self._followed:
+            living = {i: each for i, each in self._followed.items() if not each.listeners.is_idle}
+            if len(living) >= _MOST_FOLLOWED:
+                raise UsageError(
+                    f"{_MOST_FOLLOWED} experiments are open already; close some pages"
+                )
             self._followed = {
-                i: each for i, each in self._followed.items() if not each.listeners.is_idle
+                **living,
+                number: Followed(self._line, self._overview, number),
             }
+        return self._followed[number]
 
     def _maker(self, name: str, args: Args) -> Maker:
         overview, line = self._overview, self._line
@@ -88,10 +104,7 @@ class Hub:
             case UsageArgs():
                 return UsageTopic(self._samples, float(args.period_s))
             case ExperimentArgs():
-                number = args.experiment_id
-                if number not in self._followed:
-                    self._followed[number] = Followed(line, overview, number)
-                return Experiment(self._followed[number], args.chosen)
+                return Experiment(self._follow(args.experiment_id), args.chosen)
             case ComparisonArgs():
                 return comparison_topic(overview, line, args.experiment_ids)
         if name == "experiments":

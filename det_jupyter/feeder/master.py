@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from det_jupyter.autostart import ensure_master, find_master
 from det_jupyter.client import Client
-from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
+from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session, must_be_awake
 from det_jupyter.system import paths
 from det_jupyter.wire import MasterInfo
@@ -82,7 +82,7 @@ class MasterLine:
             return MasterState(state="mismatch", problem=str(error), command=error.command)
         except MasterUnreachable as error:
             return MasterState(state="silent", problem=str(error), command=error.command)
-        except OSError as error:  # its folder cannot be read
+        except (DetError, OSError) as error:  # its folder cannot be used
             return MasterState(state="stopped", problem=f"the master cannot be found: {error}")
         self._may_start, self._start_problem = False, ""
         return MasterState(state="running", version=info.version)
@@ -107,7 +107,7 @@ class MasterLine:
     def _start(self) -> None:
         try:
             ensure_master()
-        except (MasterUnreachable, ProtocolMismatch) as error:
+        except (DetError, OSError) as error:
             self._start_problem = str(error)
             logger.warning("%s", error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import uuid
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from det_jupyter.feeder.master import MasterLine, MasterState
 from det_jupyter.feeder.questions import Questions
 from det_jupyter.feeder.tab import Tab
 from det_jupyter.wire.pages import PAGE_PROTOCOL
+
+logger = logging.getLogger(__name__)
 
 _MOST_FRAME_BYTES = 1 << 20  # of a page: follows and questions are short
 _LOOK_S = 0.5
@@ -64,7 +67,11 @@ class Feeder:
 
     async def look(self) -> None:
         """Look for the master, and tell all tabs if its state is another one."""
-        master = await asyncio.to_thread(self._line.look)
+        try:
+            master = await asyncio.to_thread(self._line.look)
+        except Exception:  # the boundary of the task: pages would not hear of the master again
+            logger.exception("looking for the master")
+            return
         if master != self.master:
             self.master = master
             frame = to_text(op="master", **master.fields())

@@ -80,10 +80,10 @@ class Tab:
             args = args_of(frame)
             if len(self._followed) >= MOST_TOPICS:
                 raise UsageError(f"a tab can follow {MOST_TOPICS} topics at a time")
+            topic = self._hub.topic(frame.topic, args)
         except DetError as error:
             following.send_error(str(error))
             return
-        topic = self._hub.topic(frame.topic, args)
         self._followed[frame.id] = (topic, following)
         topic.add(following)
 

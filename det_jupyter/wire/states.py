@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 
 class Wire(BaseModel):
