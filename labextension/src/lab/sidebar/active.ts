@@ -26,6 +26,12 @@ export class ActiveList {
       onOpen: ({ id }) => deeds.open(id),
       onScroll
     });
+    const { node } = this.list;
+    node.addEventListener('pointerenter', () => (this._isHeld = true));
+    node.addEventListener('pointerleave', () => {
+      this._isHeld = false;
+      this._show();
+    });
   }
 
   get count(): number {
@@ -47,8 +53,25 @@ export class ActiveList {
     } else {
       this._listing.change(ids, rows);
     }
-    this.list.setItems(this._listing.lines); // heights change with what is said
+    this._show(); // heights change with what is said
   }
 
+  /** Rows do not change places under the pointer: a second click must not meet another one. */
+  private _show(): void {
+    const { lines } = this._listing;
+    if (this._isHeld) {
+      const held = this._shown.flatMap(id => this._listing.get(id) ?? []);
+      const known = new Set(this._shown);
+      const items = [...held, ...lines.filter(({ id }) => !known.has(id))];
+      this._shown = items.map(({ id }) => id);
+      this.list.setItems(items);
+    } else {
+      this._shown = lines.map(({ id }) => id);
+      this.list.setItems(lines);
+    }
+  }
+
+  private _isHeld = false;
+  private _shown: number[] = [];
   private readonly _listing = new Listing(isActive, byUrgency);
 }

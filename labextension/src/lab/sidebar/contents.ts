@@ -150,9 +150,10 @@ export class Contents implements IDisposable {
     }
     const { count, numShown, countText } = this.endedList;
     this.setCount(this.ended, isReady && count > 0 ? countText : '');
-    const none = count === 0 ? this._texts.noneEnded() : this._noMatch();
+    const numArchived = rows.size - this.activeList.count - count;
+    const none = count === 0 ? this._texts.noneEnded(numArchived) : this._noMatch();
     const empty = isReady && numShown > 0 ? null : isReady ? none : this._connecting();
-    this.ended.showEmpty(empty, isReady && count > 0);
+    this.ended.showEmpty(empty, isReady && count + numArchived > 0);
   }
 
   private _connecting(): IEmpty {

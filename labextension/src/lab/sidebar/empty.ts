@@ -7,7 +7,7 @@ export interface IEmptyTexts {
   connecting: (isSaid: boolean) => IEmpty;
   first: () => IEmpty;
   nothingRuns: () => IEmpty;
-  noneEnded: () => IEmpty;
+  noneEnded: (numArchived: number) => IEmpty;
   noSlots: (summary: string) => IEmpty;
   noTemplates: () => IEmpty;
 }
@@ -32,7 +32,12 @@ export function emptyTexts(
         `%%det_experiment\n${newCell()}`
       ),
     nothingRuns: () => ({ text: trans.__('Nothing runs or waits.') }),
-    noneEnded: () => ({ text: trans.__('Experiments that are over are listed here.') }),
+    noneEnded: numArchived => ({
+      text:
+        numArchived > 0
+          ? trans._n('%1 is archived.', 'All %1 are archived.', numArchived)
+          : trans.__('Experiments that are over are listed here.')
+    }),
     noSlots: summary => ({
       text: trans.__('There are no slots: no agent offers any (%1).', summary)
     }),

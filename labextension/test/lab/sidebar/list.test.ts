@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { h, setText } from '../../../src/dom/dom.js';
 import { EndedList } from '../../../src/lab/sidebar/ended.js';
+import { ActiveList } from '../../../src/lab/sidebar/active.js';
 import { ActiveRow, activeHeight } from '../../../src/lab/sidebar/activerow.js';
 import type { IDeeds } from '../../../src/lab/sidebar/deeds.js';
 import { WindowedList, type IRowView } from '../../../src/lab/sidebar/list.js';
@@ -17,6 +18,8 @@ function sized(node: HTMLElement): HTMLElement {
   document.body.append(node);
   return node;
 }
+
+const rowIndex = (row: Element): number => Number(row.getAttribute('aria-rowindex'));
 
 function press(node: Element, key: string, more: KeyboardEventInit = {}): KeyboardEvent {
   const event = new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true, ...more });
@@ -254,6 +257,28 @@ describe('finished experiments', () => {
     archive?.click();
     expect(deeds.calls).toContainEqual(['compare', [3, 1]]);
     expect(deeds.calls).toContainEqual(['archive', [3, 1], true]);
+  });
+});
+
+describe('running and waiting experiments', () => {
+  it('do not change places under the pointer', async () => {
+    const noted = (): undefined => undefined;
+    const active = new ActiveList(english, new FakeDeeds(), () => true, noted);
+    sized(active.list.node);
+    const [one, two] = [line(1, { status: 'running' }), line(2, { status: 'running' })];
+    const names = async (): Promise<(string | null)[]> => {
+      await nextFrame();
+      return [...document.querySelectorAll<HTMLElement>('.det-row')]
+        .sort((a, b) => rowIndex(a) - rowIndex(b))
+        .map(row => row.dataset.experimentId ?? null);
+    };
+    active.update(null, rowsOf(one, two));
+    expect(await names()).toEqual(['2', '1']);
+    active.list.node.dispatchEvent(new Event('pointerenter'));
+    active.update([2], rowsOf(one, { ...two, status: 'paused' }));
+    expect(await names()).toEqual(['2', '1']);
+    active.list.node.dispatchEvent(new Event('pointerleave'));
+    expect(await names()).toEqual(['1', '2']);
   });
 });
 
