@@ -43,6 +43,7 @@ def test_every_handler_has_a_row(extension: Any) -> None:
     assert handlers == rows
 
 
+@pytest.mark.parametrize("is_strict", [True, False])
 @pytest.mark.parametrize(
     "headers",
     [
