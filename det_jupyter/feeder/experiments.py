@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ class Experiments:
     def __init__(self, overview: Overview) -> None:
         self._overview = overview
         self._mark: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()  # of what is dirty: others note it meanwhile
         self._dirty: set[int] | None = None  # None: all
         self._lines: dict[int, tuple[int, ExperimentLine]] = {}  # with the version of each
         self._gone: dict[int, int] = {}
@@ -38,10 +40,10 @@ class Experiments:
         self._overview.listeners.remove(self._note)
 
     def _note(self, changed: Numbers, gone: Numbers) -> None:
-        dirty = self._dirty
-        if dirty is not None:
-            dirty.update(changed)
-            dirty.update(gone)
+        with self._lock:
+            if self._dirty is not None:
+                self._dirty.update(changed)
+                self._dirty.update(gone)
         self._mark()
 
     def make(self, version: int) -> bool:
@@ -49,7 +51,8 @@ class Experiments:
         overview = self._overview
         if not overview.is_ready:
             return False
-        dirty, self._dirty = self._dirty, set()
+        with self._lock:
+            dirty, self._dirty = self._dirty, set()
         rows, entries = overview.rows, first_entries(overview.cluster)
         if dirty is None:
             dirty = {*rows, *self._lines}

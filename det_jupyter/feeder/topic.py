@@ -131,7 +131,7 @@ class Topic:
 
     def add(self, following: Following) -> None:
         """Let a tab follow it."""
-        if following.has < self._first:  # of another topic, or of this one in an earlier life
+        if not self._first <= following.has <= self._version:  # it is of another topic or life
             following.has = 0
         if following.has == 0 and time.monotonic() > self._made_at + _FRESH_S:
             self._is_stale = True  # a page counts time on from its first state

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.view import build_view_state
 from det_jupyter.view.build.running import build_trials
 from det_jupyter.view.build.sidebar import build_cluster_news, build_line, first_entries
 from det_jupyter.view.build.usage import NO_GPU, build_usage
+from det_jupyter.view.forms.place import place_key
 from det_jupyter.wire import AllocationState, Series, SeriesPage, SlotStatus, SlotView, State
 from tests.unit.verbs.finding_samples import row
 from tests.unit.view.view_cluster_samples import (
@@ -22,7 +24,7 @@ from tests.unit.view.view_cluster_samples import (
     reason,
     slot_status,
 )
-from tests.unit.view.view_samples import allocation, trial
+from tests.unit.view.view_samples import allocation, experiment, trial
 
 RUNNING, STOPPING = AllocationState.RUNNING, AllocationState.STOPPING
 
@@ -66,6 +68,12 @@ def test_a_line_of_one_that_is_over_has_no_buttons_and_says_why_it_failed() -> N
     living = build_line(row(7, best_metric=math.nan, progress=math.nan), None)
     assert [action["verb"] for action in living["actions"]] == ["pause", "activate", "kill"]
     assert (living["best"], living["progress"]) == (None, 0.0)
+
+
+def test_a_line_has_the_key_of_the_experiments_places() -> None:
+    state = build_view_state(experiment(trial()), [], [], NOW)
+    line = build_line(row(state["id"], created_at=state["created_at"]), None)
+    assert line["key"] == place_key(state)
 
 
 def test_slots_are_listed_with_who_is_on_them_and_counted() -> None:
