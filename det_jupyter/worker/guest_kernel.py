@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -156,6 +157,9 @@ class _GuestApp(IPKernelApp):
 
 def serve(connection_file: Path, namespace: Callable[[], Mapping[str, Any]]) -> None:
     """Run a kernel in this thread until the process ends."""
+    # Front ends offer widgets to every kernel; refusals would be errors in the rank's output.
+    for name in ("Comm", "ipykernel.comm"):
+        logging.getLogger(name).disabled = True
     app = _GuestApp.instance(connection_file=str(connection_file), log_level=40)
     app.config.HistoryManager.enabled = False  # cells do not go into the user's history
     excepthook = sys.excepthook

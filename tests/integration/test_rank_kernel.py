@@ -72,6 +72,18 @@ def test_a_rank_shows_live_values_and_its_stack_while_it_trains(lab: Lab) -> Non
     assert "to the client" not in gang.output()
 
 
+def test_what_front_ends_ask_of_every_kernel_is_no_error_of_the_rank(lab: Lab) -> None:
+    gang = lab.start(FRAIL, slow_steps(2))
+    gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")
+    asked = {"comm_id": "one", "target_name": "jupyter.widget.control", "data": {}}
+    with client_of(gang, 0) as client:
+        for kind in ("comm_open", "comm_msg", "comm_close"):
+            client.shell_channel.send(client.session.msg(kind, asked))
+        assert execute(client, "1 + 1")[0] == "2"
+    assert gang.ended().reason == "completed"
+    assert "omm" not in gang.output()
+
+
 def test_a_client_can_neither_end_nor_interrupt_a_rank(lab: Lab) -> None:
     gang = lab.start(FRAIL, slow_steps(2))
     gang.wait_until(lambda: gang.of(BatchMetrics), "training has begun")

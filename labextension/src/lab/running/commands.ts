@@ -10,7 +10,7 @@ import { Consoles } from './consoles.js';
 import { stacksIcon, statusIcon } from './icons.js';
 import { killTrial } from './killing.js';
 import { placeOf, placeSchema } from './place.js';
-import { stackTab, type StackView } from './stackview.js';
+import { showStacks, stackTab, type StackView } from './stackview.js';
 
 type Args = ReadonlyPartialJSONObject;
 
@@ -22,9 +22,10 @@ function described(trans: ITrans) {
   return { args: { type: 'object', properties: placeSchema(trans) } };
 }
 
-export function addCommands(app: JupyterFrontEnd, det: IDetJupyter): void {
-  addStacks(app, det);
-  addConsole(app, det);
+/** Notebook 7 (`hasTabs` is false) shows one document in a page, and consoles in pages of their own. */
+export function addCommands(app: JupyterFrontEnd, det: IDetJupyter, hasTabs: boolean): void {
+  addStacks(app, det, hasTabs);
+  addConsole(app, det, hasTabs);
   addShow(app, det);
   addKill(app, det);
   det.linkChanged.connect(() => {
@@ -34,7 +35,7 @@ export function addCommands(app: JupyterFrontEnd, det: IDetJupyter): void {
   });
 }
 
-function addStacks(app: JupyterFrontEnd, det: IDetJupyter): void {
+function addStacks(app: JupyterFrontEnd, det: IDetJupyter, hasTabs: boolean): void {
   const { trans } = det;
   const tabs = new Map<number, MainAreaWidget<StackView>>();
   app.commands.addCommand(Commands.showStacks, {
@@ -46,6 +47,9 @@ function addStacks(app: JupyterFrontEnd, det: IDetJupyter): void {
       const place = placeOf(app, args);
       if (place === null) {
         return null;
+      }
+      if (!hasTabs) {
+        return showStacks(det, place);
       }
       let tab = tabs.get(place.trial_id);
       if (tab === undefined || tab.isDisposed) {
@@ -61,9 +65,9 @@ function addStacks(app: JupyterFrontEnd, det: IDetJupyter): void {
   });
 }
 
-function addConsole(app: JupyterFrontEnd, det: IDetJupyter): void {
+function addConsole(app: JupyterFrontEnd, det: IDetJupyter, hasTabs: boolean): void {
   const { trans } = det;
-  const consoles = new Consoles(app, det);
+  const consoles = new Consoles(app, det, hasTabs);
   app.commands.addCommand(Commands.openConsole, {
     label: trans.__('Open Console'),
     caption: trans.__('Look into the rank while it trains; closing the console ends nothing'),

@@ -17,10 +17,10 @@ type Panel = Widget &
 export class Consoles {
   constructor(
     private readonly _app: JupyterFrontEnd,
-    private readonly _det: Pick<IDetJupyter, 'api' | 'trans'>
+    private readonly _det: Pick<IDetJupyter, 'api' | 'trans'>,
+    private readonly _hasTabs: boolean
   ) {}
 
-  /** Notebook 7 has no consoles beside a notebook. */
   get arePossible(): boolean {
     return this._app.commands.hasCommand(CREATE);
   }
@@ -47,8 +47,9 @@ export class Consoles {
     const kernel = await serviceManager.kernels.startNew({ name });
     const panel = (await commands.execute(CREATE, {
       name: trans.__('Trial %1, rank %2', place.trial_id, place.rank),
-      // To shut it down is to detach: the rank trains on.
-      kernelPreference: { id: kernel.id, shutdownOnDispose: true },
+      // To shut it down is to detach: the rank trains on. Where it gets a page of its own, this
+      // widget only leads there, and is disposed.
+      kernelPreference: { id: kernel.id, shutdownOnDispose: this._hasTabs },
       insertMode: 'split-bottom'
     })) as Panel;
     kernel.dispose(); // this connection to it; the console has one of its own

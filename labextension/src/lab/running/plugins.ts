@@ -1,4 +1,8 @@
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import {
+  ILabShell,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
 import { IRunningSessionManagers } from '@jupyterlab/running';
 
 import type { IRankLine, ITrialLine } from '../../model/state.js';
@@ -12,7 +16,9 @@ const ranksPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Commands on running trials and their ranks: stacks, consoles, kill.',
   autoStart: true,
   requires: [IDetJupyter],
-  activate: addCommands
+  optional: [ILabShell],
+  activate: (app: JupyterFrontEnd, det: IDetJupyter, labShell: ILabShell | null) =>
+    addCommands(app, det, labShell !== null)
 };
 
 const runningPlugin: JupyterFrontEndPlugin<void> = {

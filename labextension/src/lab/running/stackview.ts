@@ -1,5 +1,5 @@
 /** A tab that shows where the ranks of a trial are, side by side, asked for at a click. */
-import { MainAreaWidget } from '@jupyterlab/apputils';
+import { Dialog, MainAreaWidget, showDialog } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
 
 import { copyButton } from '../../dom/copy.js';
@@ -161,6 +161,18 @@ export function stackTab(det: Det, place: IPlace): MainAreaWidget<StackView> {
   tab.title.icon = stacksIcon;
   tab.title.closable = true;
   return tab;
+}
+
+/** The stacks in a dialog, where there are no tabs. */
+export async function showStacks(det: Det, place: IPlace): Promise<null> {
+  const body = new StackView(det, place);
+  body.show_(place);
+  await showDialog({
+    title: det.trans.__('Stacks of trial %1', place.trial_id),
+    body,
+    buttons: [Dialog.okButton({ label: det.trans.__('Close') })]
+  });
+  return null;
 }
 
 const BUTTON = 'jp-mod-styled jp-mod-minimal det-Stacks-button';

@@ -22,7 +22,7 @@ class FakeConsole extends Widget {
 }
 
 /** An application; `under` is the context of the item with the context menu. */
-function start({ under = '', hasConsoles = true } = {}) {
+function start({ under = '', hasConsoles = true, isLab = true } = {}) {
   const det = new FakeDet();
   const commands = new CommandRegistry();
   const consoles: FakeConsole[] = [];
@@ -48,7 +48,7 @@ function start({ under = '', hasConsoles = true } = {}) {
   const sections: IRunningSessions.IManager[] = [];
   const managers = { add: (one: IRunningSessions.IManager) => sections.push(one) };
   const [ranks, running] = runningPlugins;
-  void ranks?.activate(app, det.asDet);
+  void ranks?.activate(app, det.asDet, isLab ? {} : null);
   void running?.activate(app, det.asDet, managers);
   return { det, commands, consoles, created, opened, startNew, shell, sections, app };
 }
@@ -104,7 +104,19 @@ test('why a console has died is said', async () => {
   );
 });
 
-test('where there are no consoles, as in Notebook 7, there is no command for one', () => {
+test('in Notebook 7 stacks are in a dialog, and the console is not detached with its widget', async () => {
+  const { commands, created, det, shell } = start({ isLab: false });
+  det.ask.mockResolvedValue({ trial_id: 3, stacks: [] });
+  await commands.execute(Commands.showStacks, { trial_id: 3 });
+  expect(showDialog).toHaveBeenCalledTimes(1);
+  expect(shell.add).not.toHaveBeenCalled();
+  await commands.execute(Commands.openConsole, CONSOLE);
+  expect(created).toHaveBeenCalledWith(
+    expect.objectContaining({ kernelPreference: { id: 'kernel-1', shutdownOnDispose: false } })
+  );
+});
+
+test('where there are no consoles there is no command for one', () => {
   const { commands } = start({ hasConsoles: false });
   expect(commands.isVisible(Commands.openConsole, CONSOLE)).toBe(false);
   expect(commands.isEnabled(Commands.openConsole, CONSOLE)).toBe(false);

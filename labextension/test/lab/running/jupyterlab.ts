@@ -2,6 +2,7 @@
 import { Token } from '@lumino/coreutils';
 import { vi } from 'vitest';
 
+vi.mock('@jupyterlab/application', () => ({ ILabShell: new Token('shell') }));
 vi.mock('@jupyterlab/running', () => ({ IRunningSessionManagers: new Token('running') }));
 vi.mock('@jupyterlab/ui-components', () => {
   class LabIcon {
@@ -32,6 +33,7 @@ vi.mock('@jupyterlab/apputils', async () => {
     MainAreaWidget,
     Dialog: {
       cancelButton: (options: object) => ({ accept: false, ...options }),
+      okButton: (options: object) => ({ accept: true, ...options }),
       warnButton: (options: object) => ({ accept: true, ...options })
     },
     Notification: { error: vi.fn(), info: vi.fn() },
