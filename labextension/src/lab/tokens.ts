@@ -112,7 +112,6 @@ export interface ISettingValues {
   showArchived: boolean;
   confirmKill: boolean;
   newCell: string; // the configuration that an empty cell begins with
-  logLines: number;
 }
 
 export interface ILabSettings {

@@ -21,8 +21,7 @@ export const DEFAULTS: ISettingValues = {
   confirmKill: true,
   newCell:
     'entrypoint: MyTrial\nhyperparameters:\n  global_batch_size: 64\nsearcher:\n  name: single\n' +
-    '  metric: validation_loss\n  max_length: {batches: 1000}\nresources:\n  slots_per_trial: 1\n',
-  logLines: 5000
+    '  metric: validation_loss\n  max_length: {batches: 1000}\nresources:\n  slots_per_trial: 1\n'
 };
 
 export class LabSettings implements ILabSettings {

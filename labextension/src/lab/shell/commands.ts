@@ -96,11 +96,11 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
         : false;
     },
     isVisible: args => {
-      // A menu has what fits; the palette has all, where it stands what is not possible now.
       const row = rowOf(app, det, args);
-      return (
-        isChange(args.verb) && (args.where !== 'menu' || (row ? isPossible(args.verb, row) : false))
-      );
+      // A menu has what is possible; the palette what there is, and greys out what is not.
+      return isChange(args.verb) && row !== undefined
+        ? args.where !== 'menu' || isPossible(args.verb, row)
+        : false;
     },
     execute: async args => {
       const row = rowOf(app, det, args);
@@ -156,7 +156,7 @@ function addLabel(app: JupyterFrontEnd, det: IDetJupyter): void {
     caption: trans.__('Give the experiment other labels'),
     icon: labelIcon,
     isEnabled: args => mayChange(det) && rowOf(app, det, args) !== undefined,
-    isVisible: args => args.where !== 'menu' || rowOf(app, det, args) !== undefined,
+    isVisible: args => rowOf(app, det, args) !== undefined,
     execute: async args => {
       const row = rowOf(app, det, args);
       const labels = row && (labelsIn(args) ?? (await askLabels(det, row)));

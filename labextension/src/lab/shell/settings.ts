@@ -1,6 +1,7 @@
 /** The settings: schema/settings.json is this plugin's, and connection/ reads them. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator } from '@jupyterlab/translation';
 import { IFormRendererRegistry, settingsIcon } from '@jupyterlab/ui-components';
 
 import { Commands, IDetJupyter } from '../tokens.js';
@@ -14,13 +15,17 @@ export const settingsPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Opens the settings of det_jupyter.',
   autoStart: true,
   requires: [IDetJupyter],
-  optional: [IFormRendererRegistry, ISettingRegistry],
+  optional: [IFormRendererRegistry, ISettingRegistry, ITranslator],
   activate: (
     app: JupyterFrontEnd,
     det: IDetJupyter,
     forms: IFormRendererRegistry | null,
-    registry: ISettingRegistry | null
+    registry: ISettingRegistry | null,
+    translator: ITranslator | null
   ) => {
+    if (registry !== null && translator?.languageCode !== 'en') {
+      void readTranslated(registry);
+    }
     forms?.addRenderer(`${ID}.newCell`, linesField);
     const { trans } = det;
     app.commands.addCommand(Commands.openSettings, {
@@ -35,3 +40,16 @@ export const settingsPlugin: JupyterFrontEndPlugin<void> = {
     });
   }
 };
+
+/**
+ * JupyterLab reads the settings of all plugins at once, and its server translates them only one by
+ * one where they are of prebuilt extensions.
+ */
+async function readTranslated(registry: ISettingRegistry): Promise<void> {
+  try {
+    await registry.load(ID);
+    await registry.reload(ID);
+  } catch (error) {
+    console.warn('det_jupyter: the texts of its settings are not translated', error);
+  }
+}

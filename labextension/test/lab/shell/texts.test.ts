@@ -74,3 +74,13 @@ test('shortcuts are few, and only where they are meant', () => {
   expect(shortcuts.length).toBeLessThanOrEqual(4);
   shortcuts.forEach(({ selector }) => expect(selector).not.toBe('body'));
 });
+
+test('every setting has an effect', () => {
+  const names = readdirSync('src/lab', { recursive: true, encoding: 'utf8' });
+  const code = names
+    .filter(name => name.endsWith('.ts'))
+    .map(name => readFileSync(`src/lab/${name}`, 'utf8'))
+    .join('\n');
+  const isRead = (key: string): boolean => new RegExp(`\\.get\\(\\s*'${key}'`).test(code);
+  expect(Object.keys(settings.properties).filter(key => !isRead(key))).toEqual([]);
+});
