@@ -18,7 +18,7 @@ export function lineFor(experimentIds: readonly number[]): string {
 
 /** The cell that submits an experiment with a template. */
 export function templateCell(name: string, newCell: string): string {
-  return `%%det_experiment --template ${name}\n${newCell}`;
+  return `%%det_experiment --template ${name}\n${newCell.trimEnd()}`;
 }
 
 export function cellOf(source: string): ICell {

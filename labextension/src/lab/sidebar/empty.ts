@@ -29,7 +29,7 @@ export function emptyTexts(
     first: () =>
       withCell(
         trans.__('No experiments yet. Define a trial in a notebook, then run a cell like this:'),
-        `%%det_experiment\n${newCell()}`
+        `%%det_experiment\n${newCell().trimEnd()}`
       ),
     nothingRuns: () => ({ text: trans.__('Nothing runs or waits.') }),
     noneEnded: numArchived => ({

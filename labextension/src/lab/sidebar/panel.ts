@@ -9,6 +9,7 @@ import type { Memory } from './memory.js';
 import type { Section } from './section.js';
 
 const SIZES = [3, 3, 5, 2]; // of the height, at first
+const LEAST = 0.25; // of the height, for one that is opened for the first time
 
 export class SidebarPanel extends SidePanel {
   /** @param _sections - From top to bottom; the last one is closed at first. */
@@ -63,7 +64,7 @@ export class SidebarPanel extends SidePanel {
       }
     });
     this._setSizes(sizes.length === this._sections.length ? sizes : SIZES);
-    this._accordion.expansionToggled.connect(this._keep, this);
+    this._accordion.expansionToggled.connect(this._onToggled, this);
     this._accordion.handleMoved.connect(this._keep, this);
   }
 
@@ -78,6 +79,16 @@ export class SidebarPanel extends SidePanel {
   private _setSizes(sizes: readonly number[]): void {
     const shares = this._sections.map(({ isHidden }, i) => (isHidden ? 0 : (sizes[i] as number)));
     this._accordion.setRelativeSizes(shares);
+  }
+
+  /** A section that was never open gets a part of the height, too. */
+  private _onToggled(_: AccordionPanel, place: number): void {
+    const sizes = this._accordion.relativeSizes();
+    if (this._sections[place]?.isHidden === false && (sizes[place] ?? 0) < LEAST) {
+      sizes[place] = LEAST;
+      this._accordion.setRelativeSizes(sizes);
+    }
+    this._keep();
   }
 
   private _keep(): void {

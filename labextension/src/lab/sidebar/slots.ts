@@ -5,6 +5,7 @@
 import { h, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import type { IAgentLine, IClusterNews } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
+import { capitalized } from '../../model/units.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import { Bar, setCut, slotsText } from './parts.js';
 import { keepStop, rove } from './roving.js';
@@ -75,9 +76,13 @@ export class SlotsView {
           utilization === null && missing !== '' ? [missing] : []
         )
       );
-      setText(view.missing, [...reasons].join(' '));
-      setHidden(view.missing, reasons.size === 0);
       const cpu = this._usage.cpu(agent.id);
+      const isKnown = cpu !== null || samples.some(({ utilization }) => utilization !== null);
+      if (reasons.size === 0 && !isKnown && agent.is_connected) {
+        reasons.add(this._trans.__('Waiting for the first samples…'));
+      }
+      setText(view.missing, [...reasons].map(capitalized).join('. '));
+      setHidden(view.missing, reasons.size === 0);
       setText(view.cpu, cpu === null ? '' : this._trans.__('CPU %1 %', Math.round(cpu)));
     });
     for (const { group, meter, percent, memory } of this._groupViews) {
