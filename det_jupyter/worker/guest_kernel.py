@@ -157,14 +157,14 @@ class _GuestApp(IPKernelApp):
 
 def serve(connection_file: Path, namespace: Callable[[], Mapping[str, Any]]) -> None:
     """Run a kernel in this thread until the process ends."""
-    # Front ends offer widgets to every kernel; refusals would be errors in the rank's output.
-    for name in ("Comm", "ipykernel.comm"):
-        logging.getLogger(name).disabled = True
     app = _GuestApp.instance(connection_file=str(connection_file), log_level=40)
     app.config.HistoryManager.enabled = False  # cells do not go into the user's history
     excepthook = sys.excepthook
     app.initialize([])  # type: ignore[no-untyped-call]
     sys.excepthook = excepthook
+    # Front ends offer widgets to every kernel; refusals would be errors in the rank's output.
+    for name in ("Comm", "ipykernel.comm"):
+        logging.getLogger(name).disabled = True
     shell = app.shell
     assert shell is not None
 
