@@ -12,12 +12,14 @@
                        {"op": "answer", "id": 8, "error": "", "data": {...}}
                        {"op": "pong"}                         how a page knows that it is there
 
-`id` is the page's, unique in its socket. News of a topic are numbered; a page that was cut off
-follows again with the number it has seen, and `instance`, which is another one after a restart,
-says whether that number still means something. At most `MOST_UNACKED` news of a topic are on their
+`id` is the page's, unique in its socket; it is null in the error that answers what is no frame.
+News of a topic are numbered, upwards and with gaps; a page that was cut off follows the same topic
+again with the number it has seen, and `instance`, which is another one after a restart, says
+whether that number still means something. At most `MOST_UNACKED` news of a topic are on their
 way: what happens meanwhile is merged, so a slow page gets fewer news and never old ones.
 
-A binary frame is a JSON frame whose long lists of numbers are float64 columns:
+A frame of any topic that has long lists of numbers is binary: they are float64 columns in it. A
+text frame has none (feeder/codec.py; tests/fixtures/frames.json has frames of both kinds):
 
     4 bytes    length of the header, little endian, unsigned
     header     JSON in UTF-8, in which {"$f64": [first, length]} stands for a list,
@@ -28,7 +30,7 @@ Topics, their arguments, and their news:
 
     experiments   {}                                  ExperimentNews (view/model/sidebar.py)
     cluster       {}                                  ClusterNews
-    usage         {"period_s": 1.0}                   UsageNews, in binary
+    usage         {"period_s": 1.0}                   UsageNews: all samples since
     experiment    {"experiment_id": 3, "chosen": 17}  ViewNews: the parts of a ViewState
     trials        {}                                  TrialNews: trials and ranks, for Running
     comparison    {"experiment_ids": [3, 4]}          ComparisonState
