@@ -85,20 +85,20 @@ it('settings are those of the registry as soon as it is there', async () => {
   const settings = new LabSettings();
   const seen = vi.fn();
   settings.changed.connect(seen);
-  expect(settings.get('logLines')).toBe(5000);
-  await settings.set('logLines', 200); // nowhere to keep it
+  expect(settings.get('usagePeriod')).toBe(2);
+  await settings.set('usagePeriod', 5); // nowhere to keep it
   const loaded = {
-    composite: { logLines: 300 },
+    composite: { usagePeriod: 3 },
     set: vi.fn(() => Promise.resolve()),
     changed: new Signal({})
   };
   const load = vi.fn(() => Promise.resolve(loaded));
   await settings.load({ load } as unknown as ISettingRegistry);
   expect(load).toHaveBeenCalledWith('det-jupyter:settings');
-  expect(settings.get('logLines')).toBe(300);
+  expect(settings.get('usagePeriod')).toBe(3);
   expect(settings.get('confirmKill')).toBe(true);
-  await settings.set('logLines', 200);
-  expect(loaded.set).toHaveBeenCalledWith('logLines', 200);
+  await settings.set('usagePeriod', 5);
+  expect(loaded.set).toHaveBeenCalledWith('usagePeriod', 5);
   expect(seen).toHaveBeenCalledOnce();
   settings.dispose();
   loaded.changed.emit(undefined);
