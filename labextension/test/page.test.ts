@@ -1,5 +1,5 @@
 // @vitest-environment happy-dom
-import { afterEach, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 
 /** Tells the page that an element is in sight, or is not. */
 const sight = vi.hoisted(() => {
@@ -280,4 +280,55 @@ it('leaves outputs alone while there is no picture yet', async () => {
   const { model, outputs } = lab({ key: '8@5', kept: {} }, [{ 'text/html': html('8@5') }]);
   await keepPicture(model);
   expect(outputs.sets).toEqual([]);
+});
+
+describe('sources of different ranks', () => {
+  const ranked = (key: string, rank: number): ReturnType<typeof source> & { rank: number } =>
+    Object.assign(source(key), { rank });
+
+  it('draws the highest, and goes back to the other when that is gone', () => {
+    const host = output('20@5');
+    const [kernel, server] = [source('20@5'), ranked('20@5', 1)];
+    places().add(server);
+    places().add(kernel);
+    expect(kernel.views).toEqual([]);
+    places().remove(server);
+    expect(server.views[0]?.isDisposed).toBe(true);
+    expect(host.contains(kernel.views[0]?.node ?? null)).toBe(true);
+    places().add(server);
+    expect(host.contains(server.views[1]?.node ?? null)).toBe(true);
+    expect(host.querySelectorAll('section')).toHaveLength(1);
+    places().remove(server);
+    places().remove(kernel);
+  });
+
+  it('tells each whether it is the one that draws', () => {
+    const used: boolean[] = [];
+    const kernel = { ...source('21@5'), setUsed: (isUsed: boolean) => void used.push(isUsed) };
+    const server = ranked('21@5', 1);
+    places().add(kernel);
+    places().add(server);
+    places().remove(server);
+    expect(used).toEqual([true, false, true]);
+    places().remove(kernel);
+  });
+
+  it('asks doors of a higher rank for what is drawn by a lower one, and waits for them a little', () => {
+    vi.useFakeTimers();
+    const asked: string[] = [];
+    const close = places().addDoor(key => {
+      asked.push(key);
+      return true;
+    }, 1);
+    const kernel = source('22@5');
+    places().add(kernel);
+    output('22@5');
+    expect(asked).toContain('22@5');
+    expect(kernel.views).toEqual([]);
+    vi.advanceTimersByTime(2000);
+    expect(kernel.views).toHaveLength(1);
+    close();
+    places().remove(kernel);
+    vi.useRealTimers();
+  });
 });

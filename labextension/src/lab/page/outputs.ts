@@ -164,15 +164,19 @@ class ServedSource implements ISource, IDisposable {
     this._numViews += 1;
     const { shared, looks } = this._options;
     const [drawing, feed] = [this._drawing as Drawing, this._feed as Feed];
-    const { node, setLost, dispose } = drawing.drawExperiment({
+    const drawn = drawing.drawExperiment({
       ...{ shared, feed, looks, name: this._name },
       hasBanner: false
     });
-    return { node, setLost, dispose: () => this._endView(dispose) };
+    return {
+      node: drawn.node,
+      setLost: isLost => drawn.setLost(isLost),
+      dispose: () => this._endView(drawn)
+    };
   }
 
-  private _endView(dispose: () => void): void {
-    dispose();
+  private _endView(drawn: IView): void {
+    drawn.dispose();
     this._numViews -= 1;
     if (this._numViews === 0) {
       // Not while the registry is at it, which may be about to open another one.

@@ -1,6 +1,11 @@
 /** Opens the pages: commands, and the pages that were open before the browser was reloaded. */
 import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
-import { InputDialog, MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
+import {
+  type ICommandPalette,
+  InputDialog,
+  MainAreaWidget,
+  WidgetTracker
+} from '@jupyterlab/apputils';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { Commands, type IDetJupyter } from '../tokens.js';
@@ -18,6 +23,7 @@ export interface IPagesOptions {
   looks: Looks;
   labShell: ILabShell | null;
   restorer: ILayoutRestorer | null;
+  palette: ICommandPalette | null;
 }
 
 export class Pages {
@@ -121,6 +127,10 @@ export class Pages {
         return ids.length < 2 ? null : this.compare(ids);
       }
     });
+    const category = trans.__('Experiments');
+    [Commands.openExperiment, Commands.openLogs, Commands.compare].forEach(command =>
+      this._options.palette?.addItem({ command, category })
+    );
   }
 
   private _schema(more: ReadonlyJSONObject): ReadonlyJSONObject {

@@ -4,6 +4,7 @@ import {
   type JupyterFrontEnd,
   type JupyterFrontEndPlugin
 } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { IStateDB } from '@jupyterlab/statedb';
@@ -20,16 +21,17 @@ const pages: JupyterFrontEndPlugin<void> = {
   description: 'Pages of experiments and comparisons in the main area.',
   autoStart: true,
   requires: [IDetJupyter],
-  optional: [ILabShell, ILayoutRestorer, IStateDB],
+  optional: [ILabShell, ILayoutRestorer, IStateDB, ICommandPalette],
   activate: (
     app: JupyterFrontEnd,
     shared: IDetJupyter,
     labShell: ILabShell | null,
     restorer: ILayoutRestorer | null,
-    database: IStateDB | null
+    database: IStateDB | null,
+    palette: ICommandPalette | null
   ) => {
     const looks = new Looks(database, 'det-jupyter:pages');
-    new Pages({ app, shared, looks, labShell, restorer });
+    new Pages({ app, shared, looks, labShell, restorer, palette });
   }
 };
 
