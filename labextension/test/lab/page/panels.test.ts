@@ -25,7 +25,7 @@ afterEach(() => {
 
 const said = (panel: { node: HTMLElement }): string => {
   const line = panel.node.querySelector<HTMLElement>('.det-page-said');
-  return line === null || line.hidden ? '' : (line.textContent ?? '');
+  return line === null || line.hidden ? '' : line.textContent;
 };
 
 async function opened(): Promise<ExperimentPanel> {
