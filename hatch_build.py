@@ -87,10 +87,22 @@ def build() -> None:
 
 
 def _has_modules() -> bool:
-    """Whether what is installed is at least as new as the lock file."""
-    installed = SOURCES / "node_modules/.package-lock.json"
-    lock = SOURCES / "package-lock.json"
-    return installed.is_file() and installed.stat().st_mtime >= lock.stat().st_mtime
+    """Whether what the build needs is installed in the lock file's versions; more may be."""
+    installed = _packages(SOURCES / "node_modules/.package-lock.json")
+    wanted = _packages(SOURCES / "package-lock.json")
+    return all(
+        name in installed and installed[name].get("version") == package.get("version")
+        for name, package in wanted.items()
+        if name.startswith("node_modules/") and not package.keys() & {"dev", "optional"}
+    )
+
+
+def _packages(lock: Path) -> dict[str, dict[str, Any]]:
+    """Return the packages of a lock file by their places; none if there is no such file."""
+    if not lock.is_file():
+        return {}
+    packages: dict[str, dict[str, Any]] = json.loads(lock.read_text(encoding="utf-8"))["packages"]
+    return packages
 
 
 def find_node() -> tuple[Path, list[str]]:

@@ -158,17 +158,3 @@ def test_nothing_is_linked_where_nothing_was_built(
     monkeypatch.setattr(hatch_build, "LAB", tmp_path / "absent")
     hatch_build.link_into(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_node_the_package_is_complete_but_for_the_front_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def no_node() -> None:
-        raise hatch_build.FrontendError("Node is not installed")
-
-    monkeypatch.setattr(hatch_build, "is_current", lambda: False)
-    monkeypatch.setattr(hatch_build, "build", no_node)
-    hatch_build.ensure_frontend(is_required=False)
-    assert "Node is not installed" in capsys.readouterr().err
-    with pytest.raises(hatch_build.FrontendError):
-        hatch_build.ensure_frontend(is_required=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 from types import ModuleType
@@ -77,3 +78,20 @@ def test_nothing_is_run_while_the_outputs_are_current(
     write_outputs(hook, at=101)
     without_node(hook, monkeypatch)
     hook.ensure_frontend(is_required=True)
+
+
+def test_packages_are_fetched_when_one_that_the_build_needs_is_of_another_version(
+    hook: ModuleType,
+) -> None:
+    def write(path: str, **versions: str) -> None:
+        packages = {f"node_modules/{name}": {"version": each} for name, each in versions.items()}
+        packages |= {"": {}, "node_modules/tests": {"version": "1", "dev": True}}
+        (hook.SOURCES / path).parent.mkdir(exist_ok=True)
+        (hook.SOURCES / path).write_text(json.dumps({"packages": packages}))
+
+    write("package-lock.json", bundler="2")
+    assert not hook._has_modules()
+    write("node_modules/.package-lock.json", bundler="1")
+    assert not hook._has_modules()
+    write("node_modules/.package-lock.json", bundler="2", more="1")
+    assert hook._has_modules()

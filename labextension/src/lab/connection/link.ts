@@ -15,7 +15,7 @@ import type { ITrans } from '../../model/trans.js';
 import type { ILabSettings, ILink, LinkState } from '../tokens.js';
 import { type Api, RequestError } from './api.js';
 import type { IInfo, IMaster } from './frames.js';
-import type { Socket } from './socket.js';
+import type { ILoss, Socket } from './socket.js';
 import {
   type ITrouble,
   handshakeTrouble,
@@ -149,13 +149,13 @@ export class Link implements ILink, IDisposable {
     }
   }
 
-  private _onLost(_: Socket, code: number): void {
+  private _onLost(_: Socket, loss: ILoss): void {
     const greetedAt = this._greetedAt;
     this._greetedAt = null;
     if (greetedAt !== null && performance.now() - greetedAt > STEADY_MS) {
       this._tries = 0;
     }
-    this._fail(lossTrouble(this._trans, code, greetedAt !== null));
+    this._fail(lossTrouble(this._trans, loss, greetedAt !== null));
   }
 
   /** Say what is wrong, and try again later. */

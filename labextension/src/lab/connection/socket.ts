@@ -19,9 +19,17 @@ import { decode } from './codec.js';
 import type { IHello, IMaster, Incoming, Outgoing } from './frames.js';
 import { Questions } from './questions.js';
 
-const HELLO_MS = 20_000; // a feeder that starts imports numpy first
+const HELLO_MS = 75_000; // the server gives a feeder 60 s to start
 const PING_MS = 15_000;
-const NO_CODE = 1006; // as a browser says it of a line that broke
+
+/** Why a connection was lost: the code and the reason of a CloseEvent, or what else happened. */
+export interface ILoss {
+  code: number;
+  reason: string;
+}
+
+const BROKEN: ILoss = { code: 1006, reason: '' }; // as a browser says it of a line that broke
+export const LATE: ILoss = { code: 0, reason: '' }; // it was opened, and nobody said hello
 
 interface ITopic {
   topic: string;
@@ -49,8 +57,8 @@ export class Socket implements ISocket, IDisposable {
     return this._master;
   }
 
-  /** The connection was lost, not closed by `close`: the code of the CloseEvent. */
-  get lost(): ISignal<this, number> {
+  /** The connection was lost, not closed by `close`. */
+  get lost(): ISignal<this, ILoss> {
     return this._lost;
   }
 
@@ -84,9 +92,9 @@ export class Socket implements ISocket, IDisposable {
     socket.binaryType = 'arraybuffer';
     socket.onmessage = ({ data }) => this._onMessage(data as string | ArrayBuffer);
     // An error is always followed by a close.
-    socket.onclose = ({ code }) => this._onLost(code);
+    socket.onclose = ({ code, reason }) => this._onLost({ code, reason });
     this._socket = socket;
-    this._timer = setTimeout(() => this._onLost(), HELLO_MS);
+    this._timer = setTimeout(() => this._onLost(LATE), HELLO_MS);
   }
 
   /** Disconnect, without a word of `lost`; topics stay for the next `open`. */
@@ -274,16 +282,16 @@ export class Socket implements ISocket, IDisposable {
     }
   }
 
-  private _onLost(code = NO_CODE): void {
+  private _onLost(loss = BROKEN): void {
     this.close();
-    this._lost.emit(code);
+    this._lost.emit(loss);
   }
 
   private readonly _topics = new Map<number, ITopic>();
   private readonly _questions: Questions;
   private readonly _greeted = new Signal<this, IHello>(this);
   private readonly _master = new Signal<this, IMaster>(this);
-  private readonly _lost = new Signal<this, number>(this);
+  private readonly _lost = new Signal<this, ILoss>(this);
   private _socket: WebSocket | null = null;
   private _isGreeted = false;
   private _isAlive = false;

@@ -3,6 +3,7 @@ import type { ITrans } from '../../model/trans.js';
 import type { LinkState } from '../tokens.js';
 import type { RequestError } from './api.js';
 import type { IInfo, IMaster } from './frames.js';
+import { type ILoss, LATE } from './socket.js';
 import { PROTOCOL, VERSION } from './version.js';
 
 export interface ITrouble {
@@ -64,27 +65,35 @@ function noReader(trans: ITrans): ITrouble {
   return { state: 'refused', sentence, command: '' };
 }
 
-/** What it means that the socket was closed; `code` is that of the CloseEvent. */
-export function lossTrouble(trans: ITrans, code: number, wasOpen: boolean): ITrouble {
-  let sentence: string;
-  if (code === FEEDER_ENDED) {
-    sentence = trans.__(
-      'The process that feeds this page has ended; it is started again. What is shown may be out of date.'
-    );
-  } else if (code === FEEDER_FAILED) {
-    sentence = trans.__(
-      'The process that feeds this page cannot be started; it is tried again. The log of the Jupyter server says why.'
-    );
-  } else if (wasOpen) {
-    sentence = trans.__(
-      'The connection to the Jupyter server was lost; it is tried again. What is shown may be out of date.'
-    );
-  } else {
-    sentence = trans.__(
-      'The Jupyter server answers, but no WebSocket can be opened to it: a proxy may be in its way. It is tried again.'
-    );
+/** What it means that the socket was lost. */
+export function lossTrouble(trans: ITrans, { code, reason }: ILoss, wasOpen: boolean): ITrouble {
+  return { state: 'cut', sentence: wordsFor(trans, code, reason, wasOpen), command: '' };
+}
+
+function wordsFor(trans: ITrans, code: number, reason: string, wasOpen: boolean): string {
+  switch (code) {
+    case FEEDER_ENDED:
+      return trans.__(
+        'The process that feeds this page has ended; it is started again. What is shown may be out of date.'
+      );
+    case FEEDER_FAILED:
+      return trans.__(
+        'The process that feeds this page cannot be started now; it is tried again. %1',
+        reason || trans.__('The log of the Jupyter server says why.')
+      );
+    case LATE.code:
+      return trans.__(
+        'The process that feeds this page does not answer; it is tried again. The log of the Jupyter server may say why.'
+      );
+    default:
+      return wasOpen
+        ? trans.__(
+            'The connection to the Jupyter server was lost; it is tried again. What is shown may be out of date.'
+          )
+        : trans.__(
+            'The Jupyter server answers, but no WebSocket can be opened to it: a proxy may be in its way. It is tried again.'
+          );
   }
-  return { state: 'cut', sentence, command: '' };
 }
 
 /** What the state of the master means for this page. */

@@ -9,7 +9,7 @@ export class FakeSocket {
 
   binaryType = 'blob';
   onmessage: ((event: { data: unknown }) => void) | null = null;
-  onclose: ((event: { code: number }) => void) | null = null;
+  onclose: ((event: { code: number; reason: string }) => void) | null = null;
   isClosed = false;
   readonly sent: Outgoing[] = [];
 
@@ -36,8 +36,8 @@ export class FakeSocket {
   }
 
   /** The other side, or the network, ends it. */
-  cut(code = 1006): void {
-    this.onclose?.({ code });
+  cut(code = 1006, reason = ''): void {
+    this.onclose?.({ code, reason });
   }
 }
 

@@ -195,8 +195,11 @@ it('a WebSocket that a proxy does not let through, and a feeder that cannot star
   expect(shared.link.state).toBe('cut');
   expect(shared.link.sentence).toMatch(/a proxy may be in its way/);
   await wait(500);
-  lastSocket(server).cut(1013);
-  expect(shared.link.sentence).toMatch(/cannot be started/);
+  lastSocket(server).cut(1013, 'There is no memory.');
+  expect(shared.link.sentence).toMatch(/cannot be started now; .* There is no memory\.$/);
+  await wait(1000);
+  await wait(75_000); // it is opened, and nobody says hello
+  expect(shared.link.sentence).toMatch(/does not answer/);
 });
 
 it('a handshake that is never answered is given up', async () => {
