@@ -84,7 +84,9 @@ def test_packages_are_fetched_when_one_that_the_build_needs_is_of_another_versio
     hook: ModuleType,
 ) -> None:
     def write(path: str, **versions: str) -> None:
-        packages = {f"node_modules/{name}": {"version": each} for name, each in versions.items()}
+        packages: dict[str, dict[str, str | bool]] = {
+            f"node_modules/{name}": {"version": each} for name, each in versions.items()
+        }
         packages |= {"": {}, "node_modules/tests": {"version": "1", "dev": True}}
         (hook.SOURCES / path).parent.mkdir(exist_ok=True)
         (hook.SOURCES / path).write_text(json.dumps({"packages": packages}))
