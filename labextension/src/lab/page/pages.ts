@@ -64,7 +64,7 @@ export class Pages {
     void tracker.add(page);
     const { app, labShell, shared } = this._options;
     if (labShell === null) {
-      app.shell.add(page, 'down'); // Notebook 7 has one document in its main area
+      app.shell.add(page, 'right'); // Notebook 7 has one document in its main area
     } else {
       const beside = this._newest;
       labShell.add(page, 'main', {
