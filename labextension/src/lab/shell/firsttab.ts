@@ -1,6 +1,8 @@
 /** Of several tabs of one browser, one: JupyterLab may be open in many. */
 
-const HIDDEN_WAITS_MS = 1500; // so that a tab that somebody looks at is first
+// So that the tab that somebody works in is first, and then one that can be seen.
+const UNFOCUSED_WAITS_MS = 400;
+const HIDDEN_WAITS_MS = 1500;
 
 /**
  * Whether this tab is the first that asks for `key`; later ones get `false` while it is open.
@@ -9,8 +11,10 @@ const HIDDEN_WAITS_MS = 1500; // so that a tab that somebody looks at is first
  * from this computer; elsewhere each tab is the first.
  */
 export async function isFirstTab(key: string): Promise<boolean> {
-  if (document.visibilityState === 'hidden') {
-    await new Promise(resolve => setTimeout(resolve, HIDDEN_WAITS_MS));
+  if (!document.hasFocus()) {
+    const isHidden = document.visibilityState === 'hidden';
+    const waitMs = isHidden ? HIDDEN_WAITS_MS : UNFOCUSED_WAITS_MS;
+    await new Promise(resolve => setTimeout(resolve, waitMs));
   }
   const { locks } = navigator as { locks?: LockManager | null };
   if (!locks) {

@@ -10,6 +10,7 @@ import { FakeDet, line } from './fake.js';
 
 beforeEach(() => {
   vi.useFakeTimers();
+  vi.spyOn(document, 'hasFocus').mockReturnValue(true);
   vi.clearAllMocks();
 });
 afterEach(() => {
