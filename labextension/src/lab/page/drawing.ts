@@ -13,7 +13,7 @@ import type { IView } from '../../page/places.js';
 import type { LoadTabs } from '../../tabs/lazy.js';
 import { ExperimentView } from '../../view.js';
 import type { IDetJupyter } from '../tokens.js';
-import type { Feed } from './feed.js';
+import { overText, type Feed } from './feed.js';
 import type { ILook, Looks } from './looks.js';
 
 import 'uplot/dist/uPlot.min.css';
@@ -134,15 +134,11 @@ function allowed(shared: IDetJupyter, state: IViewState): IViewState {
   return { ...state, actions: state.actions.map(one => ({ ...one, enabled: false, why })) };
 }
 
-function whyLost(
-  { link, trans }: IDetJupyter,
-  feed: Feed,
-  asOf: number,
-  hasBanner: boolean
-): IWhyLost {
+function whyLost(shared: IDetJupyter, feed: Feed, asOf: number, hasBanner: boolean): IWhyLost {
+  const { link, trans } = shared;
   const since = trans.__('Not live: this is as of %1.', formatClock(asOf));
   if (feed.over !== '') {
-    return { text: `${since} ${feed.over}`, line: '' };
+    return { text: `${since} ${overText(shared, feed)}`, line: '' };
   }
   if (hasBanner) {
     return { text: since, line: '' };

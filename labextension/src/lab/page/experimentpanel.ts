@@ -2,7 +2,7 @@
 import type { IViewState } from '../../model/state.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IExperimentDrawn } from './drawing.js';
-import { Feed } from './feed.js';
+import { Feed, overText } from './feed.js';
 import { experimentPageIcon, statusIcon } from './icons.js';
 import { Panel, type IPanelOptions } from './panel.js';
 
@@ -72,11 +72,14 @@ export class ExperimentPanel extends Panel {
   }
 
   private _onState(): void {
-    const { state = null, over = '' } = this._feed ?? {};
-    if (state !== null) {
-      this._entitle(state);
-    } else if (over !== '') {
-      this._say(over);
+    const feed = this._feed;
+    if (feed === undefined) {
+      return;
+    }
+    if (feed.state !== null) {
+      this._entitle(feed.state);
+    } else if (feed.over !== '') {
+      this._say(overText(this._options.shared, feed));
     }
   }
 

@@ -4,7 +4,7 @@ import { type ISignal, Signal } from '@lumino/signaling';
 
 import { wholeState } from '../../model/rows.js';
 import type { IRow, IViewNews, IViewState } from '../../model/state.js';
-import type { IFollowed, ISocket, ITopics } from '../tokens.js';
+import type { IDetJupyter, IFollowed, ISocket, ITopics } from '../tokens.js';
 
 export class Feed implements IDisposable {
   constructor(
@@ -88,4 +88,12 @@ export class Feed implements IDisposable {
   private _rows: readonly IRow[] = [];
   private _state: IViewState | null = null;
   private _over = '';
+}
+
+/** Why a feed is over, in words for its view; '' while it is not. */
+export function overText({ experiments, trans }: IDetJupyter, feed: Feed): string {
+  const id = feed.experimentId;
+  return feed.over !== '' && experiments.isReady && !experiments.rows.has(id)
+    ? trans.__('There is no experiment %1 any more: it was deleted.', id)
+    : feed.over;
 }
