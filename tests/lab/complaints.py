@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from pathlib import Path
 
 from playwright.sync_api import ConsoleMessage, Error, Page
 
@@ -42,6 +44,16 @@ class Complaints:
         text = f"{error.message}\n{error.stack}"
         if OURS.search(text):
             self._found.append(f"page error: {text}")
+
+    def pictures(self, folder: Path, name: str) -> list[str]:
+        """Write a picture of each page that is open; return the paths and the complaints."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for i, page in enumerate(self._pages):
+            with suppress(Error):  # the page has crashed, or is closed
+                paths.append(str(folder / f"{name}-{i}.png"))
+                page.screenshot(path=paths[-1])
+        return paths + self._found
 
     def check(self) -> None:
         """Fail if there were any, or if a text was taken for a script."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.timeout(150))
             item.add_marker(pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Take a picture of what a failed journey has seen last."""
+    report = yield
+    complaints = getattr(item, "funcargs", {}).get("complaints")
+    if report.failed and call.when == "call" and isinstance(complaints, Complaints):
+        folder = Path(item.config.rootpath) / ".pytest_cache" / "journeys"
+        report.sections.append(("pictures", "\n".join(complaints.pictures(folder, item.name))))
+    return report
 
 
 @pytest.fixture(scope="module")

@@ -64,9 +64,13 @@ class Lab:
         return (self.folder / "lab.log").read_text()
 
     def write_notebook(self, path: str, *cells: str) -> Path:
-        """Write a notebook with these code cells, of a kernel that JupyterLab need not ask for."""
-        document = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata=KERNEL
-        )
-        nbformat.write(document, self.folder / path)
+        """Write a notebook with these code cells; those with more than 20 lines are folded.
+
+        Its kernel is named: JupyterLab need not ask. What is below the window is not drawn.
+        """
+        made = [nbformat.v4.new_code_cell(cell) for cell in cells]
+        for cell in made:
+            if cell.source.count("\n") > 20:
+                cell.metadata["jupyter"] = {"source_hidden": True}
+        nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=KERNEL), self.folder / path)
         return self.folder / path
