@@ -42,7 +42,8 @@ def jupyter_lab(
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
         f"--ServerApp.root_dir={folder}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={token}",
-        "--LabApp.expose_app_in_browser=True", *arguments,
+        "--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True",
+        *arguments,
     ]  # fmt: skip
     quiet = folder / ".lab" / "@jupyterlab" / "apputils-extension"
     quiet.mkdir(parents=True, exist_ok=True)

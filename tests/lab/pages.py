@@ -14,6 +14,11 @@ class LabPage:
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        # JupyterLab's own word about a server that does not answer is in the way of ours.
+        page.add_locator_handler(
+            page.locator(".jp-Dialog", has_text="Server Connection Error"),
+            lambda dialog: dialog.get_by_role("button", name="Close").click(),
+        )
         self.sidebar = Sidebar(self)
         self.status = page.locator(".jp-DetStatus-button")
         self.notebook = Notebook(self)
@@ -167,6 +172,19 @@ class Notebook:
                 await context.ready;
                 await context.session?.kernel?.info;
             }"""
+        )
+
+    def see(self, index: int) -> Locator:
+        """Bring a cell into the window, as what is below it is not drawn; return it."""
+        self._lab.page.evaluate(
+            "i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i, 'start')", index
+        )
+        return self.node.locator(f".jp-Cell[data-windowed-list-index='{index}']")
+
+    def choose(self, index: int) -> None:
+        """Make a cell the active one."""
+        self._lab.page.evaluate(
+            "i => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = i; }", index
         )
 
     def run_all(self) -> None:

@@ -49,18 +49,13 @@ def shown(ui: LabPage, book: str) -> LabPage:
 
 def see_live(ui: LabPage) -> None:
     """Wait until both experiments are drawn live, from the server."""
-    expect(ui.notebook.views).to_have_count(2)
-    ended, running = ui.notebook.views.all()
-    ended.scroll_into_view_if_needed()
-    expect(ended.locator(".det-badge").first).to_have_text("Completed")
-    running.scroll_into_view_if_needed()
-    expect(running.locator(".det-badge").first).to_have_text("Running")
-    expect(running.locator("canvas >> visible=true").first).to_be_visible()
-    elapsed = running.locator(".det-header")
-    before = elapsed.inner_text()
-    expect(elapsed).not_to_have_text(before)
-    for view in (ended, running):
+    for index, word in ((2, "Completed"), (3, "Running")):
+        view = ui.notebook.see(index).locator(".det-view")
+        expect(view.locator(".det-badge").first).to_have_text(word)
+        expect(view.locator("canvas >> visible=true").first).to_be_visible()
         expect(view.locator(".det-lost")).to_be_hidden()
+    header = view.locator(".det-header")
+    expect(header).not_to_have_text(header.inner_text())  # the time goes on
 
 
 def test_a_cell_submits_and_its_output_and_the_sidebar_are_live(
@@ -69,14 +64,14 @@ def test_a_cell_submits_and_its_output_and_the_sidebar_are_live(
     shown.sidebar.open()
     shown.notebook.wait()
     shown.notebook.run_all()
-    expect(shown.notebook.views).to_have_count(2, timeout=60_000)
+    expect(shown.notebook.see(3).locator(".det-view")).to_be_visible(timeout=60_000)
     see_live(shown)
     ids = [view.id for view in client.experiments()]
     expect(shown.sidebar.row(ids[-1])).to_contain_text("long")
     expect(shown.sidebar.row(ids[-1])).to_contain_text("Running")
-    shown.notebook.views.last.get_by_role("button", name="Pause").click()
+    shown.notebook.see(3).get_by_role("button", name="Pause").click()
     expect(shown.sidebar.row(ids[-1])).to_contain_text("Paused")
-    shown.notebook.views.last.get_by_role("button", name="Activate").click()
+    shown.notebook.see(3).get_by_role("button", name="Activate").click()
     expect(shown.sidebar.row(ids[-1])).to_contain_text("Running")
     shown.page.wait_for_function(HAS_PICTURES)
     shown.notebook.save()
@@ -101,9 +96,9 @@ def test_views_go_on_when_the_kernel_is_restarted(shown: LabPage) -> None:
         "async () => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
     )
     see_live(shown)
-    shown.notebook.views.last.get_by_role("tab", name="Logs").click()
-    expect(shown.notebook.views.last.get_by_role("log")).to_contain_text("trains batch")
-    shown.notebook.views.last.get_by_role("tab", name="Overview").click()
+    shown.notebook.see(3).get_by_role("tab", name="Logs").click()
+    expect(shown.notebook.see(3).get_by_role("log")).to_contain_text("trains batch")
+    shown.notebook.see(3).get_by_role("tab", name="Overview").click()
 
 
 def test_a_notebook_without_a_kernel_is_live(shown: LabPage) -> None:
@@ -115,8 +110,10 @@ def test_a_notebook_without_a_kernel_is_live(shown: LabPage) -> None:
 def test_outputs_are_pictures_when_the_setting_says_so(shown: LabPage) -> None:
     see_live(shown)
     shown.set(liveOutputs=False)
+    shown.reload()
+    picture = shown.notebook.see(3).locator(".jp-OutputArea-output img").first
+    expect(picture).to_be_visible()
     expect(shown.notebook.views).to_have_count(0)
-    expect(shown.notebook.node.locator(".jp-OutputArea-output").last).to_contain_text("long")
     shown.set(liveOutputs=True)
     see_live(shown)
 
@@ -129,7 +126,7 @@ def test_notebook_7_draws_live_outputs_from_the_server(
     expect(page.locator(".jp-Cell")).to_have_count(4, timeout=60_000)
     see_live(notebook)
     running = client.experiments()[-1].id
-    notebook.notebook.views.last.get_by_role("button", name="Pause").click()
+    notebook.notebook.see(3).get_by_role("button", name="Pause").click()
     wait_until(lambda: client.experiment(running).state == "PAUSED", "it is paused")
     client.command(running, "activate")
     expect(page.locator(".jp-DetSidebar")).to_have_count(0)
@@ -147,9 +144,8 @@ def test_the_toolbar_makes_a_cell_an_experiment_and_runs_it(
     lab.write_notebook("button.ipynb", SOURCE, config)
     ui.run("docmanager:open", path="button.ipynb")
     ui.notebook.wait()
-    ui.notebook.cells.first.locator(".cm-content").click()
-    ui.page.keyboard.press("Control+Enter")
-    ui.notebook.cells.last.locator(".cm-content").click()
+    ui.run("notebook:run-cell")
+    ui.notebook.choose(1)
     ui.notebook.node.locator(
         "[data-jp-item-name=det-run-cell] jp-button, .jp-ToolbarButton "
         "[data-command='det:run-cell-as-experiment']"
@@ -165,7 +161,6 @@ def test_the_toolbar_puts_an_experiment_below_code_and_fills_an_empty_cell(
     lab.write_notebook("below.ipynb", SOURCE)
     ui.run("docmanager:open", path="below.ipynb")
     ui.notebook.wait()
-    ui.notebook.cells.first.locator(".cm-content").click()
     ui.run("det:run-cell-as-experiment")
     expect(ui.notebook.cells).to_have_count(2)
     expect(ui.notebook.cells.last).to_contain_text("entrypoint: SmallTrial")

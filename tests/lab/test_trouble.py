@@ -1,0 +1,199 @@
+"""Journeys in which something breaks: each has a defined answer, and the page comes back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from det_jupyter.autostart import find_master
+from det_jupyter.client import Client, Experiment
+from tests.lab.pages import LabPage
+from tests.lab.servers import Lab
+from tests.lab.trials import Trials
+from tests.processes import DetHome, find, wait_until
+
+pytestmark = pytest.mark.loses_connection
+BACK_MS = 60_000  # pauses between tries grow
+
+
+@pytest.fixture
+def watched(ui: LabPage, module_trials: Trials) -> tuple[LabPage, Experiment]:
+    """JupyterLab with the sidebar and the page of an experiment that trains."""
+    client = module_trials.client
+    running = [view for view in client.experiments() if view.state == "ACTIVE"]
+    if running:
+        experiment = Experiment(client, running[0].id)
+    else:
+        experiment = module_trials.train(name="survives")
+    ui.sidebar.open()
+    ui.run("det:open-experiment", experiment_id=experiment.id)
+    see_up(ui, experiment)
+    return ui, experiment
+
+
+def see_up(ui: LabPage, experiment: Experiment) -> None:
+    """Wait until everything is live."""
+    page = ui.experiment(experiment.id)
+    expect(ui.status).to_have_attribute("data-det-link", "up", timeout=BACK_MS)
+    expect(page.badge).to_have_text("Running", timeout=BACK_MS)
+    expect(page.view.locator(".det-lost")).to_be_hidden()
+    expect(ui.sidebar.row(experiment.id)).to_contain_text("Running")
+    expect(ui.page.locator(".jp-DetLinkBanner:visible")).to_have_count(0)
+    steps = page.view.locator(".det-header")
+    expect(steps).not_to_have_text(steps.inner_text())
+
+
+def see_cut(ui: LabPage, experiment: Experiment, state: str, sentence: str) -> None:
+    """Wait until the page says what is wrong; what it has shown stays."""
+    expect(ui.status).to_have_attribute("data-det-link", state, timeout=BACK_MS)
+    expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_contain_text(sentence)
+    page = ui.experiment(experiment.id)
+    expect(page.node.locator(".jp-DetLinkBanner")).to_contain_text(sentence)
+    expect(page.view.locator(".det-lost")).to_contain_text("Not live")
+    expect(page.view.locator(".det-name")).to_have_text("survives")
+
+
+def test_the_network_goes_and_comes_back(
+    watched: tuple[LabPage, Experiment], context: BrowserContext
+) -> None:
+    ui, experiment = watched
+    # Chromium keeps open sockets when it is offline: the next ping finds out, or this does.
+    ui.page.evaluate("window.dispatchEvent(new Event('offline'))")
+    context.set_offline(True)
+    expect(ui.status).to_have_attribute("data-det-link", "cut", timeout=BACK_MS)
+    see_cut(ui, experiment, "cut", "tried again")
+    context.set_offline(False)
+    see_up(ui, experiment)
+
+
+def test_the_feeder_is_killed(watched: tuple[LabPage, Experiment], home: DetHome) -> None:
+    ui, experiment = watched
+    feeder = find(home.path, "det_jupyter.feeder")
+    assert feeder is not None
+    feeder.kill()
+    wait_until(lambda: not feeder.is_running() or feeder.status() == "zombie", "it is gone")
+    wait_until(
+        lambda: (
+            (again := find(home.path, "det_jupyter.feeder")) is not None
+            and again.pid != feeder.pid
+        ),
+        "another one runs",
+    )
+    see_up(ui, experiment)
+
+
+def test_the_jupyter_server_is_restarted(watched: tuple[LabPage, Experiment], lab: Lab) -> None:
+    ui, experiment = watched
+    lab.stop()
+    see_cut(ui, experiment, "cut", "tried again")
+    lab.start()
+    see_up(ui, experiment)
+
+
+def test_the_master_is_killed_and_another_takes_over(
+    watched: tuple[LabPage, Experiment], home: DetHome
+) -> None:
+    ui, experiment = watched
+    master = home.master()
+    master.kill()
+    wait_until(lambda: not master.is_running() or master.status() == "zombie", "it is gone")
+    wait_until(lambda: (m := find_master()) is not None and m.pid != master.pid, "another runs")
+    see_up(ui, experiment)  # the trial has trained on
+
+
+def test_the_master_is_stopped_and_started_by_the_button(
+    watched: tuple[LabPage, Experiment], client: Client
+) -> None:
+    ui, experiment = watched
+    client.session.post("/master/stop", {"everything": False})
+    see_cut(ui, experiment, "no-master", "master")
+    expect(ui.status).to_contain_text("stopped")
+    banner = ui.sidebar.node.locator(".jp-DetLinkBanner")
+    expect(banner.locator("code")).to_contain_text("det master start")
+    banner.get_by_role("button", name="Start the master").click()
+    see_up(ui, experiment)
+
+
+def test_the_master_is_frozen_and_goes_on(
+    watched: tuple[LabPage, Experiment], home: DetHome
+) -> None:
+    ui, experiment = watched
+    master = home.master()
+    master.suspend()
+    try:
+        expect(ui.status).not_to_have_attribute("data-det-link", "up", timeout=BACK_MS)
+        expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_be_visible()
+    finally:
+        master.resume()
+    see_up(ui, experiment)
+
+
+def test_a_master_of_another_version_is_said_with_the_command(
+    watched: tuple[LabPage, Experiment], home: DetHome, lab: Lab
+) -> None:
+    ui, experiment = watched
+    note = home.path / "runtime" / "master.json"
+    before = note.read_text()
+    changed = json.loads(before) | {"protocol": 1, "version": "0.0.1"}
+    lab.stop()
+    note.write_text(json.dumps(changed))
+    try:
+        lab.start()
+        expect(ui.status).to_have_attribute("data-det-link", "mismatch", timeout=BACK_MS)
+        banner = ui.sidebar.node.locator(".jp-DetLinkBanner")
+        expect(banner).to_contain_text("0.0.1")
+        expect(banner.locator("code")).to_contain_text("det")
+    finally:
+        note.write_text(before)
+    see_up(ui, experiment)
+
+
+def test_a_page_with_a_wrong_token_is_refused(
+    watched: tuple[LabPage, Experiment], page: Page, lab: Lab
+) -> None:
+    ui, _ = watched
+    answers = ui.page.evaluate(
+        """async () => {
+          const base = new URL('/det-jupyter/', location.href);
+          const status = async (url, init) => (await fetch(url, init)).status;
+          const socket = new Promise(resolve => {
+            const one = new WebSocket(`ws://${location.host}/det-jupyter/socket?token=wrong`);
+            one.onopen = () => resolve('opened');
+            one.onerror = () => resolve('refused');
+          });
+          const headers = { Authorization: 'token wrong' };
+          return [
+            await status(new URL('info', base), { headers, credentials: 'omit' }),
+            await status(new URL('master/start', base),
+                         { method: 'POST', headers, credentials: 'omit' }),
+            await socket
+          ];
+        }"""
+    )
+    assert answers[:2] == [403, 403]
+    page.context.clear_cookies()
+    page.goto(f"{lab.root}lab?token=wrong")
+    expect(page.get_by_role("textbox", name="Password or token:")).to_be_visible()
+
+
+def test_a_token_that_is_not_valid_any_more_is_said(
+    watched: tuple[LabPage, Experiment], lab: Lab, context: BrowserContext
+) -> None:
+    ui, experiment = watched
+    valid = lab.token
+    lab.stop()
+    lab.token = "another"
+    context.clear_cookies()
+    lab.start()
+    try:
+        expect(ui.status).to_have_attribute("data-det-link", "refused", timeout=BACK_MS)
+        expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_be_visible()
+    finally:
+        lab.stop()
+        lab.token = valid
+        lab.start()
+    ui.open(lab.url("after"))
+    expect(ui.status).to_have_attribute("data-det-link", "up", timeout=BACK_MS)
+    expect(ui.sidebar.open().row(experiment.id)).to_contain_text("Running")
