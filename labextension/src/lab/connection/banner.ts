@@ -91,5 +91,5 @@ export class LinkBanner implements IDisposable {
   private _isDisposed = false;
 }
 
-const BUTTON = 'jp-mod-styled jp-mod-minimal det-LinkBanner-button';
+const BUTTON = 'det-LinkBanner-button';
 const RELOADED: readonly LinkState[] = ['mismatch', 'refused'];
