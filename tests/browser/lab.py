@@ -23,6 +23,9 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
+# Of a server without our extension: what a notebook shows comes from its kernel.
+KERNELS_ALONE = ("--ServerApp.jpserver_extensions={'det_jupyter': False}",)
+
 
 @contextmanager
 def jupyter_lab(

@@ -13,7 +13,15 @@ from playwright.sync_api import Page, expect
 
 from det_jupyter.client import Client
 from det_jupyter.view.forms.place import EXPERIMENT_MIME
-from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all, save
+from tests.browser.lab import (
+    CHROMIUM,
+    KERNELS_ALONE,
+    chromium_page,
+    jupyter_lab,
+    open_notebook,
+    run_all,
+    save,
+)
 from tests.processes import det_home, wait_until
 from tests.trials import TRIAL_SOURCE
 
@@ -51,7 +59,7 @@ class Server:
     def restart(self) -> None:
         """Stop it with its kernels, and start it on another port."""
         self.stop()
-        self.lab = self._running.enter_context(jupyter_lab(self.folder))
+        self.lab = self._running.enter_context(jupyter_lab(self.folder, arguments=KERNELS_ALONE))
         self.notebook = self.lab.replace("/lab/tree/", "/notebooks/")
 
     def stop(self) -> None:

@@ -9,7 +9,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from det_jupyter.client import Client, Experiment
-from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all, save
+from tests.browser.lab import (
+    CHROMIUM,
+    KERNELS_ALONE,
+    chromium_page,
+    jupyter_lab,
+    open_notebook,
+    run_all,
+    save,
+)
 from tests.processes import DetHome, det_home, wait_until
 from tests.trials import TRIAL_SOURCE
 
@@ -56,7 +64,7 @@ def page(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
     nbformat.write(document, folder / "book.ipynb")
-    with jupyter_lab(folder) as address, chromium_page() as page:
+    with jupyter_lab(folder, arguments=KERNELS_ALONE) as address, chromium_page() as page:
         open_notebook(page, address, "book.ipynb")
         run_all(page)
         yield page

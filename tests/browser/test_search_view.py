@@ -9,7 +9,14 @@ import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all
+from tests.browser.lab import (
+    CHROMIUM,
+    KERNELS_ALONE,
+    chromium_page,
+    jupyter_lab,
+    open_notebook,
+    run_all,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -53,7 +60,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
     nbformat.write(document, tmp_path / "book.ipynb")
-    with jupyter_lab(tmp_path) as address, chromium_page() as page:
+    with jupyter_lab(tmp_path, arguments=KERNELS_ALONE) as address, chromium_page() as page:
         open_notebook(page, address, "book.ipynb")
         run_all(page)
         yield page

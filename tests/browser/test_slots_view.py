@@ -10,7 +10,14 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from det_jupyter.client import Client
-from tests.browser.lab import CHROMIUM, chromium_page, jupyter_lab, open_notebook, run_all
+from tests.browser.lab import (
+    CHROMIUM,
+    KERNELS_ALONE,
+    chromium_page,
+    jupyter_lab,
+    open_notebook,
+    run_all,
+)
 from tests.processes import det_home, wait_until
 from tests.trials import TRIAL_SOURCE
 
@@ -55,7 +62,10 @@ def page(client: Client, tmp_path: Path) -> Iterator[Page]:
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
     nbformat.write(document, folder / "book.ipynb")
-    with jupyter_lab(folder) as address, chromium_page(1280, 1600) as page:
+    with (
+        jupyter_lab(folder, arguments=KERNELS_ALONE) as address,
+        chromium_page(1280, 1600) as page,
+    ):
         open_notebook(page, address, "book.ipynb")
         run_all(page)
         yield page
