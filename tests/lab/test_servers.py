@@ -1,0 +1,146 @@
+"""Journeys through Jupyter servers that are not as usual, and through a list of 1,000."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from det_jupyter.client import Client
+from hatch_build import SOURCES
+from tests.benchmarks.lab_world import add_history
+from tests.browser.pseudo import find_plain, pseudo_language
+from tests.lab.pages import LabPage
+from tests.lab.servers import Lab
+from tests.lab.test_notebook import LOAD, submitting
+from tests.lab.trials import SOURCE, Trials
+from tests.processes import DetHome, det_home
+
+MANY = 1000
+# What JupyterLab itself needs, and nothing more: no scripts or connections from elsewhere.
+STRICT = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self' ws://127.0.0.1:*; worker-src 'self' blob:; frame-ancestors 'none'"
+)
+# What is in none of our strings: of users, of the training's code, of JupyterLab, of units.
+NOT_OURS = {"translated", "vm", "error", "loss", "cpu", "CPU", "kB", "MB", "AM", "PM", "Section"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
+    """A private det_jupyter in which 1,000 experiments have ended."""
+    path = tmp_path_factory.mktemp("home")
+    with ThreadPoolExecutor(1) as aside:  # Playwright runs a loop in this thread
+        aside.submit(add_history, path / "data" / "det.sqlite3", MANY, 1).result()
+    with det_home(path, {"DET_JUPYTER_CPU_SLOTS": "2"}) as running:
+        yield running
+
+
+@contextmanager
+def started(lab: Lab) -> Iterator[Lab]:
+    lab.start()
+    try:
+        yield lab
+    finally:
+        lab.stop()
+
+
+def test_a_thousand_rows_are_scrolled_found_and_sorted(ui: LabPage) -> None:
+    sidebar = ui.sidebar.open()
+    grid = sidebar.node.get_by_role("grid", name="Finished experiments")
+    expect(grid).to_have_attribute("aria-rowcount", str(MANY))
+    assert sidebar.node.locator(".det-row").count() < 60
+    for y in range(0, 46 * MANY, 46 * 97):
+        grid.evaluate("(node, y) => { node.scrollTop = y; }", y)
+        expect(sidebar.row(MANY - round(y / 46))).to_be_visible()
+        assert sidebar.node.locator(".det-row").count() < 60
+    grid.focus()
+    ui.page.keyboard.press("End")
+    expect(sidebar.row(1)).to_be_visible()
+    ui.page.keyboard.press("Home")
+    sidebar.node.get_by_label("Order", exact=True).select_option("metric")
+    best = sidebar.ended.locator(".det-row-metric")
+    values = [float(text) for text in best.all_inner_texts() if text]
+    assert len(values) > 5
+    assert min(values) < 0.01
+    sidebar.node.get_by_label("Order", exact=True).select_option("newest")
+    sidebar.search.fill(f"997 of {MANY}")  # of its description
+    expect(grid).to_have_attribute("aria-rowcount", "1")
+    expect(sidebar.ended.filter(has_text="997")).to_be_visible()
+    sidebar.search.fill("")
+    expect(grid).to_have_attribute("aria-rowcount", str(MANY))
+
+
+@pytest.mark.loses_connection  # its server ends before its page
+def test_a_base_url_and_a_strict_policy_leave_everything_alive(
+    open_page: Callable[[], Page], tmp_path: Path, trials: Trials, client: Client
+) -> None:
+    headers = f'{{"headers": {{"Content-Security-Policy": "{STRICT}"}}}}'
+    arguments = [
+        "--ServerApp.base_url=/user/ada%20l/",
+        f"--ServerApp.tornado_settings={headers}",
+    ]
+    with started(Lab(tmp_path, arguments)) as lab:
+        lab.write_notebook("book.ipynb", LOAD, SOURCE, submitting("behind a proxy"))
+        ui = LabPage(open_page())
+        ui.open(lab.url("strict", "book.ipynb"))
+        ui.notebook.wait()
+        ui.notebook.run_all()
+        view = ui.notebook.see(2).locator(".det-view")
+        expect(view).to_contain_text("behind a proxy", timeout=60_000)
+        expect(view.locator("canvas >> visible=true").first).to_be_visible()
+        experiment = client.experiments()[-1].id
+        ui.sidebar.open().row(experiment).click()
+        page = ui.experiment(experiment)
+        page.tab("Timings").click()
+        expect(page.panel).to_contain_text("Time of a batch")
+        page.view.get_by_role("button", name="Pause").click()
+        expect(page.badge).to_have_text("Paused")
+
+
+@pytest.mark.loses_connection  # its server ends before its page
+def test_a_server_without_the_extension_is_told_how_to_get_it(
+    open_page: Callable[[], Page], tmp_path: Path, client: Client
+) -> None:
+    off = ["--ServerApp.jpserver_extensions={'det_jupyter': False}"]
+    with started(Lab(tmp_path, off)) as lab:
+        ui = LabPage(open_page())
+        ui.open(lab.url("without"))
+        expect(ui.status).to_have_attribute("data-det-link", "no-extension")
+        banner = ui.sidebar.open().node.locator(".jp-DetLinkBanner")
+        expect(banner.locator("code")).to_have_text("jupyter server extension enable det_jupyter")
+        ui.run("det:open-experiment", experiment_id=1)
+        expect(ui.experiment(1).node.locator(".jp-DetLinkBanner")).to_be_visible()
+
+
+@pytest.mark.loses_connection  # its server ends before its page
+def test_in_another_language_nothing_of_ours_is_left_in_english(
+    open_page: Callable[[], Page], tmp_path: Path, trials: Trials
+) -> None:
+    if not (SOURCES / "node_modules" / "typescript").is_dir():
+        pytest.skip("the front end's development tools, which find its texts, are not installed")
+    notebooks, package = tmp_path / "notebooks", tmp_path / "package"
+    notebooks.mkdir()
+    package.mkdir()
+    experiment = trials.train(name="translated")
+    with pseudo_language(package, notebooks), started(Lab(notebooks)) as lab:
+        ui = LabPage(open_page())
+        ui.open(lab.url("language"))
+        expect(ui.status).to_contain_text("⟦")
+        ui.sidebar.open()
+        expect(ui.sidebar.row(experiment.id)).to_be_visible()
+        ui.run("det:open-experiment", experiment_id=experiment.id)
+        page = ui.experiment(experiment.id)
+        expect(page.view.locator(".det-tab").first).to_contain_text("⟦")
+        for part in (
+            ui.status,
+            ui.sidebar.node.locator(".det-filters"),
+            ui.sidebar.node.locator(".lm-AccordionPanel-title").first,
+            page.view.locator(".det-tablist"),
+        ):
+            assert set(find_plain(part.inner_text())) - NOT_OURS == set(), part
