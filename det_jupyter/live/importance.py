@@ -53,7 +53,8 @@ class KnownImportance:
 
     def _ask(self, num_ended: int) -> None:
         try:
-            self.latest = self._client.importance(self._experiment_id)
-            self._num_ended = num_ended
+            answer = self._client.importance(self._experiment_id)
+            if num_ended > self._num_ended:  # else one that was asked for later was faster
+                self.latest, self._num_ended = answer, num_ended
         except DetError as error:  # a view goes on without it
             logger.info("experiment=%d: no importance: %s", self._experiment_id, error)

@@ -25,7 +25,8 @@ class Master:
         self.num_asked += 1
         if not self.is_there:
             raise MasterUnreachable("it has ended")
-        assert self.may_answer.wait(10)
+        may_answer = self.may_answer
+        assert may_answer.wait(10)
         return ImportanceView(metric="error", num_trials=self.num_asked)
 
 
@@ -78,3 +79,18 @@ def test_an_experiment_of_one_trial_has_no_importance() -> None:
     importance.refresh(LiveExperiment(experiment(trial()), [], [], seq=0))
     importance.refresh(live(State.COMPLETED, state=State.COMPLETED))
     assert master.num_asked == 0
+
+
+def test_a_slow_answer_does_not_replace_the_one_at_the_end() -> None:
+    master = Master()
+    importance = known(master)
+    importance.refresh(live(State.ACTIVE, State.ACTIVE))
+    slow = importance._asking
+    assert slow is not None
+    is_slow, master.may_answer = master.may_answer, threading.Event()
+    master.may_answer.set()
+    importance.refresh(live(State.COMPLETED, State.COMPLETED, state=State.COMPLETED))
+    last = importance.latest
+    is_slow.set()
+    slow.join(10)
+    assert importance.latest is last
