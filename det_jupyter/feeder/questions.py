@@ -51,7 +51,7 @@ class Questions:
         self, experiment_id: int, question: Mapping[str, Any], *, may_write: bool
     ) -> dict[str, Any]:
         """Return the answer; its `error` says why there is none."""
-        if question.get("type") in CHANGING and not may_write:
+        if str(question.get("type")) in CHANGING and not may_write:
             return {"error": READ_ONLY}
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._answer, experiment_id, question)

@@ -75,6 +75,7 @@ class Tab:
 
     def _follow(self, frame: Follow) -> None:
         self._leave(frame.id)
+        self._followed = {n: pair for n, pair in self._followed.items() if not pair[1].is_over}
         following = Following(frame.id, frame.since, self._send)
         try:
             args = args_of(frame)

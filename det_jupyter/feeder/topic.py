@@ -78,6 +78,7 @@ class Following:
     def __init__(self, id: int, since: int, send: Send) -> None:
         self.id = id
         self.has = since
+        self.is_over = False
         self._send = send
         self._unacked: deque[int] = deque()
 
@@ -99,6 +100,7 @@ class Following:
 
     def send_error(self, sentence: str) -> None:
         """Say that the topic is over, and why."""
+        self.is_over = True
         self._send(to_text(op="error", id=self.id, error=sentence))
 
 

@@ -25,6 +25,8 @@ from det_jupyter.words import printable
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 5.0  # a socket waits that long for the next start; for a later one it is refused
 _STEADY_S = 60.0  # one that lived for so long has not failed to start
+_SHORT_S = 0.1  # to let one end that is of no use
+_LAST_WORDS_S = 5.0  # what was said longer before the end is not its reason
 _LINES_PER_MINUTE, _LINE_CHARS = 60, 500
 
 
@@ -74,7 +76,7 @@ class Feeder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_failures = 0
         self._not_before = 0.0
-        self._last_line = ""
+        self._last_line, self._said_at = "", 0.0
         self._is_stopping = self._is_closed = False
         self.state = "off"
         self.problem = ""
@@ -106,12 +108,21 @@ class Feeder:
     async def stop(self) -> None:
         """End the feeder; the next call of `address` starts another."""
         async with self._lock:
-            process, self._is_stopping = self._process, True
-            if process is not None:
-                await _end(process)
-            for task in list(self._tasks):
-                await task  # they end with the process
-            self.state, self.problem, self._is_stopping = "off", "", False
+            await self._stop()
+
+    async def drop(self, address: Address) -> None:
+        """End a feeder that does not answer, at once, if it is still the one in use."""
+        async with self._lock:
+            if self.is_at(address):
+                await self._stop(patience_s=_SHORT_S)
+
+    async def _stop(self, patience_s: float = 3.0) -> None:
+        process, self._is_stopping = self._process, True
+        if process is not None:
+            await _end(process, patience_s)
+        for task in list(self._tasks):
+            await task  # they end with the process
+        self.state, self.problem, self._is_stopping = "off", "", False
 
     async def _pause(self) -> None:
         pause_s = self._not_before - time.monotonic()
@@ -137,7 +148,7 @@ class Feeder:
             async with asyncio.timeout(self._start_s):
                 port = await _agree_on_port(process, token, start_master=self._start_master)
         except (OSError, ValueError, KeyError, TypeError):  # also TimeoutError
-            await _end(process, patience_s=0.1)
+            await _end(process, _SHORT_S)
             problem = f"the feeder did not start within {self._start_s:g} s: {self._last_line}"
             self._note_end(began, problem)
             raise DetError(self.problem) from None
@@ -152,7 +163,8 @@ class Feeder:
         status = await process.wait()
         self._address = None
         if not self._is_stopping:
-            said = f": {self._last_line}" if self._last_line else ""
+            is_last = time.monotonic() - self._said_at < _LAST_WORDS_S
+            said = f": {self._last_line}" if self._last_line and is_last else ""
             self._note_end(began, f"the feeder has ended (exit status {status}){said}")
 
     def _note_end(self, began: float, problem: str) -> None:
@@ -175,6 +187,7 @@ class Feeder:
             if not line:
                 return
             self._last_line = printable(line.decode("utf-8", "replace").strip())[:_LINE_CHARS]
+            self._said_at = time.monotonic()
             if minute != (minute := int(time.monotonic() / 60)):
                 if num_lines > _LINES_PER_MINUTE:
                     self._log.info("feeder: %d lines left out", num_lines - _LINES_PER_MINUTE)
@@ -198,7 +211,7 @@ async def _agree_on_port(process: Process, token: str, *, start_master: bool) ->
     return int(json.loads(await process.stdout.readline())["port"])
 
 
-async def _end(process: Process, *, patience_s: float = 3.0) -> None:
+async def _end(process: Process, patience_s: float) -> None:
     """End a process: by the end of its input, then by signals that are harder each time."""
     if process.stdin is not None:
         process.stdin.close()

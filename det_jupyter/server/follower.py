@@ -10,10 +10,10 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import unpack_from
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import Gauge
 
@@ -64,7 +64,7 @@ class Follower:
         """Follow a feeder until it ends."""
         try:
             socket = await open_socket(address, may_write=False, most_bytes=_MOST_BYTES)
-        except DetError:
+        except (DetError, TimeoutError):
             return
         try:
             for number, (topic, args) in _TOPICS.items():
@@ -93,11 +93,11 @@ class Follower:
             _SLOTS.set(news["num_slots"])
             _SLOTS_USED.set(news["num_slots_used"])
         elif topic == "experiments":
-            await self._take_experiments(news)
+            await self._take_experiments(news, _numbers(news["gone"], columns))
         elif topic == "usage":
             _take_usage(news, columns)
 
-    async def _take_experiments(self, news: dict[str, Any]) -> None:
+    async def _take_experiments(self, news: dict[str, Any], gone: Sequence[Any]) -> None:
         before = self._known
         rows = news["rows"]
         known = {} if news["is_whole"] or before is None else before
@@ -108,9 +108,9 @@ class Follower:
             (self._active.add if is_active else self._active.discard)(row["id"])
         changes = [row | {"was": (before or {}).get(row["id"], "")} for row in rows]
         known.update({row["id"]: row["status"] for row in rows})
-        for gone in news["gone"]:
-            known.pop(gone, None)
-            self._active.discard(gone)
+        for number in map(int, gone):
+            known.pop(number, None)
+            self._active.discard(number)
         self._known = known
         _count(known)
         if before is not None:  # else all of them are as they were before we looked
@@ -133,18 +133,17 @@ def _count(known: dict[int, str]) -> None:
 def _take_usage(news: dict[str, Any], columns: bytes) -> None:
     for agent in news["agents"]:
         for slot, percents in zip(agent["slot_ids"], agent["utilization"], strict=True):
-            last = _last(percents, columns)
-            if last is not None:
-                _UTILIZATION.labels(agent=agent["agent_id"], slot=slot).set(last)
+            known = _numbers(percents, columns)
+            if known and known[-1] is not None and not math.isnan(known[-1]):
+                _UTILIZATION.labels(agent=agent["agent_id"], slot=slot).set(known[-1])
 
 
-def _last(numbers: Any, columns: bytes) -> float | None:
-    """Return the last of a list of numbers, which may be a column; None if there is none."""
+def _numbers(numbers: Any, columns: bytes) -> Sequence[Any]:
+    """Return a list of numbers, which may be a column."""
     if isinstance(numbers, dict):
         first, length = numbers["$f64"]
-        last = unpack_from("<d", columns, (first + length - 1) * 8)[0] if length else math.nan
-        return None if math.isnan(last) else last
-    return numbers[-1] if numbers else None
+        return unpack_from(f"<{length}d", columns, first * 8)
+    return cast("list[Any]", numbers)
 
 
 def _unpacked(message: str | bytes) -> tuple[dict[str, Any], bytes]:

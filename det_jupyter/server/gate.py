@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from det_jupyter.server.routes import ACTIONS, PREFIX
 
 _TOPICS = {"cluster": "cluster", "usage": "cluster"}  # others: experiments
-_QUESTIONS = {"logs": "logs", "stacks": "kernels"}
+_QUESTIONS = {"logs": "logs", "stacks": "kernels"}  # and the series of an agent: cluster
 
 
 class Gate:
@@ -38,7 +38,7 @@ class Gate:
         try:
             frame = json.loads(message)
             resource, op = _resource_of(frame), frame["op"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return ""  # the feeder says what is wrong with it
         if "read" in self._may[resource]:
             return ""
@@ -51,5 +51,8 @@ def _resource_of(frame: dict[str, object]) -> str:
     if frame["op"] == "follow":
         return _TOPICS.get(str(frame.get("topic")), "experiments")
     question = frame.get("question")
-    kind = question.get("type") if isinstance(question, dict) else None
-    return _QUESTIONS.get(str(kind), "experiments")
+    if not isinstance(question, dict):
+        return "experiments"
+    if question.get("type") == "series" and question.get("agent_id") is not None:
+        return "cluster"
+    return _QUESTIONS.get(str(question.get("type")), "experiments")

@@ -12,6 +12,7 @@ from typing import Any
 from jupyter_server.auth.decorator import ws_authenticated
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado.httpclient import HTTPError, HTTPRequest
+from tornado.simple_httpclient import HTTPTimeoutError
 from tornado.websocket import (
     WebSocketClientConnection,
     WebSocketClosedError,
@@ -36,15 +37,18 @@ async def open_socket(
     """Return a socket to the feeder.
 
     Raises:
-        DetError: It does not answer.
+        TimeoutError: It does not answer.
+        DetError: It cannot be reached.
     """
     request = HTTPRequest(
-        address.url, headers=address.headers(may_write=may_write), connect_timeout=_CONNECT_S
+        address.url, headers=address.headers(may_write=may_write), request_timeout=_CONNECT_S
     )
     try:
         return await websocket_connect(request, max_message_size=most_bytes)
+    except HTTPTimeoutError:
+        raise TimeoutError from None
     except (OSError, HTTPError) as error:
-        raise DetError(f"the feeder does not answer ({error})") from None
+        raise DetError(f"the feeder cannot be reached ({error})") from None
 
 
 class Relay(WebSocketMixin, WebSocketHandler, Refusing):
@@ -100,6 +104,12 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
         except DetError as error:
             self.log.warning("no socket for a page of det_jupyter: %s", error)
             self._close(_TRY_LATER, str(error))
+            return
+        except TimeoutError:  # stopped, or stuck for good: no tab has anything of it
+            problem = "the feeder does not answer; it is ended, and another is started"
+            self.log.warning("%s", problem)
+            self._close(_TRY_LATER, problem)
+            await self._feeder.drop(address)
             return
         if self.ws_connection is None or self.ws_connection.is_closing():
             self.on_close()  # the page has left meanwhile

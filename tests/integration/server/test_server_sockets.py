@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from det_jupyter.server import relay
 from det_jupyter.server.follower import SCHEMA_ID
 from tests.integration.server.conftest import STAND_IN
 from tests.integration.server.support import Client, do, heard, until
@@ -261,3 +262,25 @@ def row(number: int, status: str, ended_at: float | None = None) -> dict[str, An
 
 def news(*rows: dict[str, Any], is_whole: bool = False) -> dict[str, Any]:
     return {"is_whole": is_whole, "rows": list(rows), "gone": []}
+
+
+async def test_a_feeder_that_does_not_answer_is_replaced(
+    client: Client, extension: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = await client.socket()
+    await heard(socket)
+    (stuck,) = [child for child in psutil.Process().children() if "feeder_stand_in" in
+                " ".join(child.cmdline())]  # fmt: skip
+    monkeypatch.setattr(relay, "_CONNECT_S", 0.5)
+    stuck.suspend()
+    other = await client.socket()
+    assert await heard(other) is None
+    assert (other.close_code, other.close_reason) == (
+        1013,
+        "the feeder does not answer; it is ended, and another is started",
+    )
+    monkeypatch.undo()
+    again = await client.socket()
+    assert (await heard(again))["op"] == "hello"
+    assert not stuck.is_running()
+    again.close()

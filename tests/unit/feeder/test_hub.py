@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
 from det_jupyter.feeder import hub as hubs
 from det_jupyter.feeder import tab as tabs
 from det_jupyter.feeder.codec import unpack
@@ -28,6 +28,16 @@ class Nobody(MasterLine):
         raise MasterUnreachable("no master")
 
 
+class Other(MasterLine):
+    """A line to a master of another version."""
+
+    def __init__(self) -> None:
+        super().__init__(may_start=False)
+
+    def client(self) -> Any:
+        raise ProtocolMismatch("another version")
+
+
 class Slow(Questions):
     """Answers when it is let."""
 
@@ -39,9 +49,9 @@ class Slow(Questions):
         return {"error": "", "type": "config", "yaml": "a: 1"}
 
 
-def run(test: Callable[[Hub], Coroutine[Any, Any, None]]) -> None:
+def run(test: Callable[[Hub], Coroutine[Any, Any, None]], line: MasterLine | None = None) -> None:
     async def act() -> None:
-        hub = Hub(Nobody(), linger_s=0.01)
+        hub = Hub(line or Nobody(), linger_s=0.01)
         await test(hub)
         hub.close()
 
@@ -110,3 +120,20 @@ def test_a_tab_follows_so_many_topics_and_asks_so_many_questions(monkeypatch: An
         tab.close()
 
     run(act)
+
+
+def test_topics_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
+    monkeypatch.setattr(tabs, "MOST_TOPICS", 1)
+
+    async def act(hub: Hub) -> None:
+        said: list[dict[str, Any]] = []
+        tab = Tab(hub, Slow(), lambda frame: said.append(unpack(frame)), may_write=True)
+        for number in (1, 2):
+            tab.take(f'{{"op": "follow", "id": {number}, "topic": "trials"}}')
+            async with asyncio.timeout(5):
+                while len(said) < number:
+                    await asyncio.sleep(0.01)
+        assert [each["error"] for each in said] == ["another version"] * 2
+        tab.close()
+
+    run(act, Other())

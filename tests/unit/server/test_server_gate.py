@@ -26,6 +26,8 @@ def gate(**fewer: list[str]) -> Gate:
         ({"op": "ask", "id": 1, "question": {"type": "logs"}}, "logs"),
         ({"op": "ask", "id": 1, "question": {"type": "stacks"}}, "kernels"),
         ({"op": "ask", "id": 1, "question": {"type": "config"}}, "experiments"),
+        ({"op": "ask", "id": 1, "question": {"type": "series", "trial_id": 3}}, "experiments"),
+        ({"op": "ask", "id": 1, "question": {"type": "series", "agent_id": "a"}}, "cluster"),
         ({"op": "leave", "id": 1}, "experiments"),
     ],
 )
@@ -40,7 +42,11 @@ def test_what_a_frame_needs_is_asked_for(frame: dict[str, Any], needs: str) -> N
     assert f"read det_jupyter:{needs}" in refusal["error"]
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "[]", "3", "{}", '{"op": []}', b"\xff\x00"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "no JSON", "[]", "3", "{}", '{"op": []}', b"\xff\x00", "[" * 100_000],
+    ids=lambda text: repr(text[:10]),
+)
 def test_what_is_no_frame_is_left_to_the_feeder(text: str | bytes) -> None:
     assert gate(logs=[]).refusal(text) == ""
 

@@ -1,0 +1,28 @@
+"""What the server takes from news whose long lists of numbers are columns."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from det_jupyter.feeder.codec import MIN_LENGTH, pack
+from det_jupyter.server.follower import Follower, _unpacked
+
+
+def take(follower: Follower, topic: str, news: dict[str, Any]) -> None:
+    """Let it take news in the form in which a feeder sends them."""
+    frame, columns = _unpacked(pack(news).frame(op="news", id=1, seq=1))
+    asyncio.run(follower._take(topic, frame["data"], columns))
+
+
+def test_many_experiments_that_are_deleted_at_once_are_forgotten() -> None:
+    follower = Follower(lambda data: None)
+    row = {"name": "a", "status": "running", "ended_at": None}
+    numbers = list(range(1, MIN_LENGTH + 2))
+    rows = [row | {"id": number} for number in numbers]
+    take(follower, "experiments", {"is_whole": True, "rows": rows, "gone": []})
+    take(follower, "experiments", {"is_whole": False, "rows": [], "gone": numbers[1:]})
+    assert follower._known == {1: "running"}
+    assert follower.is_busy
+    take(follower, "experiments", {"is_whole": False, "rows": [], "gone": [1]})
+    assert not follower.is_busy
