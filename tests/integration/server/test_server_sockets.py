@@ -283,4 +283,5 @@ async def test_a_feeder_that_does_not_answer_is_replaced(
     again = await client.socket()
     assert (await heard(again))["op"] == "hello"
     assert not stuck.is_running()
-    again.close()
+    for each in (socket, other, again):
+        each.close()
