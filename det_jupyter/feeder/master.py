@@ -59,15 +59,11 @@ class MasterLine:
         """Return what talks to the master.
 
         Raises:
-            MasterUnreachable: There was none yet.
-            ProtocolMismatch: It is of another version.
+            MasterUnreachable: There is none that could be talked to.
         """
         with self._lock:
             if self._client is None:
-                info = find_master()
-                if info is None:
-                    raise MasterUnreachable(ABSENT)
-                self._client = Client(Session(info, locate=self._locate))
+                self._client = Client(Session(_locate(), locate=_locate))
             return self._client
 
     def look(self) -> MasterState:
@@ -111,7 +107,18 @@ class MasterLine:
             self._start_problem = str(error)
             logger.warning("%s", error)
 
-    def _locate(self) -> MasterInfo:
-        if info := find_master():
-            return info
+
+def _locate() -> MasterInfo:
+    """Return where the master is.
+
+    Raises:
+        MasterUnreachable: There is none that could be talked to: what follows it waits for another
+            one, or for its folder to come back.
+    """
+    try:
+        info = find_master()
+    except (DetError, OSError) as error:
+        raise MasterUnreachable(str(error)) from None
+    if info is None:
         raise MasterUnreachable(ABSENT)
+    return info

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from det_jupyter.errors import MasterUnreachable, ProtocolMismatch
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.feeder import hub as hubs
 from det_jupyter.feeder import tab as tabs
 from det_jupyter.feeder.codec import unpack
@@ -28,14 +28,14 @@ class Nobody(MasterLine):
         raise MasterUnreachable("no master")
 
 
-class Other(MasterLine):
-    """A line to a master of another version."""
+class Refusing(MasterLine):
+    """A line to a master that has not what is asked for."""
 
     def __init__(self) -> None:
         super().__init__(may_start=False)
 
     def client(self) -> Any:
-        raise ProtocolMismatch("another version")
+        raise NotFound("it is not there")
 
 
 class Slow(Questions):
@@ -133,7 +133,7 @@ def test_topics_that_are_over_leave_room_for_others(monkeypatch: Any) -> None:
             async with asyncio.timeout(5):
                 while len(said) < number:
                     await asyncio.sleep(0.01)
-        assert [each["error"] for each in said] == ["another version"] * 2
+        assert [each["error"] for each in said] == ["it is not there"] * 2
         tab.close()
 
-    run(act, Other())
+    run(act, Refusing())

@@ -100,3 +100,17 @@ def test_a_folder_that_cannot_be_read_is_said(home: Path) -> None:
     said = MasterLine(may_start=True).look()
     assert said.state == "stopped"
     assert said.problem.startswith("the master cannot be found: ")
+
+
+def test_topics_wait_for_a_master_of_our_version_and_for_a_folder() -> None:
+    announce(protocol=PROTOCOL + 1)
+    line = MasterLine(may_start=False)
+    with pytest.raises(MasterUnreachable, match=f"protocol {PROTOCOL + 1}"):
+        line.client()
+    paths.master_file().unlink()
+    paths.master_file().mkdir()
+    with pytest.raises(MasterUnreachable):
+        line.client()
+    paths.master_file().rmdir()
+    announce()
+    line.client().session.close()
