@@ -53,7 +53,7 @@ export class Legend {
           class: `det-key det-mod-${one.kind}${isDashed(one.look) ? ' det-mod-dashed' : ''}`,
           'data-series': one.look % NUM_COLORS
         }),
-        one.label,
+        h('span', {}, one.label),
         this._values[place] as HTMLElement
       )
     );

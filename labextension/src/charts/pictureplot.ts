@@ -135,7 +135,13 @@ export class PicturePlot extends Figure<IPicture> {
     const nodes = items.map((item, i) => {
       const key = h('i', { class: item.classes });
       key.style.color = item.color;
-      return h('span.det-legend-item', {}, key, item.label, this._values[i] as HTMLElement);
+      return h(
+        'span.det-legend-item',
+        {},
+        key,
+        h('span', {}, item.label),
+        this._values[i] as HTMLElement
+      );
     });
     const text = this._trans._n('%1 other is faint', '%1 others are faint', numOthers);
     return numOthers > 0 ? [...nodes, h('span.det-quiet', {}, text)] : nodes;

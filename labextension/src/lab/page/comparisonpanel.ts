@@ -4,6 +4,7 @@ import type { IComparisonState } from '../../model/state.js';
 import type { IFollowed, ITopics } from '../tokens.js';
 import type { Drawing } from './panel.js';
 import type { IComparisonDrawn } from './drawing.js';
+import { missingText } from './feed.js';
 import { comparisonIcon } from './icons.js';
 import { Panel, type IPanelOptions } from './panel.js';
 
@@ -47,7 +48,7 @@ export class ComparisonPanel extends Panel {
         'comparison',
         { experiment_ids: [...this.experimentIds] },
         state => this._onState(drawing, state),
-        sentence => this._say([this._since(), sentence].join(' ').trim())
+        sentence => this._onOver(sentence)
       );
     }
   }
@@ -63,6 +64,11 @@ export class ComparisonPanel extends Panel {
     this.title.caption = state.title;
     this._drawn.update(state);
     this._say('');
+  }
+
+  private _onOver(sentence: string): void {
+    const why = missingText(this._options.shared, this.experimentIds) || sentence;
+    this._say([this._since(), why].join(' ').trim());
   }
 
   private _sayHowOld(sentence: string): void {

@@ -91,9 +91,14 @@ export class Feed implements IDisposable {
 }
 
 /** Why a feed is over, in words for its view; '' while it is not. */
-export function overText({ experiments, trans }: IDetJupyter, feed: Feed): string {
-  const id = feed.experimentId;
-  return feed.over !== '' && experiments.isReady && !experiments.rows.has(id)
-    ? trans.__('There is no experiment %1 any more: it was deleted.', id)
-    : feed.over;
+export function overText(shared: IDetJupyter, feed: Feed): string {
+  return feed.over && (missingText(shared, [feed.experimentId]) || feed.over);
+}
+
+/** Which of these experiments there are not; '' if that is not known. */
+export function missingText({ experiments, trans }: IDetJupyter, ids: readonly number[]): string {
+  const missing = experiments.isReady ? ids.filter(id => !experiments.rows.has(id)) : [];
+  return missing
+    .map(id => trans.__('There is no experiment %1; it may have been deleted.', id))
+    .join(' ');
 }

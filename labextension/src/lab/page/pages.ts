@@ -1,9 +1,11 @@
 /** Opens the pages: commands, and the pages that were open before the browser was reloaded. */
 import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import {
+  Dialog,
   type ICommandPalette,
   InputDialog,
   MainAreaWidget,
+  showDialog,
   WidgetTracker
 } from '@jupyterlab/apputils';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
@@ -157,6 +159,9 @@ export class Pages {
     if (isId(args.experiment_id)) {
       return args.experiment_id;
     }
+    if (!(await this._hasAny())) {
+      return null;
+    }
     const { trans } = this._options.shared;
     const { value } = await InputDialog.getItem({
       title: trans.__('Which experiment?'),
@@ -166,7 +171,25 @@ export class Pages {
     return value === null ? null : parseInt(value);
   }
 
+  /** Whether there are experiments to choose from; says so if not. */
+  private async _hasAny(): Promise<boolean> {
+    const { experiments, link, trans } = this._options.shared;
+    if (experiments.rows.size > 0) {
+      return true;
+    }
+    const why = experiments.isReady ? trans.__('There are no experiments yet.') : link.sentence;
+    await showDialog({
+      title: trans.__('Nothing to open'),
+      body: why || trans.__('Connecting to det_jupyter…'),
+      buttons: [Dialog.okButton({ label: trans.__('Close') })]
+    });
+    return false;
+  }
+
   private async _askForSeveral(): Promise<number[]> {
+    if (!(await this._hasAny())) {
+      return [];
+    }
     const { trans } = this._options.shared;
     const { value } = await InputDialog.getMultipleItems({
       title: trans.__('Which experiments are to be compared?'),

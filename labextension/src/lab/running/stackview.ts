@@ -5,6 +5,7 @@ import { Widget } from '@lumino/widgets';
 import { copyButton } from '../../dom/copy.js';
 import { h, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
+import { formatClock } from '../../model/format.js';
 import type { IDetJupyter } from '../tokens.js';
 import { stacksIcon } from './icons.js';
 import type { IPlace } from './place.js';
@@ -69,7 +70,7 @@ export class StackView extends Widget {
       const seconds = ((Date.now() - began) / 1000).toFixed(1);
       setText(
         this._said,
-        trans.__('As of %1, asked in %2 s', new Date().toLocaleTimeString(), seconds)
+        trans.__('As of %1, asked in %2 s', formatClock(Date.now() / 1000), seconds)
       );
     } catch (error) {
       if (!this.isDisposed && asked === this._asked) {

@@ -43,8 +43,8 @@ export class StatusItem extends Widget {
     const problem = linkText(link.state, trans);
     const text = problem ?? (cluster.news ? countsText(cluster.news, trans) : null);
     setText(this._text, text ?? trans.__('Experiments'));
-    setHidden(this._shape, problem === null);
-    this._shape.classList.toggle('jp-mod-waiting', link.state === 'connecting');
+    // Connecting is no problem, so it has no sign of one.
+    setHidden(this._shape, problem === null || link.state === 'connecting');
     const summary = problem === null ? (cluster.news?.summary ?? '') : link.sentence;
     const hint = trans.__('Click to show the experiments');
     setAttribute(this._button, 'title', [summary, hint].filter(part => part !== '').join('\n'));

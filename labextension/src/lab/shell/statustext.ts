@@ -37,7 +37,7 @@ function isCpu(device: string): boolean {
 /** What stands in place of the numbers while there are none; null when they are true. */
 export function linkText(state: LinkState, trans: ITrans): string | null {
   const words: Record<LinkState, string | null> = {
-    connecting: trans.__('Experiments: connecting …'),
+    connecting: trans.__('Experiments: connecting…'),
     up: null,
     cut: trans.__('Experiments: not connected'),
     'no-extension': trans.__('Experiments: no server extension'),

@@ -22,10 +22,10 @@ import {
 const HEAD = 40;
 const PROGRESS = 16;
 const LINE = 16; // of a sentence
-const MOST_LINES = 4;
+const MOST_LINES = 6;
 const MARGIN = 36; // beside a sentence
 const LETTER = 6.2; // the mean width of one
-const REMEDY = 27;
+const REMEDY = 36;
 const PADDING = 8;
 /** More are on the experiment's page. */
 const MOST_REMEDIES = 2;

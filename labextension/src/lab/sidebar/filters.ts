@@ -105,7 +105,8 @@ export class Filters {
     const text = this._trans.__('Filter by name, label, notebook, …');
     const box = h('input.det-filter-text', {
       type: 'search',
-      placeholder: text,
+      placeholder: this._trans.__('Filter'),
+      title: text,
       'aria-label': text,
       spellcheck: 'false'
     });

@@ -51,13 +51,13 @@ export class Section extends Widget {
     this._shown = wanted;
     const { text, cell, button } = empty;
     const parts: HTMLElement[] = [h('p', {}, text)];
-    if (cell !== undefined) {
-      parts.push(h('pre', { tabindex: 0 }, cell));
-    }
     if (button !== undefined) {
       const node = h('button.det-side-button', { type: 'button' }, button.text);
       node.addEventListener('click', button.onClick);
-      parts.push(node);
+      parts.push(node); // above the cell, which may be longer than the section is high
+    }
+    if (cell !== undefined) {
+      parts.push(h('pre', { tabindex: 0 }, cell));
     }
     this._empty.replaceChildren(...parts);
   }

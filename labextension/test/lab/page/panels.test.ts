@@ -63,6 +63,19 @@ it('says why there is nothing to draw', async () => {
   expect(drawing.drawn).toEqual([]);
 });
 
+it('says which experiments there are not, instead of words for other front ends', async () => {
+  server.experiments.isReady = true;
+  const page = new ExperimentPanel(options, 3);
+  await settle();
+  server.socket.last.onError('there is no experiment 3; `list` shows those that are');
+  await page.opened;
+  expect(said(page)).toBe('There is no experiment 3; it may have been deleted.');
+  const comparison = new ComparisonPanel(options, [3, 4]);
+  await comparison.opened;
+  server.socket.last.onError('there is no experiment 3; `list` shows those that are');
+  expect(said(comparison)).toContain('There is no experiment 4;');
+});
+
 it('says why its code cannot be loaded', async () => {
   const error = vi.spyOn(console, 'error').mockReturnValue();
   options.load = () => Promise.reject(new Error('chunk 12 is gone.'));
