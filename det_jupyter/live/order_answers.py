@@ -36,7 +36,9 @@ def change_answer(
     client: Client, experiment_id: int, question: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Change the trial, and return what became which, and from which batch on."""
-    asked = dict(question.get("changes") or {})
+    asked = question.get("changes") or {}
+    if not isinstance(asked, Mapping):
+        raise ConfigError([f"change: got {asked!r}, expected changes by name"])
     if unknown := asked.keys() - {*_CHANGES}:
         raise ConfigError(
             [f"change: got {min(unknown)!r}, expected some of {', '.join(_CHANGES)}"]

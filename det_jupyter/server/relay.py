@@ -113,7 +113,6 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
             return
         if self.ws_connection is None or self.ws_connection.is_closing():
             self.on_close()  # the page has left meanwhile
-            return
         self._down = asyncio.create_task(self._pass_down(self._feed))
 
     async def on_message(self, message: str | bytes) -> None:
@@ -131,6 +130,8 @@ class Relay(WebSocketMixin, WebSocketHandler, Refusing):
             while (message := await feed.read_message()) is not None:
                 await self.write_message(message, binary=isinstance(message, bytes))
         except WebSocketClosedError:  # of the page
+            while await feed.read_message() is not None:
+                pass  # what is on its way: tornado closes a socket when all of it is read
             return
         self._close(_FEEDER_ENDED, "the feeder has ended")
 

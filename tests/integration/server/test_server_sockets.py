@@ -285,3 +285,25 @@ async def test_a_feeder_that_does_not_answer_is_replaced(
     assert not stuck.is_running()
     for each in (socket, other, again):
         each.close()
+
+
+async def test_tabs_that_close_while_much_is_on_its_way_leave_nothing(
+    client: Client, extension: Any
+) -> None:
+    def lines() -> int:
+        return len(psutil.Process().net_connections())
+
+    other = await client.socket()
+    await heard(other)
+    await until(lambda: extension._follower.is_following, "the follower follows")
+    tasks, num_lines = len(asyncio.all_tasks()), lines()
+    for _ in range(5):
+        socket = await client.socket()
+        await do(socket, "flood", bytes=10_000_000)
+        await heard(socket)
+        socket.close()
+        while await socket.read_message() is not None:
+            pass
+    await until(lambda: len(asyncio.all_tasks()) <= tasks, "their tasks have ended", 3)
+    await until(lambda: lines() <= num_lines, "their connections are closed", 3)
+    other.close()
