@@ -33,6 +33,11 @@ class LabPage:
         self.page.reload()
         self.wait_until_ready()
 
+    @property
+    def workspace(self) -> str:
+        """The name of the workspace."""
+        return self.page.url.partition("/workspaces/")[2].partition("/")[0].partition("?")[0]
+
     def wait_until_ready(self) -> None:
         """Wait until the layout is restored."""
         self.page.wait_for_function("window.jupyterapp && window.jupyterapp.restored")
@@ -176,10 +181,18 @@ class Notebook:
 
     def see(self, index: int) -> Locator:
         """Bring a cell into the window, as what is below it is not drawn; return it."""
-        self._lab.page.evaluate(
-            "i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i, 'start')", index
+        cell = self.node.locator(f".jp-Cell[data-windowed-list-index='{index}']")
+        self._lab.page.wait_for_function(
+            """i => {
+              const notebook = window.jupyterapp?.shell.currentWidget?.content;
+              notebook?.scrollToItem?.(i, 'start');
+              const cell = notebook?.widgets?.[i];
+              return cell?.node.isConnected && cell.node.checkVisibility();
+            }""",
+            arg=index,
+            polling=200,
         )
-        return self.node.locator(f".jp-Cell[data-windowed-list-index='{index}']")
+        return cell
 
     def choose(self, index: int) -> None:
         """Make a cell the active one."""

@@ -50,13 +50,15 @@ class Lab:
         """Return the address of a notebook in Notebook 7."""
         return f"{self.root}notebooks/{path}?token={self.token}"
 
-    def wait_for_layout(self, text: str) -> None:
-        """Wait until a workspace is saved that has this in it."""
+    def wait_for_layout(self, workspace: str, text: str) -> None:
+        """Wait until the layout is saved that a reload brings back."""
         folder = self.folder / ".workspaces"
-        wait_until(
-            lambda: any(text in path.read_text() for path in folder.iterdir()),
-            f"{text} is in a workspace",
-        )
+
+        def is_saved() -> bool:
+            texts = [path.read_text() for path in folder.iterdir()] if folder.is_dir() else []
+            return any(f'"{workspace}"' in one and text in one for one in texts)
+
+        wait_until(is_saved, f"{text} is in workspace {workspace}")
 
     @property
     def log(self) -> str:

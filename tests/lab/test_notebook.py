@@ -40,10 +40,11 @@ def book(lab: Lab, client: Client, module_trials: Trials) -> str:
 
 
 @pytest.fixture
-def shown(ui: LabPage, book: str) -> LabPage:
-    """JupyterLab with that notebook in front."""
+def shown(ui: LabPage, lab: Lab, book: str) -> LabPage:
+    """JupyterLab with that notebook in front, also after a reload."""
     ui.run("docmanager:open", path=book)
     expect(ui.notebook.cells).to_have_count(4)
+    lab.wait_for_layout(ui.workspace, book)
     return ui
 
 

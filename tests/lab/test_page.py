@@ -67,9 +67,9 @@ def test_a_reload_brings_back_page_tab_zoom_and_metrics(
     ui.page.mouse.down()
     ui.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=4)
     ui.page.mouse.up()
-    reset = page.panel.get_by_role("button", name="Reset zoom")
+    reset = page.panel.get_by_role("button", name="Whole run")
     expect(reset).to_be_visible()
-    lab.wait_for_layout(f"det-experiment-page:{training.id}")
+    lab.wait_for_layout(ui.workspace, f"det-experiment-page:{training.id}")
     ui.page.wait_for_timeout(1000)  # what is set in a view is kept soon after
     ui.reload()
     expect(page.tab("Metrics")).to_have_attribute("aria-selected", "true")

@@ -141,7 +141,7 @@ def test_selected_experiments_are_compared(ui: LabPage, lab: Lab, runs: Experime
     expect(ui.comparison).to_contain_text("apple")
     expect(ui.comparison).to_contain_text("cherry")
     expect(ui.comparison.locator("canvas >> visible=true").first).to_be_visible()
-    lab.wait_for_layout("det-comparison")
+    lab.wait_for_layout(ui.workspace, "det-comparison")
     ui.reload()
     expect(ui.comparison).to_contain_text("apple")
 
@@ -167,6 +167,8 @@ def test_an_experiment_is_dragged_into_a_notebook(ui: LabPage, lab: Lab, runs: E
     row = ui.sidebar.open().row(runs.id)
     row.hover()
     ui.page.mouse.down()
+    ui.page.mouse.move(150, 500, steps=5)
+    expect(ui.page.locator(".jp-DetDragImage")).to_be_visible()
     box = ui.notebook.cells.first.bounding_box()
     assert box is not None
     for y in (box["y"] + 60, box["y"] + 30, box["y"] + 12):
