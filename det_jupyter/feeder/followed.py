@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 
 from det_jupyter.client import Follower
-from det_jupyter.errors import MasterUnreachable, NotFound
+from det_jupyter.errors import MasterUnreachable, NotFound, ProtocolMismatch
 from det_jupyter.feeder.listeners import Listeners
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.overview import Numbers, Overview
 from det_jupyter.live.importance import KnownImportance
 from det_jupyter.view.live import LiveExperiment
+
+_PASSING = (MasterUnreachable, ProtocolMismatch)  # another master may run later
 
 
 class Followed:
@@ -57,7 +59,7 @@ class Followed:
         with self._lock:
             if self._is_gone:
                 raise NotFound(f"experiment {self._experiment_id} was deleted")
-            if self._follower is None or isinstance(self._follower.error, MasterUnreachable):
+            if self._follower is None or isinstance(self._follower.error, _PASSING):
                 self._follower = self._new()
             if self._follower.error is not None:
                 raise self._follower.error
