@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from det_jupyter.view.build.experiment import build_action
 from det_jupyter.view.build.facts import finite, fraction, slot_label, state_status
@@ -109,11 +109,3 @@ def _slot(agent: AgentStatus, slot: SlotStatus, now: float) -> SlotLine:
         trial_id=slot.trial_id,
         rank=slot.rank,
     )
-
-
-def changed_lines(
-    lines: Mapping[int, ExperimentLine], known: Mapping[int, ExperimentLine]
-) -> tuple[list[int], list[int]]:
-    """Return the numbers of the lines that have changed, and of those that are gone."""
-    changed = [number for number, line in lines.items() if known.get(number) != line]
-    return changed, [number for number in known if number not in lines]
