@@ -91,7 +91,7 @@ class MasterLine:
             self._starting = threading.Thread(target=self._start, name="det-start", daemon=True)
             self._starting.start()
             return MasterState(state="starting")
-        return MasterState(state="stopped", problem=self._start_problem or ABSENT)
+        return MasterState(state="stopped", problem=self._start_problem)
 
     def _is_due(self) -> bool:
         return self._may_start or (not self._start_problem and self._was_killed())

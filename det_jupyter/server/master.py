@@ -19,6 +19,11 @@ from det_jupyter.wire import MasterInfo
 
 T = TypeVar("T")
 
+ABSENT = (
+    "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
+    "notebook"
+)
+
 _LOOK_S = 10.0
 
 
@@ -92,17 +97,15 @@ class MasterLine:
             return _said("mismatch", problem=str(error), command=error.command)
         except MasterUnreachable as error:
             state = "silent" if error.command else "stopped"
-            return _said(state, problem=str(error), command=error.command)
+            problem = "" if str(error) == ABSENT else str(error)
+            return _said(state, problem=problem, command=error.command)
         return _said("running", version=info.version)
 
 
 def _look() -> MasterInfo:
     info = _asked(find_master)
     if info is None:
-        raise MasterUnreachable(
-            "no det_jupyter master runs; start it in the sidebar, or with "
-            "`%det_experiment list` in a notebook"
-        )
+        raise MasterUnreachable(ABSENT)
     must_be_awake(info)
     return info
 

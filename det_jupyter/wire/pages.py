@@ -49,7 +49,8 @@ Before it opens a socket, a page asks `GET det-jupyter/info`, the handshake:
 A master is `running`, `starting`, `stopped` (`POST det-jupyter/master/start` starts it, and
 answers with the `master` of the handshake), of another version: `mismatch`, or `silent`: its
 process is there and does not answer. `problem` is a sentence that says what is wrong and what to
-do, and `command` the line to type that it names; both are empty while nothing is wrong. `hello`
+do, and `command` the line to type that it names; both are empty while nothing is wrong, or while
+the state says it all. `hello`
 has the `version`, `protocol` and `master` of the handshake, and `instance`. A feeder is `off`,
 `starting`, `running`, or has `ended` and is started again at the next socket.
 

@@ -1,5 +1,6 @@
 /** What can be wrong with the connection: a sentence and a command for each. */
 import type { ITrans } from '../../model/trans.js';
+import { capitalized } from '../../model/units.js';
 import type { LinkState } from '../tokens.js';
 import type { RequestError } from './api.js';
 import type { IInfo, IMaster } from './frames.js';
@@ -108,11 +109,11 @@ export function masterTrouble(trans: ITrans, { state, problem, command }: IMaste
         command: ''
       };
     case 'mismatch':
-      return { state: 'mismatch', sentence: problem, command };
+      return { state: 'mismatch', sentence: capitalized(problem), command };
     default: {
       const sentence =
-        problem ||
-        trans.__('The master is not running. It starts with the next experiment, or now:');
+        capitalized(problem) ||
+        trans.__('No master runs. One starts with the next experiment, or now:');
       return { state: 'no-master', sentence, command };
     }
   }
