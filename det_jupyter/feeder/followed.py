@@ -33,7 +33,7 @@ class Followed:
         self._overview = overview
         self._experiment_id = experiment_id
         self._lock = threading.Lock()
-        self._is_gone = False
+        self._was_there = self._is_gone = False
         self._follower: Follower | None = None
         self._importance: KnownImportance | None = None
         self._asking: threading.Thread | None = None
@@ -57,20 +57,23 @@ class Followed:
             MasterUnreachable: It cannot be followed now.
         """
         with self._lock:
-            if self._is_gone:
-                raise NotFound(f"experiment {self._experiment_id} was deleted")
             if self._follower is None or isinstance(self._follower.error, _PASSING):
                 self._follower = self._new()
-            if self._follower.error is not None:
-                raise self._follower.error
+            error = self._follower.error
+            if self._is_gone or (self._was_there and isinstance(error, NotFound)):
+                raise NotFound(f"experiment {self._experiment_id} was deleted")
+            if error is not None:
+                raise error
             return self._follower
 
     def _new(self) -> Follower:
         client = self._line.client()
         self._importance = self._importance or KnownImportance(client, self._experiment_id)
-        return Follower(
-            client, self._experiment_id, lambda live: self.listeners.tell(), self.listeners.tell
-        ).start()
+        return Follower(client, self._experiment_id, self._note_live, self.listeners.tell).start()
+
+    def _note_live(self, live: LiveExperiment) -> None:
+        self._was_there = True
+        self.listeners.tell()
 
     @property
     def importance(self) -> KnownImportance | None:
