@@ -104,6 +104,7 @@ def test_key_texts_can_be_read_in_each_theme(
     expect(ui.experiment(training.id).badge).to_have_text("Running")
     expect(ui.sidebar.row(training.id)).to_be_visible()
     ui.page.wait_for_timeout(300)  # the new colours
+    assert len(low_contrast(ui.page, KEY_TEXTS, wanted=22)) > 10  # more than there can be
     assert low_contrast(ui.page, KEY_TEXTS) == []
     ui.run("apputils:change-theme", theme="JupyterLab Light")
 

@@ -185,6 +185,7 @@ def test_the_sidebar_is_walked_by_keys_alone(
     ui: LabPage, runs: Experiment, trials: Trials
 ) -> None:
     running = trials.train(name="walked")
+    expect(ui.page.locator(".jp-Launcher")).to_be_focused()  # JupyterLab does that at the start
     sidebar = ui.sidebar.open()
     expect(sidebar.row(running.id)).to_be_visible()
     sidebar.node.get_by_role("grid", name="Finished experiments").focus()

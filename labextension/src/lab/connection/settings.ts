@@ -45,12 +45,28 @@ export class LabSettings implements ILabSettings {
   }
 
   get<K extends keyof ISettingValues>(key: K): ISettingValues[K] {
-    const value = this._settings?.composite[key];
+    const value = this._unsaved.has(key) ? this._unsaved.get(key) : this._settings?.composite[key];
     return value === undefined ? DEFAULTS[key] : (value as ISettingValues[K]);
   }
 
+  /** It counts at once; what is set meanwhile is saved after it, so that the last one stays. */
   async set<K extends keyof ISettingValues>(key: K, value: ISettingValues[K]): Promise<void> {
-    await this._settings?.set(key, value);
+    const settings = this._settings;
+    if (settings === null) {
+      return;
+    }
+    this._unsaved.set(key, value);
+    this._changed.emit();
+    const saved = this._saving.then(() => settings.set(key, value));
+    this._saving = saved.catch(() => undefined);
+    try {
+      await saved;
+    } finally {
+      if (this._unsaved.get(key) === value) {
+        this._unsaved.delete(key);
+        this._changed.emit();
+      }
+    }
   }
 
   dispose(): void {
@@ -63,6 +79,8 @@ export class LabSettings implements ILabSettings {
   }
 
   private readonly _changed = new Signal<this, void>(this);
+  private readonly _unsaved = new Map<keyof ISettingValues, unknown>();
+  private _saving: Promise<void> = Promise.resolve();
   private _settings: ISettingRegistry.ISettings | null = null;
   private _isDisposed = false;
 }

@@ -97,12 +97,39 @@ it('settings are those of the registry as soon as it is there', async () => {
   expect(load).toHaveBeenCalledWith('det-jupyter:settings');
   expect(settings.get('usagePeriod')).toBe(3);
   expect(settings.get('confirmKill')).toBe(true);
+  expect(seen).toHaveBeenCalledOnce();
   await settings.set('usagePeriod', 5);
   expect(loaded.set).toHaveBeenCalledWith('usagePeriod', 5);
-  expect(seen).toHaveBeenCalledOnce();
+  seen.mockClear();
   settings.dispose();
   loaded.changed.emit(undefined);
-  expect(seen).toHaveBeenCalledOnce();
+  expect(seen).not.toHaveBeenCalled();
+});
+
+it('of two changes that follow each other soon, the last one counts', async () => {
+  const settings = new LabSettings();
+  const saved: (() => void)[] = [];
+  const composite = { sortBy: 'newest' };
+  const changed = new Signal<object, void>({});
+  const set = (_: string, value: string): Promise<void> =>
+    new Promise(resolve => {
+      saved.push(() => {
+        composite.sortBy = value;
+        changed.emit();
+        resolve();
+      });
+    });
+  const load = (): Promise<unknown> => Promise.resolve({ composite, set, changed });
+  await settings.load({ load } as unknown as ISettingRegistry);
+  const both = [settings.set('sortBy', 'name'), settings.set('sortBy', 'newest')];
+  expect(settings.get('sortBy')).toBe('newest');
+  for (let i = 0; i < both.length; i++) {
+    await vi.waitFor(() => expect(saved).toHaveLength(i + 1));
+    saved[i]?.();
+    await both[i];
+    expect(settings.get('sortBy')).toBe('newest');
+  }
+  expect(composite.sortBy).toBe('newest');
 });
 
 it('settings that cannot be read leave the defaults', async () => {
