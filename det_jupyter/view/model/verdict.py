@@ -18,7 +18,7 @@ VERDICT_WORDS: dict[VerdictKind, str] = {  # in the order in which shares are dr
     "residual": "the rest",
     "memory": "memory that grows",
     "healthy": "nothing to gain",
-    "unknown": "not enough seen yet",
+    "unknown": "too early",
 }
 
 

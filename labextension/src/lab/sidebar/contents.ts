@@ -135,8 +135,8 @@ export class Contents implements IDisposable {
   private _countsText({ running, waiting }: ActiveList['counts']): string {
     const { trans } = this._det;
     return [
-      running > 0 ? trans.__('%1 running', running) : '',
-      waiting > 0 ? trans.__('%1 waiting', waiting) : ''
+      running > 0 ? trans._n('%1 running', '%1 running', running) : '',
+      waiting > 0 ? trans._n('%1 waiting', '%1 waiting', waiting) : ''
     ]
       .filter(Boolean)
       .join(' · ');
