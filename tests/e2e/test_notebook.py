@@ -15,6 +15,7 @@ from nbclient import NotebookClient
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict
+from det_jupyter.view.forms.place import EXPERIMENT_MIME
 from tests.notebook_kernel import Notebook, notebook
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
@@ -119,7 +120,7 @@ def test_no_output_holds_a_widget_that_could_outlive_its_kernel(book: Notebook) 
     book.check("import time; time.sleep(1)")  # the first output gets its last picture
     for line in ("experiment", "experiment.show()"):
         (shown,) = book.check(line).bundles
-        assert sorted(shown) == ["text/html", "text/plain"]
+        assert sorted(shown) == [EXPERIMENT_MIME, "text/html", "text/plain"]
         assert shown["text/html"].startswith("<det-experiment key=")
         assert "data:image/svg+xml," in shown["text/html"]
 

