@@ -134,3 +134,18 @@ class CheckpointError(DetError):
 
 class InvalidHP(DetError):
     """Raise it in a trial whose hyperparameters cannot work; it is then closed, not retried."""
+
+
+_STATUS: list[tuple[type[DetError], int]] = [
+    (NotFound, 404),
+    (Conflict, 409),
+    (ProtocolMismatch, 409),
+    (ConfigError, 422),
+    (CaptureError, 422),
+    (MasterUnreachable, 503),  # of a master that is leaving: the client asks the next one
+]
+
+
+def http_status(error: Exception) -> int:
+    """Return the status of a refusal for this error."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import threading
 
 from det_jupyter.client import Follower
-from det_jupyter.errors import MasterUnreachable, NotFound, ProtocolMismatch
+from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.feeder.listeners import Listeners
 from det_jupyter.feeder.master import MasterLine
 from det_jupyter.feeder.overview import Numbers, Overview
 from det_jupyter.live.importance import KnownImportance
 from det_jupyter.view.live import LiveExperiment
-
-_PASSING = (MasterUnreachable, ProtocolMismatch)  # another master may run later
 
 
 class Followed:
@@ -57,7 +55,7 @@ class Followed:
             MasterUnreachable: It cannot be followed now.
         """
         with self._lock:
-            if self._follower is None or isinstance(self._follower.error, _PASSING):
+            if self._follower is None or isinstance(self._follower.error, MasterUnreachable):
                 self._follower = self._new()
             error = self._follower.error
             if self._is_gone or (self._was_there and isinstance(error, NotFound)):

@@ -18,13 +18,9 @@ from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import Session, must_be_awake
 from det_jupyter.system import paths
 from det_jupyter.wire import MasterInfo
+from det_jupyter.wire.pages import ABSENT
 
 logger = logging.getLogger(__name__)
-
-ABSENT = (
-    "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
-    "notebook"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

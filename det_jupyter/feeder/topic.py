@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
-from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
+from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.feeder.codec import Packed, pack, to_text
 from det_jupyter.wire.pages import MOST_UNACKED
 from det_jupyter.words import error_text
@@ -59,7 +59,6 @@ class Maker(Protocol):
 
         Raises:
             MasterUnreachable: It cannot be made now.
-            ProtocolMismatch: It cannot be made until another master runs.
             DetError: It can never be made: the topic is over.
         """
 
@@ -207,7 +206,7 @@ class Topic:
         try:
             if await self._in_thread(lambda: self._maker.make(version)):
                 self._version = version
-        except (MasterUnreachable, ProtocolMismatch) as error:  # the page says so of the master
+        except MasterUnreachable as error:  # the page says so of the master
             logger.debug("a topic waits: %s", error)
             self._is_stale = True
             started += _AGAIN_S

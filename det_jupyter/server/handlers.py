@@ -14,29 +14,12 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 
 from det_jupyter._version import __version__
-from det_jupyter.errors import (
-    CaptureError,
-    ConfigError,
-    Conflict,
-    DetError,
-    MasterUnreachable,
-    NotFound,
-    ProtocolMismatch,
-)
+from det_jupyter.errors import DetError, http_status
 from det_jupyter.server.feeder import Feeder
 from det_jupyter.server.master import MasterLine
 from det_jupyter.server.routes import ACTIONS, PREFIX, RESOURCES
 from det_jupyter.wire.pages import PAGE_PROTOCOL
 from det_jupyter.words import printable
-
-_STATUS: list[tuple[type[DetError], int]] = [
-    (NotFound, 404),
-    (Conflict, 409),
-    (ProtocolMismatch, 409),
-    (ConfigError, 422),
-    (CaptureError, 422),
-    (MasterUnreachable, 503),
-]
 
 Method = Callable[..., Awaitable[None] | None]
 
@@ -46,7 +29,7 @@ class Refusing(JupyterHandler):
 
     def refuse(self, error: DetError) -> None:
         """Finish with a refusal."""
-        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 400)
+        status = http_status(error)
         problems = getattr(error, "problems", None) or [str(error)]
         self._finish_refused(status, type(error).__name__, problems)
 

@@ -16,13 +16,9 @@ from det_jupyter.autostart import ensure_master, find_master
 from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
 from det_jupyter.session import must_be_awake
 from det_jupyter.wire import MasterInfo
+from det_jupyter.wire.pages import ABSENT
 
 T = TypeVar("T")
-
-ABSENT = (
-    "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
-    "notebook"
-)
 
 _LOOK_S = 10.0
 

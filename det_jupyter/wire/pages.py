@@ -71,3 +71,7 @@ from __future__ import annotations
 
 PAGE_PROTOCOL = 1
 MOST_UNACKED = 2
+ABSENT = (  # the error of requests and questions; pages have words of their own beside a button
+    "no det_jupyter master runs; start it in the sidebar, or with `%det_experiment list` in a "
+    "notebook"
+)

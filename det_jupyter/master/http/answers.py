@@ -16,26 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from det_jupyter.errors import (
-    CaptureError,
-    ConfigError,
-    Conflict,
-    DetError,
-    MasterUnreachable,
-    NotFound,
-    ProtocolMismatch,
-)
+from det_jupyter.errors import DetError, http_status
 from det_jupyter.wire import Refusal
 from det_jupyter.words import error_text, printable
-
-_STATUS: list[tuple[type[DetError], int]] = [
-    (NotFound, 404),
-    (Conflict, 409),
-    (ProtocolMismatch, 409),
-    (ConfigError, 422),
-    (CaptureError, 422),
-    (MasterUnreachable, 503),  # it is leaving: the client asks the next one
-]
 
 
 class _StrictRequest(Request):
@@ -140,7 +123,7 @@ def add_refusals(app: FastAPI) -> None:
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:
-    status = next((code for kind, code in _STATUS if isinstance(error, kind)), 400)
+    status = http_status(error)
     problems = getattr(error, "problems", None) or [str(error)]
     return refusal(status, type(error).__name__, problems)
 
