@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -62,7 +63,7 @@ class Session:
         self._locate = locate
         self._transport = transport
         self._lock = threading.Lock()
-        self._retired: list[httpx.Client] = []
+        self._closers: list[weakref.finalize[..., Session]] = []
         self._connect(info)
 
     def _connect(self, info: MasterInfo) -> None:
@@ -75,6 +76,8 @@ class Session:
             trust_env=False,  # no proxy on the loopback
             verify=False,  # plain HTTP: building an SSL context would take 20-50 ms
         )
+        # A session that is dropped without close(), as notebooks do, leaves no open socket.
+        self._closers.append(weakref.finalize(self, self._http.close))
 
     def get(self, path: str, **params: Any) -> Any:
         """Return the JSON answer to GET; None-valued parameters are left out."""
@@ -121,8 +124,8 @@ class Session:
 
     def close(self) -> None:
         """Close the connections."""
-        for http in (self._http, *self._retired):
-            http.close()
+        for close in self._closers:
+            close()
 
     def _request(self, method: str, path: str, *, repeatable: bool, **kwargs: Any) -> Any:
         must_be_awake(self.info)
@@ -172,8 +175,7 @@ class Session:
         with self._lock:
             info = self._locate()
             if info != self.info:  # else another thread was here first
-                self._retired.append(self._http)  # which others may be using at this moment
-                self._connect(info)
+                self._connect(info)  # the old one stays open: others may be using it
 
     def _unreachable(self, error: Exception, *, may_be_done: bool = False) -> MasterUnreachable:
         advice = "see `python -m det_jupyter.master status`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from det_jupyter.system import paths
 from tests.processes import processes_below
 
 JOURNEYS = ("tests/browser/", "tests/lab/")
+REAL_PARTS = ("tests/e2e/", "tests/integration/")
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("det_jupyter", deadline=None)
@@ -57,6 +59,14 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ[paths.HOME_VARIABLE] = str(home)
     yield home
     del os.environ[paths.HOME_VARIABLE]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _modules_close_what_they_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have an open socket or file fail the module that left it, not a later one."""
+    yield
+    if request.node.nodeid.startswith(REAL_PARTS):
+        gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

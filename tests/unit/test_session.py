@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 
@@ -129,3 +130,22 @@ def test_a_master_that_is_silent_is_not_asked_a_second_time() -> None:
 def test_half_a_character_is_refused_in_a_sentence(path: str, body: dict[str, str]) -> None:
     with pytest.raises(DetError, match=r"half a character cannot be sent: .*\\udce9"):
         session(lambda request: httpx.Response(200, json="fine")).post(path, body)
+
+
+def test_a_session_that_is_dropped_closes_its_connections() -> None:
+    transport = ClosedTransport(lambda request: httpx.Response(200, json={}))
+    session = Session(info(1), transport=transport)
+    session.get("/x")
+    del session
+    gc.collect()
+    assert transport.is_closed
+
+
+class ClosedTransport(httpx.MockTransport):
+    """Notes that it was closed."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        """Note it."""
+        self.is_closed = True

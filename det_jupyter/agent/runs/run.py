@@ -155,10 +155,10 @@ class Run:
         page.close()
 
     def close(self) -> None:
-        """Remove its files and sockets, because the master has everything."""
-        _remove(self.dir)
+        """Remove its sockets and files, because the master has everything."""
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
+        _remove(self.dir)  # at last: a run without a folder has left nothing
 
 
 def _remove(folder: RunDir) -> None:
