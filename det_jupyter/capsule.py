@@ -50,6 +50,8 @@ def load_capsule(
     Raises:
         ProtocolMismatch: It refers to a module or name of ours that this version does not have.
     """
+    if not capsule.payload:
+        raise ValueError(f"{capsule.entrypoint} is not in the capsule, but in a module")
     _unpack_modules(capsule, blobs, code_dir, as_main=as_main)
     for filename, cell in _sources(capsule, blobs).items():
         # In a notebook the file itself has the right lines, even if it has changed since.
@@ -79,7 +81,9 @@ def load_capsule(
 
 def blobs_of(capsule: Capsule) -> set[str]:
     """Return the digests of the blobs that loading the capsule needs."""
-    return {capsule.payload, capsule.sources, *capsule.buffers, *capsule.modules.values()}
+    context = capsule.context.blob if capsule.context is not None else ""
+    found = {capsule.payload, capsule.sources, context, *capsule.buffers}
+    return {digest for digest in found | set(capsule.modules.values()) if digest}
 
 
 def private_blobs_of(capsule: Capsule) -> set[str]:

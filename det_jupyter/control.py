@@ -1,7 +1,7 @@
 """The control page: signals from the agent to a running gang, as words in a shared file.
 
-    word    0        1          2         3         8, 9, ...
-            magic    preempt    target    orders    batch of rank 0, of rank 1, ...
+    word    0        1          2         3         4               8, 9, ...
+            magic    preempt    target    orders    acknowledged    batch of rank 0, of rank 1, ...
 
 Words are little-endian, unsigned, of 64 bits.
 
@@ -11,8 +11,10 @@ during a run; the next run has another page. The target is twice the amount of t
 unit of the run's plan, plus one if the trial ends there; 0 means the target of the plan.
 `orders` is the id of the last order in the file of orders, which is written before the word.
 
-Each rank writes one word: the number of batches that it has begun. The page outlives the rank, so
-the agent can read in which batch a rank was killed.
+A rank that leaves because of `preempt` says so in `acknowledged`: its trial goes on later, though
+the process that the agent has started may know only an exit code. Each rank also writes a word of
+its own: the number of batches that it has begun. The page outlives the rank, so the agent can
+read in which batch a rank was killed.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ _MAGIC = 0x6465_7463_7472_6C31  # "detctrl1"
 _INDEX = {"preempt": 1}
 _TARGET = 2
 _ORDERS = 3
+_ACKNOWLEDGED = 4
 _FIRST_RANK = 8
 PAGE_BYTES = 4096
 _NUM_RANKS = PAGE_BYTES // _WORD.size - _FIRST_RANK  # ranks that have a word
@@ -81,6 +84,14 @@ class ControlPage:
     def last_order(self) -> int:
         """Return the id of the last order; 0 if there is none."""
         return self._word(_ORDERS)
+
+    def acknowledge(self) -> None:
+        """Note that a rank leaves because it was asked to."""
+        _WORD.pack_into(self._map, _ACKNOWLEDGED * _WORD.size, 1)
+
+    def is_acknowledged(self) -> bool:
+        """Return whether a rank leaves, or has left, because it was asked to."""
+        return self._word(_ACKNOWLEDGED) == 1
 
     def batch_writer(self, rank: int) -> Callable[[int], object]:
         """Return the function that writes how many batches the rank has begun, in 0.1 µs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from det_jupyter.config.fields import (
     Bool,
@@ -19,7 +19,7 @@ from det_jupyter.config.fields import (
     Section,
     Text,
     Title,
-    identifier,
+    check_entrypoint,
 )
 from det_jupyter.config.searchers import Searcher
 from det_jupyter.config.sections import (
@@ -53,8 +53,8 @@ class ExperimentConfig(Section):
     """What the experiment is about."""
     labels: Annotated[list[Text], AfterValidator(_each_once)] = []
     """Words to find the experiment by."""
-    entrypoint: Annotated[str, BeforeValidator(identifier), WithJsonSchema({"type": "string"})]
-    """Name of the trial class, or of a function, as the notebook has it."""
+    entrypoint: Annotated[str | list[str], BeforeValidator(check_entrypoint)]
+    """A class or function of the notebook, one of a module (model_def:Trial), or a command."""
     hyperparameters: dict[str, Any] = {}
     """Constants, and ranges that a search draws from; global_batch_size counts all slots."""
     searcher: Searcher

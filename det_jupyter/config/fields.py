@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from det_jupyter.entrypoints import parse_entrypoint
 from det_jupyter.lengths import MAX_AMOUNT, Length
 
 MAX_TITLE = 200
@@ -36,29 +36,20 @@ def _positive(length: Length) -> Length:
     return length
 
 
-def identifier(value: Any) -> Any:
-    """Return the value if it can be the name of a class or function."""
-    if isinstance(value, str) and value.isidentifier():
-        return value
-    raise PydanticCustomError(
-        "entrypoint",
-        "expected the name of a class or function of the notebook, such as MyTrial{remedy}",
-        {"remedy": _entrypoint_remedy(value)},
-    )
-
-
-def _entrypoint_remedy(value: Any) -> str:
-    """Return what to do about an entrypoint of Determined's: a class in a module, a command."""
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value).strip()
-    if named := re.fullmatch(r"(?:.*\s--trial[ =])?([\w.]+):(\w+)(?:\s.*)?", text, re.DOTALL):
-        module, name = named.groups()
-        return f"; import it in the notebook (from {module} import {name}) and write {name}"
-    if isinstance(value, list) or re.search(r"\s|/|\.(py|sh)\b", text):
-        return (
-            '; commands are not run here: docs/from-determined.md, "Commands as entrypoints", '
-            "says what to write"
+def check_entrypoint(value: Any) -> Any:
+    """Return the value if it means something (entrypoints.py)."""
+    is_list = isinstance(value, list) and all(isinstance(word, str) for word in value)
+    if not isinstance(value, str) and not (is_list and value and value[0]):
+        raise PydanticCustomError(
+            "entrypoint",
+            "expected a class or function of the notebook, such as MyTrial, one of a module, such "
+            "as model_def:MyTrial, or a command as text or as a list of texts",
         )
-    return ""
+    try:
+        parse_entrypoint(value)
+    except ValueError as error:
+        raise PydanticCustomError("entrypoint", "{reason}", {"reason": str(error)}) from None
+    return value
 
 
 def _title(value: Any) -> Any:

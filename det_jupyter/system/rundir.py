@@ -6,6 +6,7 @@ runs/<allocation id>/
     orders.json          the PassOrders with the latest orders
     journal-<rank>       records, one JSON line each
     output-<rank>        what the rank prints
+    work/                a copy of the context directory, which the ranks work in
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
     ranks.json           pids and births, once started
     exit.json            the GangExited, once over
@@ -61,6 +62,11 @@ class RunDir:
     def output(self, rank: int) -> Path:
         """The rank's stdout and stderr."""
         return self.path / f"output-{rank}"
+
+    @property
+    def work(self) -> Path:
+        """The copy of the context directory."""
+        return self.path / "work"
 
     def connection_file(self, rank: int) -> Path:
         """The rank's Jupyter connection file."""

@@ -9,7 +9,7 @@
 Times are UTC seconds since the epoch. `PROTOCOL` changes when an old peer would misunderstand.
 """
 
-from det_jupyter.wire.capsule import Capsule, CapturedName, CodeView
+from det_jupyter.wire.capsule import Capsule, CapturedName, CodeView, ContextRef
 from det_jupyter.wire.cluster import (
     AgentStatus,
     ChangeQueue,

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from det_jupyter.bounds import MAX_COUNT, Count, ExitCode, Moment, ProcessId, Rank, Words
+from det_jupyter.entrypoints import parse_entrypoint
 from det_jupyter.lengths import Length
 from det_jupyter.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
 from det_jupyter.wire.capsule import Capsule
@@ -59,6 +60,18 @@ class GangPlan(Wire):
     target_is_last: bool = True  # leave there, else wait for a farther target or the word to leave
     sampling_interval_s: SamplingInterval | None = 1.0  # between system samples; None takes none
     orders: list[Order] = []  # changes of earlier runs, and those that no run has made yet
+
+    def process_ranks(self) -> list[int]:
+        """Return the ranks that the agent starts a process for.
+
+        They are all ranks, unless the entrypoint is started once per computer: then they are the
+        first of each computer, and the process starts the others itself, or does their work.
+        """
+        ranks = list(range(len(self.slots)))
+        if parse_entrypoint(self.config["entrypoint"]).per == "slot":
+            return ranks
+        homes = self.agent_ids or [""] * len(ranks)
+        return [rank for rank in ranks if homes.index(homes[rank]) == rank]
 
 
 class StartGang(Wire):

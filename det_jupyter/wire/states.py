@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 7
+PROTOCOL = 8
 
 
 class Wire(BaseModel):

@@ -176,7 +176,7 @@ def _read_metrics(service: Service, experiment_id: int) -> list[tuple[int, dict[
     return list(read_metrics(service.store.path, experiment_id))
 
 
-def _sources(service: Service, entrypoint: str) -> list[int]:
+def _sources(service: Service, entrypoint: str | list[str]) -> list[int]:
     """Return the newest experiments of this class, newest first."""
     experiments = service.machine.state.experiments
     same = [i for i in sorted(experiments) if experiments[i].config["entrypoint"] == entrypoint]

@@ -76,7 +76,7 @@ def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any])
 
     A function need not report any: then there is nothing to judge it by, and it runs all the same.
     """
-    trial_class = namespace[config.entrypoint]
+    trial_class = namespace.get(str(config.entrypoint))
     if not isinstance(trial_class, type):
         return []
     library = sys.modules["det_jupyter.pytorch"]

@@ -194,9 +194,9 @@ def _prepare(
         raise draft.located(problems)
     blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
     capsule = capture(
-        config.entrypoint,
+        str(config.entrypoint),
         caller.namespace,
-        given=caller.given.get(config.entrypoint),
+        given=caller.given.get(str(config.entrypoint)),
         blobs=blobs,
         cwd=_folder(),
         shell=caller.shell,

@@ -1,0 +1,143 @@
+"""What the `entrypoint` of a configuration means: code of the notebook, of a module, or a command.
+
+    entrypoint                                          is          is started once per
+    DigitsTrial                                         Captured    slot
+    model_def:Trial                                     Imported    slot
+    python3 -m det_jupyter.launch.torch_distributed     Program     slot
+        train.py --epochs 3
+    python3 train.py --epochs 3                         Program     computer
+    ./train.sh | tee log                                Command     computer
+    [mpirun, -np, "2", ./train]                         Command     computer
+
+A Program is Python, which a process of ours runs as `__main__`: it is forked with torch loaded,
+and a kernel can look into it. The launchers that start one process for each slot are not run at all
+then; the agent does what they would do. A Command is executed, a text by `sh -c`.
+
+The names of Determined's launchers mean ours.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+Per = Literal["slot", "computer"]
+Launcher = Literal["torch_distributed", "deepspeed"]
+
+_IN_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+_LAUNCHER = re.compile(r"(?:det_jupyter|determined)\.launch\.(torch_distributed|deepspeed)")
+_FOR_A_SHELL = re.compile(r"[$`*?\[\]{}()~;|&<>#!\\\n]|^\s*\w+=")
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A class or function of the notebook, which travels in the capsule."""
+
+    name: str
+    per: Per = "slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A class or function of a module of the context directory, or of an installed one."""
+
+    module: str
+    name: str
+    launcher: Launcher = "torch_distributed"
+    per: Per = "slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Python that is run as `__main__`.
+
+    Args:
+        target: Path of the script, or name of the module.
+        is_module: Whether it is run as by `python -m`.
+        args: Its arguments.
+        launcher: The launcher that starts it for each slot; None: it is started by itself.
+    """
+
+    target: str
+    is_module: bool
+    args: tuple[str, ...]
+    launcher: Launcher | None = None
+
+    @property
+    def per(self) -> Per:
+        """For what it is started once."""
+        return "slot" if self.launcher else "computer"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Anything that can be executed."""
+
+    argv: tuple[str, ...]
+    per: Per = "computer"
+
+
+Entrypoint = Captured | Imported | Program | Command
+
+
+def parse_entrypoint(value: str | list[str]) -> Entrypoint:
+    """Return what an entrypoint means.
+
+    Raises:
+        ValueError: It means nothing; the message is for the user.
+    """
+    if isinstance(value, list):
+        return _of_words(value) or Command(tuple(value))
+    text = value.strip()
+    if text.isidentifier():
+        return Captured(text)
+    if named := _IN_MODULE.fullmatch(text):
+        return Imported(named[1], named[2])
+    if not text:
+        raise ValueError("expected a class or function, or a command; got an empty text")
+    if not _FOR_A_SHELL.search(text):
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise ValueError(f"the command cannot be read: {str(error).lower()}") from None
+        if program := _of_words(words):
+            return program
+    return Command(("sh", "-c", text))
+
+
+def _of_words(words: list[str]) -> Entrypoint | None:
+    """Return the Python that the words run in a process of ours; None for other commands."""
+    if not words or not _PYTHON.fullmatch(words[0]):
+        return None
+    rest = words[1:]
+    while rest[:1] == ["-u"]:  # output is never buffered here
+        rest = rest[1:]
+    program = _program(rest)
+    if program is None or not program.is_module:
+        return program
+    if found := _LAUNCHER.fullmatch(program.target):
+        launcher: Launcher = "deepspeed" if found[1] == "deepspeed" else "torch_distributed"
+        return _launched(list(program.args), launcher) or program
+    return program
+
+
+def _program(words: list[str], launcher: Launcher | None = None) -> Program | None:
+    if len(words) > 1 and words[0] == "-m":
+        return Program(words[1], True, tuple(words[2:]), launcher)
+    if words and not words[0].startswith("-"):
+        return Program(words[0], False, tuple(words[1:]), launcher)
+    return None
+
+
+def _launched(words: list[str], launcher: Launcher) -> Entrypoint | None:
+    """Return what a launcher starts; None if it has options, which only the launcher knows."""
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if len(words) == 2 and words[0] == "--trial" and (found := _IN_MODULE.fullmatch(words[1])):
+        return Imported(found[1], found[2], launcher)
+    if words and _PYTHON.fullmatch(words[0]):  # `torch_distributed python3 train.py`
+        words = words[1:]
+    return _program(words, launcher)
