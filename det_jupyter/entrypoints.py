@@ -10,8 +10,8 @@
     [mpirun, -np, "2", ./train]                         Command     computer
 
 A Program is Python, which a process of ours runs as `__main__`: it is forked with torch loaded,
-and a kernel can look into it. The launchers that start one process for each slot are not run at all
-then; the agent does what they would do. A Command is executed, a text by `sh -c`.
+and a kernel can look into it. The launchers that start one process for each slot are not run
+at all then; the agent does what they would do. A Command is executed, a text by `sh -c`.
 
 The names of Determined's launchers mean ours.
 """
