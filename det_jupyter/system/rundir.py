@@ -18,6 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+# By these a process finds the run that it works for, though a script or a launcher has started it:
+# the run's folder with its plan, the data folder, and how its ranks meet (see GangSpec). Ranks of
+# an entrypoint that is started once per computer have them in their environment.
+RUN_VARIABLE = "DET_JUPYTER_RUN_DIR"
+DATA_VARIABLE = "DET_JUPYTER_DATA_DIR"
+STORE_VARIABLE = "DET_JUPYTER_STORE"
+SECRET_VARIABLE = "DET_JUPYTER_SECRET"
+
 
 @dataclass(frozen=True, slots=True)
 class RunDir:

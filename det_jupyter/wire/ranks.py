@@ -7,16 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from det_jupyter.system.rundir import DATA_VARIABLE as DATA_VARIABLE
+from det_jupyter.system.rundir import RUN_VARIABLE as RUN_VARIABLE
+from det_jupyter.system.rundir import SECRET_VARIABLE as SECRET_VARIABLE
+from det_jupyter.system.rundir import STORE_VARIABLE as STORE_VARIABLE
 from det_jupyter.wire.gangs import GangPlan
 from det_jupyter.wire.states import Wire
-
-# By these a process finds the run that it works for, though a script or a launcher has started it:
-# the run's folder with its plan, the data folder, and how its ranks meet (see GangSpec). Ranks of
-# an entrypoint that is started once per computer have them in their environment.
-RUN_VARIABLE = "DET_JUPYTER_RUN_DIR"
-DATA_VARIABLE = "DET_JUPYTER_DATA_DIR"
-STORE_VARIABLE = "DET_JUPYTER_STORE"
-SECRET_VARIABLE = "DET_JUPYTER_SECRET"
 
 
 class RankPlace(Wire):
