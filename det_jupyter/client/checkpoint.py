@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from det_jupyter.errors import CheckpointError
 from det_jupyter.wire import CheckpointView
 
 POLICY = "checkpoint_storage.save_*"
+METADATA_FILE = "metadata.json"  # in each checkpoint
 
 
 class Checkpoint:
@@ -43,6 +46,48 @@ class Checkpoint:
         """The searcher's metric of the validation at the same batch."""
         return self.view.searcher_metric
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What it was stored with, `steps_completed` and what the trial's code added.
+
+        Raises:
+            CheckpointError: The checkpoint is gone or damaged.
+        """
+        file = self._folder() / METADATA_FILE
+        try:
+            metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"checkpoint {self.uuid}: {file}: {error}") from None
+        return metadata
+
+    def download(self, folder: str | Path | None = None) -> Path:
+        """Copy its files into a folder, which is made if necessary, and return that.
+
+        Args:
+            folder: By default `checkpoints/<uuid>`. What is there under the same names is
+                replaced; a folder that has this checkpoint already is left as it is.
+
+        Raises:
+            CheckpointError: The checkpoint is gone.
+        """
+        folder = Path(folder) if folder is not None else Path("checkpoints") / self.uuid
+        if not self._is_in(folder):
+            own = self._folder()
+
+            def left_for_last(of: str, _names: list[str]) -> list[str]:
+                return [METADATA_FILE] if Path(of) == own else []
+
+            shutil.copytree(own, folder, ignore=left_for_last, dirs_exist_ok=True)
+            shutil.copy2(own / METADATA_FILE, folder)  # it shows that all files are there
+        return folder
+
+    def _is_in(self, folder: Path) -> bool:
+        try:
+            text = (folder / METADATA_FILE).read_text(encoding="utf-8")
+            return bool(json.loads(text)["uuid"] == self.uuid)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
     def load(self, **kwargs: Any) -> Any:
         """Return the trial with its trained model, in this process.
 
@@ -56,6 +101,13 @@ class Checkpoint:
         Raises:
             CheckpointError: The checkpoint is gone or damaged.
         """
+        folder = self._folder()
+        # By name: handles must not import torch, and only here is the training library needed.
+        library = importlib.import_module("det_jupyter.pytorch")
+        return library.load_trial_from_checkpoint_path(folder, data_dir=self._data_dir, **kwargs)
+
+    def _folder(self) -> Path:
+        """Return its folder, which is there."""
         if self.view.state == "DELETED":
             raise CheckpointError(
                 f"checkpoint {self.uuid} is deleted: the policy of experiment "
@@ -67,11 +119,7 @@ class Checkpoint:
                 f"checkpoint {self.uuid}: {self.path} is not there any more; its experiment's "
                 f"policy ({POLICY}) may have deleted it since"
             )
-        # By name: handles must not import torch, and only here is the training library needed.
-        library = importlib.import_module("det_jupyter.pytorch")
-        return library.load_trial_from_checkpoint_path(
-            self.path, data_dir=self._data_dir, **kwargs
-        )
+        return self.path
 
     def __repr__(self) -> str:
         return checkpoint_line(self.view, self.hparams)

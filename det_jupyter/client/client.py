@@ -217,6 +217,10 @@ class Client:
         answer = self.session.get(f"/experiments/{experiment_id}/checkpoints")
         return [CheckpointView.model_validate(item) for item in answer]
 
+    def checkpoint(self, uuid: str) -> CheckpointView:
+        """Return one checkpoint, of any experiment."""
+        return CheckpointView.model_validate(self.session.get(f"/checkpoints/{_quoted(uuid)}"))
+
     def logs(self, trial_id: int, query: LogQuery) -> LogPage:
         """Return lines that the ranks of a trial printed."""
         return self._log_page(f"/trials/{trial_id}/logs", query)

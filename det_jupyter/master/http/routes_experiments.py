@@ -13,7 +13,7 @@ from det_jupyter.blobs import BlobStore
 from det_jupyter.bounds import Whole
 from det_jupyter.capsule import code_of
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.errors import Conflict
+from det_jupyter.errors import Conflict, NotFound
 from det_jupyter.master.http.answers import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.machine.core.events import (
     ActivateRequested,
@@ -145,6 +145,14 @@ def experiment_routes(service: Service) -> APIRouter:
             key=lambda c: (c.created_at, c.steps_completed),
         )
         return JsonResponse(own)
+
+    @routes.get("/checkpoints/{uuid}", response_model=CheckpointView)
+    async def checkpoint(uuid: str) -> Response:
+        """Return one checkpoint, of any experiment."""
+        found = service.machine.state.checkpoints.get(uuid)
+        if found is None:
+            raise NotFound(f"there is no checkpoint {uuid}")
+        return JsonResponse(found)
 
     @routes.get("/trials/holding", response_model=list[TrialView])
     async def holding() -> Response:

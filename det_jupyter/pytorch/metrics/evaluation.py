@@ -238,9 +238,11 @@ def _evaluate_batches(
 def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
     """Return the trial's `evaluate_batch`, which in Determined's older form takes no index."""
     evaluate: Callable[..., Any] = trial.evaluate_batch
-    if len(inspect.signature(evaluate).parameters) > 1:
-        return evaluate
-    return lambda batch, batch_idx: evaluate(batch)
+    try:
+        inspect.signature(evaluate).bind(None, 0)
+    except TypeError:
+        return lambda batch, batch_idx: evaluate(batch)
+    return evaluate
 
 
 def _collect(series: MetricSeries, seen: _Seen) -> None:

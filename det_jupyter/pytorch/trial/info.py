@@ -163,6 +163,12 @@ class TrialInfo:
         self._position.started_units()
         return self._position.batch_idx
 
+    @property
+    def _epoch_len(self) -> int | None:
+        """Batches of an epoch; None before training. Not public: code for Determined reads it."""
+        units = self._position.units
+        return units.batches_per_epoch if units is not None else None
+
     def set_stop_requested(self, stop_requested: bool) -> None:
         """Request the end of the trial, at the next report, validation or checkpoint.
 
