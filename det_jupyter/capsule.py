@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from det_jupyter.blobs import BlobStore
+from det_jupyter.context import context_files
 from det_jupyter.errors import ProtocolMismatch
 from det_jupyter.wire import Capsule
 
@@ -98,13 +99,14 @@ def code_key(capsule: Capsule) -> str:
 
 
 def code_of(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:
-    """Return the captured source: of cells by label ("Cell In[5]"), of local modules by path."""
+    """Return the source: of cells by label ("Cell In[5]"), of modules and a context by path."""
     cells = {cell["label"]: cell["source"] for cell in _sources(capsule, blobs).values()}
     modules = {
         name: blobs.read(digest).decode("utf-8", "replace")
         for name, digest in sorted(capsule.modules.items())
     }
-    return {**cells, **modules}
+    context = {} if capsule.context is None else context_files(capsule.context, blobs)
+    return {**cells, **context, **modules}
 
 
 def cell_labels(capsule: Capsule, blobs: BlobStore) -> dict[str, str]:

@@ -60,6 +60,6 @@ class Capsule(Wire):
 
 
 class CodeView(Wire):
-    """The captured source: of cells by label ("Cell In[5]"), of local modules by path."""
+    """The source: of cells by label ("Cell In[5]"), of modules and a context by path."""
 
     files: dict[str, str]

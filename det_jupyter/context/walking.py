@@ -1,0 +1,215 @@
+"""Walks a folder: files, folders and links that travel; what stays behind, and what cannot go."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from det_jupyter.context.ignoring import IGNORE_FILE, Ignored
+from det_jupyter.words import printable
+
+_MAX_ENTRIES = 50_000  # a home directory by mistake: it is refused in less than a second
+_KINDS = {
+    stat.S_IFSOCK: "socket",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One path of a context.
+
+    Args:
+        kind: What it is.
+        source: The file or folder on this computer; "" of a text that comes as such.
+        content: The text.
+        num_bytes: Size of the file.
+        is_executable: Whether its owner may execute it.
+        link: What a link leads to, relative to its folder.
+    """
+
+    kind: Literal["file", "folder", "link"]
+    source: str = ""
+    content: bytes | None = None
+    num_bytes: int = 0
+    is_executable: bool = False
+    link: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size in a context."""
+        return self.num_bytes if self.content is None else len(self.content)
+
+    def read(self) -> bytes:
+        """Return the contents, of a link those of its target."""
+        return Path(self.source).read_bytes() if self.content is None else self.content
+
+
+class Walk:
+    """What is found in one folder, or for one file.
+
+    Args:
+        root: The folder or file; it may be a link.
+        at: The path in the context that it gets; "": it is the context.
+    """
+
+    def __init__(self, root: Path, *, at: str = "") -> None:
+        self.entries: dict[str, Entry] = {}
+        self.ignored: list[str] = []
+        self.problems: list[str] = []
+        self.notices: list[str] = []
+        self._root = os.path.abspath(root)
+        self._real = os.path.realpath(root)
+        self._at = at
+        self._outside: list[str] = []
+
+    def run(self) -> None:
+        """Find everything."""
+        if os.path.isdir(self._root):
+            self._rules = Ignored(Path(self._root), self.problems)
+            if self._at:
+                self.entries[self._at] = Entry(kind="folder", source=self._root)
+            self._walk()
+        else:
+            self._add_file(self._at, self._root, os.stat(self._root))
+        if self._outside:
+            more = f" and {len(self._outside) - 10} more" if len(self._outside) > 10 else ""
+            self.problems.append(
+                f"context: links lead out of {shown(self._root)}: "
+                f"{', '.join(self._outside[:10])}{more}; replace each by what it leads to, or "
+                f"write it as a line of {IGNORE_FILE} and use the absolute path"
+            )
+        for name, entry in self.entries.items():
+            if entry.kind == "link" and self._is_lost(name, entry.link):
+                self.notices.append(
+                    f"{shown(name)} leads to {shown(entry.link)}, which does not travel"
+                )
+
+    def _walk(self) -> None:
+        pending = [""]
+        while pending:
+            below = pending.pop()
+            try:
+                found = sorted(os.scandir(os.path.join(self._root, below)), key=_name_of)
+            except OSError as error:
+                self._cannot(below, error.strerror or str(error))
+                continue
+            for each in found:
+                name = f"{below}/{each.name}" if below else each.name
+                if self._take(name, each):
+                    pending.append(name)
+                if len(self.entries) > _MAX_ENTRIES:
+                    self.problems.append(self._too_many())
+                    return
+
+    def _take(self, name: str, found: os.DirEntry[str]) -> bool:
+        """Note what was found; return whether it is a folder to walk into."""
+        is_folder = found.is_dir(follow_symlinks=False)
+        if self._rules.has(name, is_folder=is_folder):
+            if name != IGNORE_FILE:
+                self.ignored.append(f"{self._path(name)}/" if is_folder else self._path(name))
+            return False
+        if not _is_utf8(name):
+            self.problems.append(
+                f"context: the name {os.fsencode(found.path)!r} is not UTF-8; rename it"
+            )
+            return False
+        if found.is_symlink():
+            self._add_link(name, found.path)
+            return False
+        if is_folder:
+            self.entries[self._path(name)] = Entry(kind="folder", source=found.path)
+            return True
+        try:
+            state = found.stat(follow_symlinks=False)
+        except OSError as error:
+            self._cannot(name, error.strerror or str(error))
+            return False
+        self._add_file(self._path(name), found.path, state)
+        return False
+
+    def _add_file(self, name: str, source: str, state: os.stat_result) -> None:
+        if not stat.S_ISREG(state.st_mode):
+            kind = _KINDS.get(stat.S_IFMT(state.st_mode), "no file")
+            self.notices.append(f"{shown(name)} ({kind}) does not travel")
+        elif not os.access(source, os.R_OK):
+            self._cannot(source, "Permission denied")
+        else:
+            self.entries[name] = Entry(
+                kind="file",
+                source=source,
+                num_bytes=state.st_size,
+                is_executable=bool(state.st_mode & stat.S_IXUSR),
+            )
+
+    def _add_link(self, name: str, path: str) -> None:
+        target = os.readlink(path)
+        real = os.path.realpath(path)
+        if real != self._real and not real.startswith(os.path.join(self._real, "")):
+            self._outside.append(f"{shown(name)} → {shown(target)}")
+            return
+        folder = os.path.dirname(name)
+        spelled = os.path.normpath(os.path.join(folder, target))
+        if os.path.isabs(target) or spelled == ".." or spelled.startswith(f"..{os.sep}"):
+            # It leads back in, by a path that the copy does not have.
+            target = os.path.relpath(real, os.path.realpath(os.path.dirname(path)))
+        if not _is_utf8(target):
+            self.problems.append(
+                f"context: {shown(name)} leads to a name that is not UTF-8; rename that"
+            )
+            return
+        self.entries[self._path(name)] = Entry(kind="link", source=path, link=target)
+
+    def _is_lost(self, name: str, link: str) -> bool:
+        target = os.path.normpath(os.path.join(os.path.dirname(name), link))
+        return (
+            target not in self.entries
+            and target not in (".", self._at)
+            and not any(
+                self.entries[str(above)].kind == "link"
+                for above in Path(target).parents
+                if str(above) in self.entries
+            )
+        )
+
+    def _path(self, name: str) -> str:
+        return f"{self._at}/{name}" if self._at else name
+
+    def _cannot(self, name: str, reason: str) -> None:
+        self.problems.append(
+            f"context: {shown(os.path.join(self._root, name))} cannot be read ({reason}); allow "
+            f"it, or write it as a line of {IGNORE_FILE}"
+        )
+
+    def _too_many(self) -> str:
+        tops = Counter(name.partition("/")[0] for name in self.entries)
+        largest = ", ".join(f"{shown(n)} ({k:,})" for n, k in tops.most_common(3))
+        return (
+            f"context: {shown(self._root)} holds more than {_MAX_ENTRIES:,} files (so far in: "
+            f"{largest}); give the folder with your code, or write what the training does not "
+            f"need as lines of its {IGNORE_FILE}"
+        )
+
+
+def shown(path: str) -> str:
+    """Return a path as messages show it, on one line."""
+    text = os.fsencode(path).decode("utf-8", "replace")
+    return printable(text).replace("\n", "\\n")
+
+
+def _name_of(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
