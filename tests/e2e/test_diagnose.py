@@ -112,7 +112,8 @@ def test_a_trial_that_fails_as_it_is_and_a_wait_without_end_leave_nothing(
     with pytest.raises(RankFailed, match=r"fails as it is: .*ValueError"):
         failing.diagnose(seconds=0.5)
     assert {view.id for view in client.experiments()} == before
-    busy = submit(client, slow(0.05, resources={"slots_per_trial": 4}))
+    long = {"name": "single", "metric": "error", "max_length": {"batches": 3000}}
+    busy = submit(client, slow(0.05, searcher=long, resources={"slots_per_trial": 4}))
     with pytest.raises(WaitTimeout, match="as it is was not over in time"):
         failing.diagnose(timeout=2)
     printed = capsys.readouterr().out
