@@ -1,17 +1,14 @@
 """The context of the Core API: metrics, checkpoints, preemption and collectives in one object.
 
-In a rank of an experiment `init()` returns the rank's context. Elsewhere it makes one, which is
-the current one inside of its `with` block.
+opening.py makes it. It is the current one inside of its `with` block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from det_jupyter.config import Length
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.info import TrialInfo
@@ -19,12 +16,7 @@ from det_jupyter.core.orders import OrdersContext
 from det_jupyter.core.preempt import PreemptContext
 from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
-from det_jupyter.core.train import RecordList, RecordSink, TrainContext
-from det_jupyter.errors import ConfigError
-from det_jupyter.storage import LocalStorage, default_root
-from det_jupyter.system.paths import data_dir
-
-_ANY_LENGTH = Length("batches", 1)  # outside of experiments the script decides how long it trains
+from det_jupyter.core.train import RecordSink, TrainContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,79 +73,3 @@ def set_current(context: Context | None) -> None:
     """Set the context of this process."""
     global _current
     _current = context
-
-
-def init(
-    *,
-    distributed: DistributedContext | None = None,
-    checkpoint_storage: str | Path | None = None,
-    sink: RecordSink | None = None,
-    length: Length | None = None,
-) -> Context:
-    """Return the rank's context; in a plain script or notebook, a new one.
-
-    Outside of experiments nothing schedules the work. Use the context in a `with` block.
-
-    Args:
-        distributed: The ranks, if a launcher started several; by default there is one. In a rank
-            it is accepted and ignored if it describes the same place.
-        checkpoint_storage: Folder for checkpoints; by default det_jupyter's.
-        sink: Gets the records; by default they are kept in `context.sink.records`.
-        length: The length of `context.searcher`.
-
-    Raises:
-        ConfigError: Arguments in a rank, where the configuration decides; see `distributed`.
-    """
-    given = {
-        "distributed": distributed,
-        "checkpoint_storage": checkpoint_storage,
-        "sink": sink,
-        "length": length,
-    }
-    rank_context = current()
-    if rank_context is not None and rank_context.info is not None:
-        _check_arguments(given, rank_context.distributed)
-        return rank_context
-    distributed = distributed or DistributedContext()
-    sink = sink or RecordList()
-    root = default_root(str(checkpoint_storage) if checkpoint_storage else None, data_dir())
-    storage = LocalStorage(root)
-    storage.check_writable()
-    train = TrainContext(sink, distributed)
-    return Context(
-        distributed=distributed,
-        train=train,
-        checkpoint=CheckpointContext(storage, sink, distributed, {}),
-        preempt=PreemptContext(None, distributed),
-        searcher=SearcherContext(
-            length or _ANY_LENGTH, is_last=True, page=None, distributed=distributed, sink=sink
-        ),
-        sink=sink,
-        profiler=ProfilerContext(sink, train.get_steps),
-    )
-
-
-def get_cluster_info() -> TrialInfo | None:
-    """Return the trial of this process; None if it is no rank of an experiment."""
-    context = current()
-    return context.info if context is not None else None
-
-
-def _check_arguments(given: dict[str, Any], own: DistributedContext) -> None:
-    """Refuse arguments in a rank; the rank uses the gang's groups in any case."""
-    distributed = given.pop("distributed")
-    if distributed is not None and (distributed.rank, distributed.size) != (own.rank, own.size):
-        raise ConfigError(
-            [
-                f"core.init: got distributed of rank {distributed.rank} of {distributed.size}, "
-                f"but this is rank {own.rank} of {own.size} of an experiment; leave it out"
-            ]
-        )
-    names = [name for name, value in given.items() if value is not None]
-    if names:
-        raise ConfigError(
-            [
-                f"core.init: got {', '.join(names)}, but this is a rank of an experiment, whose "
-                "configuration decides that; call core.init() without arguments there"
-            ]
-        )

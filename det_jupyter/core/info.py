@@ -1,37 +1,47 @@
-"""The trial of a rank: ids, seed, hyperparameters, latest checkpoint.
+"""What a process of an experiment knows of its run: ids, seed, hyperparameters, slots, checkpoint.
 
 Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here both are one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
 from det_jupyter.config import ExperimentConfig
-from det_jupyter.wire import GangPlan
+from det_jupyter.wire import GangPlan, SlotView
+
+_ADDRESS = "127.0.0.1"  # the agents of a gang are on one computer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialInfo:
-    """The trial that this process is a rank of.
+    """The trial that this process works for.
+
+    Where Determined says container, an agent is meant: the slots of one computer.
 
     Args:
         plan: The plan of the gang.
         config: The experiment's effective configuration.
         device: The device of this rank.
         data_dir: det_jupyter's folder on this computer.
+        container_rank: Index of this agent among those of the gang.
     """
 
     plan: GangPlan
     config: ExperimentConfig
     device: torch.device
     data_dir: Path
+    container_rank: int = 0
 
-    task_type = "TRIAL"  # Determined has tasks of other types
+    task_type: str = field(default="TRIAL", init=False)  # Determined has tasks of other types
+    # Determined's connections are encrypted.
+    master_cert_name: None = field(default=None, init=False)
+    master_cert_file: None = field(default=None, init=False)
 
     @property
     def trial(self) -> Self:
@@ -42,6 +52,54 @@ class TrialInfo:
     def allocation_id(self) -> str:
         """Name of this period in which the trial holds slots."""
         return self.plan.allocation_id
+
+    @property
+    def task_id(self) -> str:
+        """Name of the trial among all that the master schedules."""
+        return os.environ.get("DET_TASK_ID", f"trial-{self.trial_id}")
+
+    @property
+    def cluster_id(self) -> str:
+        """Name of the master's cluster; empty if the agent has not said it."""
+        return os.environ.get("DET_CLUSTER_ID", "")
+
+    @property
+    def master_url(self) -> str:
+        """Address of the master; empty if the agent has not said it."""
+        return os.environ.get("DET_MASTER", "")
+
+    @property
+    def session_token(self) -> str:
+        """What the master lets this process in with; empty if the agent has not said it."""
+        return os.environ.get("DET_SESSION_TOKEN", "")
+
+    @property
+    def agent_id(self) -> str:
+        """Name of this agent."""
+        agents = _agents(self.plan)
+        return agents[min(self.container_rank, len(agents) - 1)]
+
+    @property
+    def container_addrs(self) -> list[str]:
+        """Address of each agent of the gang, the chief's first."""
+        return [_ADDRESS] * len(_agents(self.plan))
+
+    @property
+    def container_slot_counts(self) -> list[int]:
+        """How many slots the trial has on each agent."""
+        homes = self.plan.agent_ids or [""] * len(self.plan.slots)
+        held = [home for home, slot in zip(homes, self.plan.slots, strict=True) if slot.id >= 0]
+        return [held.count(agent) for agent in _agents(self.plan)]
+
+    @property
+    def slot_ids(self) -> list[int]:
+        """Numbers of the trial's slots on this agent; empty with `slots_per_trial: 0`."""
+        return [slot.id for slot in self._slots() if slot.id >= 0]
+
+    @property
+    def gpu_uuids(self) -> list[str]:
+        """Names of the trial's GPUs on this agent."""
+        return [slot.uuid for slot in self._slots() if slot.kind == "cuda" and slot.uuid]
 
     @property
     def user_data(self) -> dict[str, Any]:
@@ -76,3 +134,50 @@ class TrialInfo:
         `steps_completed`.
         """
         return self.plan.checkpoint.uuid if self.plan.checkpoint else None
+
+    # Determined's own names, which people use though they are private.
+
+    @property
+    def _config(self) -> dict[str, Any]:
+        return self.plan.config
+
+    @property
+    def _steps_completed(self) -> int:
+        return self.plan.checkpoint.steps_completed if self.plan.checkpoint else 0
+
+    @property
+    def _trial_run_id(self) -> int:
+        return self.plan.run
+
+    @property
+    def _debug(self) -> bool:
+        return False
+
+    @property
+    def _inter_node_network_interface(self) -> None:
+        return None
+
+    def _slots(self) -> list[SlotView]:
+        """Return the slots of the gang on this agent."""
+        homes = self.plan.agent_ids or [self.agent_id] * len(self.plan.slots)
+        pairs = zip(self.plan.slots, homes, strict=True)
+        return [slot for slot, home in pairs if home == self.agent_id]
+
+
+def container_rank(plan: GangPlan, rank: int | None = None) -> int:
+    """Return the index of this process's agent among those of the gang.
+
+    Args:
+        plan: The gang.
+        rank: The rank, where the agent has not named itself in the environment.
+    """
+    agents = _agents(plan)
+    agent = os.environ.get("DET_AGENT_ID", "")
+    if agent not in agents and plan.agent_ids and rank is not None:
+        agent = plan.agent_ids[min(rank, len(plan.agent_ids) - 1)]
+    return agents.index(agent) if agent in agents else 0
+
+
+def _agents(plan: GangPlan) -> list[str]:
+    """Return the agents of the gang, in the order of their first ranks."""
+    return list(dict.fromkeys(plan.agent_ids)) or [os.environ.get("DET_AGENT_ID", "")]

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from det_jupyter.control import ControlPage
 from det_jupyter.core.distributed import DistributedContext
 
 
-class PreemptContext:
-    """Whether this run was asked to save its state and leave."""
+class PreemptMode(Enum):
+    """Which ranks may ask `should_preempt`, and how they learn the answer.
 
-    def __init__(self, page: ControlPage | None, distributed: DistributedContext) -> None:
+    WorkersAskChief: all ranks ask in step, and get the chief's answer.
+    ChiefOnly: only the chief asks; the script tells the others.
+    WorkersAskMaster: each rank asks for itself; for a moment the answers may differ.
+    """
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHIEF_ONLY"
+    WorkersAskMaster = "WORKERS_ASK_MASTER"
+
+
+class PreemptContext:
+    """Whether this run was asked to save its state and leave.
+
+    Args:
+        page: The run's control page; None outside of experiments.
+        distributed: The ranks.
+        mode: Which ranks may ask.
+    """
+
+    def __init__(
+        self,
+        page: ControlPage | None,
+        distributed: DistributedContext,
+        mode: PreemptMode = PreemptMode.WorkersAskChief,
+    ) -> None:
         self._page = page
         self._distributed = distributed
+        self.mode = mode
         self._is_acknowledged = False
 
     @property
@@ -21,17 +48,42 @@ class PreemptContext:
 
     def was_asked(self) -> bool:
         """Return whether the agent has asked, on the chief; other ranks return False."""
-        return self._page is not None and self._page.is_raised("preempt")
+        return self._distributed.is_chief and self._is_raised()
 
-    def should_preempt(self) -> bool:
-        """Return whether to save the state and leave: the same answer on all ranks.
+    def should_preempt(self, auto_ack: bool = True) -> bool:
+        """Return whether to save the state and leave.
 
-        Collective: all ranks must call it in step, and it costs a broadcast.
+        Collective in the mode WorkersAskChief: all ranks must call it in step, get the same
+        answer, and it costs a broadcast. In the other modes it reads a word of memory.
+
+        Args:
+            auto_ack: Whether a request counts as acknowledged by this call. Without
+                acknowledgement, a script that ends with exit code 0 has completed its trial.
+
+        Raises:
+            RuntimeError: Another rank than the chief asks in the mode ChiefOnly.
         """
-        is_asked = self._distributed.broadcast(self.was_asked())
-        self._is_acknowledged |= is_asked
+        is_asked = self._ask()
+        if is_asked and auto_ack:
+            self.acknowledge_preemption_signal()
         return is_asked
 
     def acknowledge_preemption_signal(self) -> None:
-        """Note that this rank leaves because of the request, as `should_preempt` does itself."""
+        """Note that this rank leaves because of the request, so that its trial goes on later."""
+        if not self._is_acknowledged and self._page is not None:
+            self._page.acknowledge()
         self._is_acknowledged = True
+
+    def _ask(self) -> bool:
+        if self.mode is PreemptMode.WorkersAskChief:
+            return self._distributed.broadcast(self.was_asked())
+        if self.mode is PreemptMode.ChiefOnly and not self._distributed.is_chief:
+            raise RuntimeError(
+                "preempt.should_preempt: only the chief (rank 0) asks in PreemptMode.ChiefOnly, "
+                f"and this is rank {self._distributed.rank}; broadcast the chief's answer, or "
+                "leave preempt_mode out of core.init"
+            )
+        return self._is_raised()
+
+    def _is_raised(self) -> bool:
+        return self._page is not None and self._page.is_raised("preempt")

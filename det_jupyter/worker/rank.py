@@ -32,22 +32,20 @@ from det_jupyter import core, pytorch
 from det_jupyter.blobs import BlobStore
 from det_jupyter.capsule import cell_labels, code_key, load_capsule
 from det_jupyter.config import ExperimentConfig, parse_config
-from det_jupyter.control import ControlPage
+from det_jupyter.core.journal import Journal
+from det_jupyter.core.lost import is_lost_peer, is_lost_worker
+from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
 from det_jupyter.printed import last_lines, read_end
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.ranks.failures import is_lost_peer, is_lost_worker
 from det_jupyter.pytorch.training.events import Reason
 from det_jupyter.records import Notice, RankFailure, RankStarted, RunEnded
-from det_jupyter.storage import LocalStorage, default_root
 from det_jupyter.system.rundir import RunDir
 from det_jupyter.wire import RankSpec
 from det_jupyter.worker import rendezvous
-from det_jupyter.worker.journal import Journal
 from det_jupyter.worker.kernel import RankKernel
 from det_jupyter.worker.process import prepare_python, watch_lifeline
-from det_jupyter.worker.tracebacks import CodeNames, Explanation
-from det_jupyter.worker.work import FunctionRun, StepCounter, Work
+from det_jupyter.worker.work import FunctionRun, Work
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _LAST_LINES = 10  # that a rank printed before its error
@@ -138,7 +136,7 @@ class Rank:
         on_first_step: Callable[[], None],
     ) -> Reason:
         """Train the trial, and return why it ended."""
-        context = self._context(config, distributed)
+        context = self._context(distributed)
         core.set_current(context)
         self.work = run = pytorch.PlannedRun(
             trial_class,
@@ -160,8 +158,8 @@ class Rank:
     ) -> Reason:
         """Call the function, and return why it ended."""
         checkpoint = self.spec.plan.checkpoint
-        context = self._context(config, distributed, lambda steps: counter.note(steps))
-        counter = StepCounter(
+        context = self._context(distributed, lambda steps: counter.note(steps))
+        counter = core.StepCounter(
             checkpoint.steps_completed if checkpoint else 0,
             self.journal if distributed.is_chief else None,
             on_first_step,
@@ -243,37 +241,11 @@ class Rank:
 
     def _context(
         self,
-        config: ExperimentConfig,
         distributed: core.DistributedContext,
         on_steps: Callable[[int], None] = lambda steps_completed: None,
     ) -> core.Context:
-        plan, data_dir = self.spec.plan, Path(self.spec.data_dir)
-        root = default_root(config.checkpoint_storage.folder, data_dir)
-        own_page = ControlPage(self.folder.control)
-        page = own_page if distributed.is_chief else None
-        ids = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
-        train = core.TrainContext(self.journal, distributed, on_steps=on_steps)
-        is_timed = config.profiling.enabled is not False
-        return core.Context(
-            distributed=distributed,
-            train=train,
-            checkpoint=core.CheckpointContext(LocalStorage(root), self.journal, distributed, ids),
-            preempt=core.PreemptContext(page, distributed),
-            searcher=core.SearcherContext(
-                plan.target,
-                is_last=plan.target_is_last,
-                page=page,
-                distributed=distributed,
-                sink=self.journal,
-            ),
-            sink=self.journal,
-            profiler=core.ProfilerContext(self.journal if is_timed else None, train.get_steps),
-            orders=core.OrdersContext(
-                plan.orders, page=page, file=self.folder.orders, distributed=distributed
-            ),
-            note_batch=own_page.batch_writer(distributed.rank),
-            info=core.TrialInfo(plan=plan, config=config, device=self.device, data_dir=data_dir),
-        )
+        run = core.Run.of(self.spec)
+        return core.managed_context(run, distributed, self.device, self.journal, on_steps)
 
     def _namespace(self) -> dict[str, Any]:
         """Return the variables of the rank's kernel."""

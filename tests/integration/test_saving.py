@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
+from det_jupyter.core.lost import PeerFailed
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.checkpoints.compare import compare
@@ -25,7 +26,6 @@ from det_jupyter.pytorch.checkpoints.restore import (
 )
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.state import Parts
-from det_jupyter.pytorch.ranks.failures import PeerFailed
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.records import CheckpointSaved

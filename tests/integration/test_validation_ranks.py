@@ -10,12 +10,12 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from det_jupyter.core import DistributedContext, RecordList
+from det_jupyter.core.lost import PeerFailed
 from det_jupyter.pytorch import DataLoader, PyTorchTrial, Reducer
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.evaluation import validate
 from det_jupyter.pytorch.metrics.loss_watch import LossWatch
 from det_jupyter.pytorch.metrics.training_metrics import TrainingMetrics
-from det_jupyter.pytorch.ranks.failures import PeerFailed
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import MetricReducer
 from det_jupyter.pytorch.trial.callbacks import Callbacks

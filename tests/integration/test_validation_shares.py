@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import TensorDataset
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.lost import PeerFailed
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader, PyTorchCallback, PyTorchTrial, Reducer
 from det_jupyter.pytorch.data import open_validation
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.metrics.evaluation import validate
-from det_jupyter.pytorch.ranks.failures import PeerFailed
 from det_jupyter.pytorch.trial.callbacks import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from tests.unit.pytorch.thread_ranks import ThreadRank, results, run_ranks

@@ -3,45 +3,22 @@
 A rank that raises before a collective leaves the others waiting in it. So the functions here send
 the failure in place of the rank's value, and every rank raises after the collective.
 
-If a rank ends altogether, the others get the errors of gloo or NCCL ("Connection closed by peer").
-Those are recognized here, because only the ended rank's own error has the cause.
+What gloo or NCCL say when a rank ends altogether is recognized in core/lost.py.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar, cast
 
-import torch
-import torch.distributed as dist
-
 from det_jupyter.core import Context, DistributedContext
+from det_jupyter.core.lost import PLACE, PeerFailed, PeerLost, is_lost_peer
 from det_jupyter.words import error_text
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class PeerFailed(RuntimeError):
-    """Another rank failed in a collective step. That rank raises the cause.
-
-    Args:
-        rank: The rank that failed.
-        error: Its error, as text.
-    """
-
-    def __init__(self, rank: int, error: str) -> None:
-        super().__init__(rank, error)
-        self.rank = rank
-        self.error = error
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} failed: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,37 +119,6 @@ def _unless_failed(value: T | _Failure, error: Exception | None) -> T:
     return value
 
 
-_ECHOES = (dist.DistBackendError, dist.DistNetworkError, dist.DistStoreError)
-_LOST_PEER = re.compile(
-    r"closed by (remote )?peer|reset by peer|broken pipe|socket closed|remote process exited"
-    r"|wait timeout|timed out waiting|gloo/transport",
-    re.IGNORECASE,
-)
-_PLACE = re.compile(r"^\s*\[[^\]]*\]")  # in the source of gloo or NCCL
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-
-
-_LOST_WORKER = re.compile(r"DataLoader worker \(pid(\(s\))? [\d, ]+\) ")  # by what, follows
-
-
-class PeerLost(RuntimeError):
-    """Another rank ended during a collective. Its own error has the cause."""
-
-
-def is_lost_peer(error: BaseException) -> bool:
-    """Return whether the error is the echo of another rank's end."""
-    if isinstance(error, (*_ECHOES, PeerFailed, PeerLost)):
-        return True
-    if type(error) is not RuntimeError or not _came_out_of_torch(error):
-        return False
-    return _LOST_PEER.search(str(error)) is not None
-
-
-def is_lost_worker(error: BaseException) -> bool:
-    """Return whether this is torch's error of a data-loader worker that was killed or ended."""
-    return isinstance(error, RuntimeError) and _LOST_WORKER.match(str(error)) is not None
-
-
 @contextmanager
 def naming_lost_peers(core: Context | None) -> Iterator[None]:
     """Tell, in a script, that it was another rank that ended; an experiment sorts it out itself.
@@ -186,15 +132,7 @@ def naming_lost_peers(core: Context | None) -> Iterator[None]:
         is_script = core is not None and core.info is None
         if not is_script or isinstance(error, PeerFailed) or not is_lost_peer(error):
             raise
-        said = _PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
+        said = PLACE.sub("", str(error)).strip().partition("\n")[0].partition(". ")[0]
         raise PeerLost(
             f"another rank has ended, and its own error has the cause (here it shows as: {said})"
         ) from None
-
-
-def _came_out_of_torch(error: BaseException) -> bool:
-    """Return whether torch raised it, not the user's code."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_TORCH)

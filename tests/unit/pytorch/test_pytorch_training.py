@@ -200,6 +200,9 @@ class Page:
     def is_raised(self, signal: str) -> bool:
         return signal in self.raised
 
+    def acknowledge(self) -> None:
+        self.raised.add("acknowledged")
+
 
 class Clock:
     def __init__(self) -> None:
@@ -250,7 +253,10 @@ def test_a_raised_signal_lets_everyone_leave() -> None:
     assert not agreement.exchange(1, stop=False).leave
     page.raised.add("preempt")
     assert agreement.exchange(2, stop=False).leave
+    assert preempt.should_preempt(auto_ack=False)
+    assert "acknowledged" not in page.raised
     assert preempt.should_preempt()
+    assert "acknowledged" in page.raised
 
 
 def test_a_wish_to_stop_is_told() -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.lost import PeerFailed
 from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.ranks.failures import PeerFailed
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import FunctionReducer, MetricReducer
 from det_jupyter.pytorch.reducers.reducing import (

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from det_jupyter import core
+from det_jupyter.core.lost import is_lost_peer, is_lost_worker
+from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import DataLoader
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel.sharding import explain_parts
-from det_jupyter.pytorch.ranks.failures import is_lost_peer, is_lost_worker
-from det_jupyter.worker.tracebacks import CodeNames, Explanation
 
 CELL = """
 def inner(x):

@@ -14,6 +14,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
+    def fileno(self) -> int:
+        """Return the descriptor of the file."""
+        return self._descriptor
+
     def write(self, record: Record) -> None:
         """Append one record. A reader may see a part of the last line."""
         data = memoryview(to_line(record).encode())

@@ -1,0 +1,210 @@
+"""The context of a process that works for a run of an experiment, made from the run's folder.
+
+    process                                        finds its run by      journals
+    rank that the agent has started                `set_process`         journal-<rank>
+    worker that a script or a launcher started     RUN_VARIABLE etc.     journal-<rank>
+
+A worker has the rank that its `distributed` says. It writes what a rank would write, and notes its
+uncaught error, as the process that the agent has started sees only an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from det_jupyter.config import parse_config
+from det_jupyter.control import ControlPage
+from det_jupyter.core.checkpoint import CheckpointContext
+from det_jupyter.core.context import Context
+from det_jupyter.core.distributed import DistributedContext
+from det_jupyter.core.info import TrialInfo, container_rank
+from det_jupyter.core.journal import Journal
+from det_jupyter.core.orders import OrdersContext
+from det_jupyter.core.preempt import PreemptContext
+from det_jupyter.core.profiler import ProfilerContext
+from det_jupyter.core.searcher import SearcherContext
+from det_jupyter.core.train import TrainContext
+from det_jupyter.errors import LaunchError
+from det_jupyter.storage import LocalStorage, default_root
+from det_jupyter.system.rundir import RunDir
+from det_jupyter.wire import GangPlan, GangSpec
+from det_jupyter.wire.ranks import DATA_VARIABLE, RUN_VARIABLE, SECRET_VARIABLE, STORE_VARIABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run of a trial, as the processes find it that work for it.
+
+    Args:
+        plan: The gang.
+        folder: The run's folder.
+        data_dir: det_jupyter's folder on this computer.
+        store: File over which the ranks of this start find each other.
+        secret: Known to the processes of this start only.
+    """
+
+    plan: GangPlan
+    folder: RunDir
+    data_dir: Path
+    store: str = ""
+    secret: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, spec: GangSpec) -> Self:
+        """Return the run that a rank was started for."""
+        return cls(
+            plan=spec.plan,
+            folder=RunDir(Path(spec.run_dir)),
+            data_dir=Path(spec.data_dir),
+            store=spec.store,
+            secret=bytes.fromhex(spec.secret),
+        )
+
+    @classmethod
+    def from_environment(cls) -> Run | None:
+        """Return the run that this process was started in; None outside of experiments.
+
+        Raises:
+            LaunchError: The environment names a run that is over.
+        """
+        folder, data_dir = os.environ.get(RUN_VARIABLE), os.environ.get(DATA_VARIABLE)
+        if not folder or not data_dir:
+            return None
+        store, secret = os.environ.get(STORE_VARIABLE, ""), os.environ.get(SECRET_VARIABLE, "")
+        return _read_run(folder, data_dir, store, secret)
+
+    def info(self, rank: int | None = None, device: torch.device | None = None) -> TrialInfo:
+        """Return what a process knows of its run.
+
+        Args:
+            rank: The process's rank, as far as it is known.
+            device: The rank's; by default that of the first slot.
+        """
+        return TrialInfo(
+            plan=self.plan,
+            config=parse_config(self.plan.config),
+            device=device or self.device(0, 0),
+            data_dir=self.data_dir,
+            container_rank=container_rank(self.plan, rank),
+        )
+
+    def device(self, rank: int, local_rank: int) -> torch.device:
+        """Return the device of a rank. CUDA_VISIBLE_DEVICES has those of its computer in order."""
+        slots = self.plan.slots
+        if slots and slots[min(rank, len(slots) - 1)].kind == "cuda":
+            return torch.device("cuda", local_rank)
+        return torch.device("cpu")
+
+
+@cache
+def _read_run(folder: str, data_dir: str, store: str, secret: str) -> Run:
+    run_dir = RunDir(Path(folder))
+    try:
+        plan = GangPlan.model_validate_json(run_dir.plan.read_bytes())
+    except OSError as error:
+        raise LaunchError(
+            f"core: {RUN_VARIABLE} is {folder!r}, but its plan cannot be read "
+            f"({error.strerror}): that run is over. Unset {RUN_VARIABLE} to run by hand"
+        ) from None
+    return Run(
+        plan=plan,
+        folder=run_dir,
+        data_dir=Path(data_dir),
+        store=store,
+        secret=bytes.fromhex(secret),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What a process that the agent has started gives to `core.init()` in a script.
+
+    Args:
+        run: The run that it works for.
+        rank: Its rank.
+        device: Its device.
+        journal: Its journal.
+        on_steps: Called with the steps completed at each report.
+        join: Connects the ranks, where the agent has started one for each slot. Called by
+            `core.init()` without `distributed`, at most once. None: this process is by itself.
+    """
+
+    run: Run
+    rank: int
+    device: torch.device
+    journal: Journal
+    on_steps: Callable[[int], None]
+    join: Callable[[], DistributedContext] | None = None
+
+
+_process: Process | None = None
+
+
+def set_process(process: Process | None) -> None:
+    """Set what `core.init()` in this process is to use (called by a rank before a script runs)."""
+    global _process
+    _process = process
+
+
+def get_process() -> Process | None:
+    """Return what was set; None in workers that a script or a launcher has started."""
+    return _process
+
+
+def find_run() -> Run | None:
+    """Return the run that this process works for; None outside of experiments."""
+    return _process.run if _process is not None else Run.from_environment()
+
+
+def managed_context(
+    run: Run,
+    distributed: DistributedContext,
+    device: torch.device,
+    journal: Journal,
+    on_steps: Callable[[int], None] = lambda steps_completed: None,
+) -> Context:
+    """Return the context of a process that works for a run.
+
+    Args:
+        run: The run.
+        distributed: The place of this rank, and collectives.
+        device: The rank's.
+        journal: The rank's.
+        on_steps: Called with the steps completed at each report.
+    """
+    plan = run.plan
+    info = run.info(distributed.rank, device)
+    config = info.config
+    own_page = ControlPage(run.folder.control)
+    page = own_page if distributed.is_chief else None
+    ids: Mapping[str, int] = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
+    storage = LocalStorage(default_root(config.checkpoint_storage.folder, run.data_dir))
+    train = TrainContext(journal, distributed, on_steps=on_steps)
+    is_timed = config.profiling.enabled is not False
+    return Context(
+        distributed=distributed,
+        train=train,
+        checkpoint=CheckpointContext(storage, journal, distributed, ids),
+        preempt=PreemptContext(own_page, distributed),
+        searcher=SearcherContext(
+            plan.target,
+            is_last=plan.target_is_last,
+            page=page,
+            distributed=distributed,
+            sink=journal,
+        ),
+        sink=journal,
+        profiler=ProfilerContext(journal if is_timed else None, train.get_steps),
+        orders=OrdersContext(
+            plan.orders, page=page, file=run.folder.orders, distributed=distributed
+        ),
+        note_batch=own_page.batch_writer(distributed.rank),
+        info=info,
+    )

@@ -1,0 +1,62 @@
+"""Notes the error that ends a worker of a script, which its launcher sees only as an exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from types import TracebackType
+
+from det_jupyter.core.journal import Journal
+from det_jupyter.core.lost import is_lost_peer, is_lost_worker
+from det_jupyter.core.managed import Run
+from det_jupyter.core.steps import StepCounter
+from det_jupyter.core.tracebacks import CodeNames
+from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, ProtocolMismatch
+from det_jupyter.records import RankFailure, Record, RunEnded
+
+_SECONDARY_DELAY_S = 0.5  # meanwhile the launcher or the agent ends this process, too
+
+
+def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter) -> None:
+    """Have the uncaught error of this process journaled, and printed as before."""
+    printed = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        printed(kind, error, traceback)
+        if isinstance(error, KeyboardInterrupt):  # a launcher ends its workers with it
+            return
+        if is_lost_peer(error):
+            time.sleep(_SECONDARY_DELAY_S)
+        with suppress(OSError):  # the disk is full, or the run's folder is gone
+            journal.write(_record(run, rank, error, counter))
+
+    sys.excepthook = hook
+
+
+def _record(run: Run, rank: int, error: BaseException, counter: StepCounter) -> Record:
+    explanation = CodeNames({}, [run.folder.work]).explain(error)
+    message = explanation.error
+    if isinstance(error, InvalidHP):
+        return RunEnded(
+            at=time.time(),
+            reason="invalid_hp",
+            steps_completed=counter.steps_completed,
+            message=message,
+        )
+    is_secondary = is_lost_peer(error)
+    is_others = is_secondary or is_lost_worker(error) or isinstance(error, PeerRefused)
+    # Only the chief has to report, so another rank may have trained without a report. A failure
+    # before the first step repeats, unless an earlier run came further.
+    has_trained = rank != 0 or counter.steps_completed > counter.first
+    is_hopeless = not has_trained and run.plan.checkpoint is None and not is_others
+    return RankFailure(
+        at=time.time(),
+        rank=min(rank, len(run.plan.slots) - 1),
+        error=f"another rank is gone: {message}" if is_secondary else message,
+        traceback=explanation.traceback,
+        where=explanation.where,
+        final=isinstance(error, ConfigError | ProtocolMismatch) or is_hopeless,
+    )
