@@ -14,6 +14,7 @@ import threading
 from types import FrameType, FunctionType
 from typing import Any, Protocol
 
+from det_jupyter.calls import call
 from det_jupyter.core import Context, StepCounter
 from det_jupyter.pytorch.training.events import Reason
 
@@ -63,7 +64,10 @@ class FunctionRun:
 
     def run(self) -> Reason:
         """Call the function. Collective: waits until it has returned on all ranks."""
-        self._function()
+        context, info = self._context, self._context.info
+        hparams = {} if info is None else dict(info.hparams)
+        values = {"core_context": context, "context": context, "info": info, "hparams": hparams}
+        call(self._function, values)
         self._context.profiler.flush()
         self._context.distributed.barrier()
         if self._context.preempt.is_acknowledged:

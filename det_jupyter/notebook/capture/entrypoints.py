@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
+
+from det_jupyter.calls import find_function_problem
 
 
 def find_entrypoint_problem(
@@ -39,23 +40,3 @@ def _is_made_here(value: Any, namespace: Mapping[str, Any], base: type) -> bool:
     return (
         issubclass(value, base) if isinstance(value, type) else find_function_problem(value) == ""
     )
-
-
-def find_function_problem(function: FunctionType) -> str:
-    """Return why a rank cannot call the function, without an argument, until it returns."""
-    required = [
-        parameter.name
-        for parameter in inspect.signature(function, follow_wrapped=False).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if required:
-        return (
-            f"requires {', '.join(required)}, and ranks call it without arguments; read "
-            "hyperparameters from core.init().info.hparams, and leave other values to the notebook"
-        )
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        return "is asynchronous, and ranks have no event loop for it; write it with plain `def`"
-    if inspect.isgeneratorfunction(function):
-        return "is a generator, of which calling runs nothing; let it return instead of yield"
-    return ""

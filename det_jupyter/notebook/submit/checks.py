@@ -8,10 +8,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from det_jupyter.calls import find_function_problem
 from det_jupyter.client import Client
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
 from det_jupyter.config.storages import folder_of
-from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem, find_function_problem
+from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem
 from det_jupyter.system.ownership import find_open
 
 

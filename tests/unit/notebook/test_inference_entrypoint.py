@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.calls import call, find_function_problem
 from det_jupyter.config import parse_config
-from det_jupyter.notebook.capture.entrypoints import find_function_problem
 from det_jupyter.notebook.submit.checks import find_batch_size_problems, find_class_problems
 from det_jupyter.pytorch import PyTorchTrial
 
 
 def plain() -> None: ...
 def with_defaults(size: int = 3, *more: int, **options: int) -> None: ...
+def with_context(core_context: Any, hparams: Any, /, *, info: Any = 3) -> Any:
+    return core_context, hparams, info
+
+
 def needy(model: Any, *, rate: float) -> None: ...
 async def asynchronous() -> None: ...
 def generator() -> Iterator[int]:
@@ -28,25 +32,35 @@ def generator() -> Iterator[int]:
         (plain, ""),
         (with_defaults, ""),
         (lambda: None, ""),
-        (needy, "requires model, rate, and ranks call it without arguments; read hyperparameters "
-         "from core.init().info.hparams, and leave other values to the notebook"),
+        (with_context, ""),
+        (needy, "requires model, rate, and ranks give only core_context, hparams and info; read "
+         "hyperparameters from hparams, and give the others a default"),
         (asynchronous, "is asynchronous, and ranks have no event loop for it; write it with plain "
          "`def`"),
         (generator, "is a generator, of which calling runs nothing; let it return instead of "
          "yield"),
     ],
 )  # fmt: skip
-def test_a_function_is_called_without_arguments(
+def test_a_function_is_called_with_what_ranks_have(
     function: Callable[..., Any], problem: str
 ) -> None:
     assert isinstance(function, FunctionType)
     assert find_function_problem(function) == problem
 
 
+def test_a_function_gets_the_arguments_that_it_has() -> None:
+    values = {"core_context": 1, "context": 1, "hparams": {"lr": 2}, "info": 4}
+    assert isinstance(with_context, FunctionType)
+    assert call(with_context, values) == (1, {"lr": 2}, 4)
+    assert call(lambda context, **options: (context, options), values) == (1, {})
+    assert call(lambda *context, lr=2: (context, lr), values) == ((), 2)
+    assert call(lambda: 5, values) == 5
+
+
 def test_a_function_of_the_notebook_is_an_entrypoint() -> None:
     assert find_class_problems("plain", {"plain": plain}) == []
     (problem,) = find_class_problems("needy", {"needy": needy})
-    assert problem.startswith("entrypoint: needy requires model, rate, and ranks call it")
+    assert problem.startswith("entrypoint: needy requires model, rate, and ranks give only")
 
 
 def test_what_is_neither_class_nor_function_is_refused() -> None:

@@ -1,0 +1,57 @@
+"""What a rank gives to the function that it calls, and which functions it can call.
+
+def main(): ...                          core.init() returns its context
+def main(core_context, hparams): ...     or any of these arguments, by name
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from types import FunctionType
+from typing import Any
+
+# `context` is what some of Determined's examples call it.
+GIVEN = ("core_context", "context", "hparams", "info")
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+def find_function_problem(function: FunctionType) -> str:
+    """Return why a rank cannot call the function until it returns; "" if it can."""
+    required = [
+        each.name
+        for each in _parameters(function)
+        if each.default is each.empty and each.name not in GIVEN and each.kind not in _VARIADIC
+    ]
+    if required:
+        return (
+            f"requires {', '.join(required)}, and ranks give only core_context, hparams and info; "
+            "read hyperparameters from hparams, and give the others a default"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return "is asynchronous, and ranks have no event loop for it; write it with plain `def`"
+    if inspect.isgeneratorfunction(function):
+        return "is a generator, of which calling runs nothing; let it return instead of yield"
+    return ""
+
+
+def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Call the function with those of the values that it has arguments for, and return its result.
+
+    >>> call(lambda hparams, lr=2: (hparams, lr), {"hparams": {}, "info": None})
+    ({}, 2)
+    """
+    positional, named = [], {}
+    for each in _parameters(function):
+        if each.kind is Parameter.POSITIONAL_ONLY:
+            if each.name not in values:
+                break
+            positional.append(values[each.name])
+        elif each.name in values and each.kind not in _VARIADIC:
+            named[each.name] = values[each.name]
+    return function(*positional, **named)
+
+
+def _parameters(function: Callable[..., Any]) -> list[Parameter]:
+    return list(inspect.signature(function, follow_wrapped=False).parameters.values())
