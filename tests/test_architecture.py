@@ -72,6 +72,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "chores": {"machine.core", "machine.rules", "sampling", "service"},
         "http": {"machine.core", "machine.on", "machine.rules", "sampling", "service", "views"},
     },
+    "core": {"": {"ranks"}, "ranks": set()},
     "scheduler": {"": set(), "deciding": {""}, "reasons": {"", "deciding"}},
     "view": {
         "": set(),

@@ -1,7 +1,7 @@
 """A rank's place among the ranks, and collectives on picklable values.
 
-The collectives use a gloo group of their own: the values are small and on the CPU, and cannot
-mix with the all-reduce of gradients. objects.py has the format of values.
+They go over sockets of their own (ranks/), or over gloo groups if torch's process group exists
+(objects.py): values are small and on the CPU, and cannot mix with the all-reduce of gradients.
 """
 
 from __future__ import annotations
@@ -9,13 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
-from typing import Literal, NoReturn, TypeVar, cast
+from typing import Any, Literal, NoReturn, Self, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 
 from det_jupyter.core.objects import ObjectExchange, check_members
+from det_jupyter.core.ranks import (
+    DEEPSPEED,
+    TORCHRUN,
+    Meeting,
+    Place,
+    StarExchange,
+    choose_meeting,
+    find_mpi_place,
+    gather_mpi,
+    meet,
+    read_horovod,
+    read_place,
+    secret_of,
+)
 from det_jupyter.words import error_text
 
 T = TypeVar("T")
@@ -23,12 +38,20 @@ T = TypeVar("T")
 # A dead rank is noticed at once, by its closed connection. This bounds only a deadlock, and the
 # chief may evaluate or write a checkpoint for hours while the others wait.
 CONTROL_TIMEOUT = timedelta(days=1)
-
-_OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
+_JOIN_TIMEOUT_S = 300.0
+_PUB_PORT, _PULL_PORT = 12360, 12376  # Determined's
 
 
 class DistributedContext:
     """Ranks, sizes and collectives. All ranks must call collectives, in the same order.
+
+    Without arguments it is that of a single process. With them the constructor is collective: it
+    returns once all ranks have come. Ranks of an experiment, or of one computer, meet at a socket
+    that only their user can reach. Ranks on several computers meet at `chief_ip` and a port:
+    values are unpickled, so either trust all who can reach that port, or set DET_JUPYTER_SECRET
+    to the same long random word on all computers.
+
+    A process may make several contexts, if all ranks make them in the same order.
 
     Args:
         rank: Index of this process in the job; the chief is rank 0.
@@ -37,66 +60,189 @@ class DistributedContext:
         local_size: Number of processes on this computer.
         cross_rank: Index of this computer (a simulated agent counts as one).
         cross_size: Number of computers.
-        group: Gloo group of all ranks; None if there is one rank.
+        chief_ip: Address of the computer of rank 0; needed if `local_size` is not `size`.
+        pub_port: Port there. Jobs of one user that start at the same time on a computer, by hand,
+            need different ones.
+        pull_port: Not used; accepted because Determined has it.
+        port_offset: Added to `pub_port`.
+        force_tcp: Meet at a port (of the loopback interface, without `chief_ip`) in any case.
+        join_timeout_s: How long to wait until all ranks have come.
+        collective_timeout_s: How long a collective waits for ranks that live. Over gloo groups the
+            groups' own timeout counts.
+        group: Gloo group of all ranks, to be used instead of sockets.
         local_group: Gloo group of this computer's ranks; None if it has one rank.
-        secret: Known to the ranks of the gang only; empty under torchrun.
+        secret: Known to these ranks only, in place of DET_JUPYTER_SECRET.
+
+    Raises:
+        ValueError: Arguments are missing or do not fit, or the ranks do not fit together.
+        WaitTimeout: Ranks have not come in time; the message names them.
+        PeerRefused: This process, or what it has met, does not know the secret.
     """
 
     def __init__(
         self,
         *,
-        rank: int = 0,
-        size: int = 1,
-        local_rank: int = 0,
-        local_size: int = 1,
-        cross_rank: int = 0,
-        cross_size: int = 1,
+        rank: int | None = None,
+        size: int | None = None,
+        local_rank: int | None = None,
+        local_size: int | None = None,
+        cross_rank: int | None = None,
+        cross_size: int | None = None,
+        chief_ip: str | None = None,
+        pub_port: int = _PUB_PORT,
+        pull_port: int = _PULL_PORT,
+        port_offset: int = 0,
+        force_tcp: bool = False,
+        join_timeout_s: float = _JOIN_TIMEOUT_S,
+        collective_timeout_s: float = CONTROL_TIMEOUT.total_seconds(),
         group: dist.ProcessGroup | None = None,
         local_group: dist.ProcessGroup | None = None,
-        secret: bytes = b"",
+        secret: bytes | None = None,
     ) -> None:
-        if size > 1 and group is None:
-            raise ValueError(f"distributed: {size} ranks need a process group, got none")
-        self.rank = rank
-        self.size = size
-        self.local_rank = local_rank
-        self.local_size = local_size
-        self.cross_rank = cross_rank
-        self.cross_size = cross_size
+        place = Place.of(
+            {
+                "rank": rank,
+                "size": size,
+                "local_rank": local_rank,
+                "local_size": local_size,
+                "cross_rank": cross_rank,
+                "cross_size": cross_size,
+            }
+        )
+        self.rank = place.rank
+        self.size = place.size
+        self.local_rank = place.local_rank
+        self.local_size = place.local_size
+        self.cross_rank = place.cross_rank
+        self.cross_size = place.cross_size
         self._groups = {made for made in (group, local_group) if made is not None}
-        self._everyone = _exchange(group, size, "all", secret)
-        self._neighbours = _exchange(local_group, local_size, "local", secret)
+        self._everyone: ObjectExchange | StarExchange | None = None
+        self._neighbours: ObjectExchange | StarExchange | None = None
+        if group is not None:
+            key = secret or b""
+            self._everyone = _exchange(group, place.size, "all", key)
+            self._neighbours = _exchange(local_group, place.local_size, "local", key)
+        elif place.size > 1:
+            port = pub_port + port_offset
+            meeting = choose_meeting(
+                place, os.environ, chief_ip=chief_ip, port=port, force_tcp=force_tcp, secret=secret
+            )
+            self._connect(place, meeting, join_timeout_s, collective_timeout_s)
+
+    def _connect(self, place: Place, meeting: Meeting, join_s: float, wait_s: float) -> None:
+        links = meet(meeting, place, timeout_s=join_s)
+        everyone = StarExchange(links, place.rank, range(place.size), wait_s)
+        self._everyone = self._neighbours = everyone
+        if place.local_size == place.size:
+            return
+        self._neighbours = None
+        try:
+            homes = everyone.allgather(place.cross_rank)
+            ranks = [rank for rank, home in enumerate(homes) if home == place.cross_rank]
+            if place.local_size > 1:
+                links = meet(
+                    meeting.local(place.cross_rank),
+                    place.alone(),
+                    timeout_s=join_s,
+                )
+                self._neighbours = StarExchange(links, place.local_rank, ranks, wait_s)
+        except BaseException:
+            everyone.close()
+            raise
 
     @classmethod
-    def from_torch_distributed(cls, secret: bytes = b"") -> DistributedContext:
-        """Return the context of a process from torchrun's variables and process group.
+    def from_torch_distributed(
+        cls,
+        chief_ip: str | None = None,
+        *,
+        secret: bytes | None = None,
+        join_timeout_s: float = _JOIN_TIMEOUT_S,
+        collective_timeout_s: float = CONTROL_TIMEOUT.total_seconds(),
+    ) -> Self:
+        """Return the context of a process from torchrun's variables.
 
-        Collective: all ranks must call it once, after `torch.distributed.init_process_group`.
+        Collective: all ranks must call it, all after `torch.distributed.init_process_group`, or
+        all without it.
 
         Args:
-            secret: The gang's, if the agent started these ranks.
+            chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
+            secret: Known to these ranks only, in place of DET_JUPYTER_SECRET.
+            join_timeout_s: As in the constructor.
+            collective_timeout_s: As in the constructor.
 
         Raises:
+            ValueError: Variables are missing or wrong: all of them are named.
             PeerRefused: A rank does not know the secret.
         """
-        size = int(os.environ["WORLD_SIZE"])
-        cross_rank = int(os.environ.get("GROUP_RANK", "0"))
-        cross_size = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-        group = local_group = None
-        if size > 1:
-            group = _new_group(None, "all", secret)
-            local_group = _local_group(cross_rank, cross_size, group, secret)
-        return cls(
-            rank=int(os.environ["RANK"]),
-            size=size,
-            local_rank=int(os.environ["LOCAL_RANK"]),
-            local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
-            cross_rank=cross_rank,
-            cross_size=cross_size,
-            group=group,
-            local_group=local_group,
-            secret=secret,
-        )
+        place = read_place(os.environ, TORCHRUN, "torchrun")
+        limits = {"join_timeout_s": join_timeout_s, "collective_timeout_s": collective_timeout_s}
+        if not dist.is_initialized() or place.size == 1:
+            return cls._of(place, chief_ip or _chief_ip(), secret=secret, **limits)
+        if dist.get_world_size() != place.size or dist.get_rank() != place.rank:
+            raise ValueError(
+                f"distributed: torch's process group has rank {dist.get_rank()} of "
+                f"{dist.get_world_size()}, but RANK is {place.rank} and WORLD_SIZE {place.size}"
+            )
+        key = secret_of(os.environ) if secret is None else secret
+        timeout = timedelta(seconds=collective_timeout_s)
+        group = _new_group(None, "all", key, timeout)
+        local_group = _local_group(place, group, key, timeout)
+        return cls._of(place, group=group, local_group=local_group, secret=key)
+
+    @classmethod
+    def from_deepspeed(cls, chief_ip: str | None = None, **limits: float) -> Self:
+        """Return the context of a process that deepspeed's launcher has started. Collective.
+
+        It reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE, CROSS_RANK and CROSS_SIZE, or torchrun's
+        names where those are not set.
+
+        Args:
+            chief_ip: Address of the computer of rank 0; DET_CHIEF_IP or MASTER_ADDR else.
+            **limits: join_timeout_s, collective_timeout_s.
+
+        Raises:
+            ValueError: Variables are missing or wrong: all of them are named.
+        """
+        place = read_place(os.environ, DEEPSPEED, "deepspeed")
+        return cls._of(place, chief_ip or _chief_ip(), **limits)
+
+    @classmethod
+    def from_horovod(cls, hvd: Any, chief_ip: str | None = None, **limits: float) -> Self:
+        """Return the context of a process of Horovod's. Collective, after `hvd.init()`.
+
+        Args:
+            hvd: The module that was initialized: `horovod.torch`, say.
+            chief_ip: Address of the computer of rank 0; DET_CHIEF_IP else.
+            **limits: join_timeout_s, collective_timeout_s.
+
+        Raises:
+            ValueError: It is not such a module, or was not initialized.
+        """
+        return cls._of(read_horovod(hvd), chief_ip or _chief_ip(), **limits)
+
+    @classmethod
+    def from_mpi(cls, comm: Any = None, *, chief_ip: str | None = None, **limits: float) -> Self:
+        """Return the context of a process that mpirun has started. Collective.
+
+        Args:
+            comm: A communicator of mpi4py. Without it the variables of Open MPI or MPICH count,
+                which need no mpi4py; without those mpi4py's COMM_WORLD. By the variables ranks
+                have to fill one computer after the other (mpirun's default).
+            chief_ip: Address of the computer of rank 0. With mpi4py it is found.
+            **limits: join_timeout_s, collective_timeout_s.
+
+        Raises:
+            ValueError: mpirun has not started this process, and no communicator is given.
+        """
+        place = None if comm is not None else find_mpi_place(os.environ)
+        if place is not None:
+            return cls._of(place, chief_ip or _chief_ip(), **limits)
+        place, address, secret = gather_mpi(comm)
+        return cls._of(place, chief_ip or address, secret=secret, **limits)
+
+    @classmethod
+    def _of(cls, place: Place, chief_ip: str | None = None, **options: Any) -> Self:
+        return cls(chief_ip=chief_ip, **options, **asdict(place))
 
     @property
     def is_chief(self) -> bool:
@@ -151,19 +297,22 @@ class DistributedContext:
     def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> torch.Tensor:
         """Replace the CPU tensor by the sum or maximum over all ranks, in place, and return it."""
         if self._everyone:
-            self._everyone.reduce_(tensor, _OPERATIONS[operation])
+            self._everyone.reduce_(tensor, operation)
         return tensor
 
     def close(self) -> None:
-        """End the groups of these ranks; later collectives raise a RuntimeError.
+        """End the connections of these ranks; later collectives raise a RuntimeError.
 
-        Waits for the collectives that this rank has begun. Call it before a script ends: a thread
-        of a group that releases a tensor while Python ends aborts the process.
+        Over groups it waits for the collectives that this rank has begun; call it before a script
+        ends: a thread of a group that releases a tensor while Python ends aborts the process.
         """
         for group in self._groups if dist.is_initialized() else ():
             dist.destroy_process_group(group)
         if self._groups:
             self._everyone = self._neighbours = cast("ObjectExchange", _Closed())
+        for exchange in (self._everyone, self._neighbours):
+            if isinstance(exchange, StarExchange):
+                exchange.close()
         self._groups = set()  # the last reference: the groups' threads have ended after it
 
 
@@ -180,25 +329,31 @@ def _exchange(
     return None if group is None or size == 1 else ObjectExchange(group, name, secret)
 
 
-def _new_group(ranks: list[int] | None, name: str, secret: bytes) -> dist.ProcessGroup:
+def _chief_ip() -> str | None:
+    return os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
+
+
+def _new_group(
+    ranks: list[int] | None, name: str, secret: bytes, timeout: timedelta
+) -> dist.ProcessGroup:
     """Return a gloo group of ranks that know the secret. Collective over all ranks."""
-    group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", timeout=CONTROL_TIMEOUT)
+    group: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", timeout=timeout)
     if ranks is None or dist.get_rank() in ranks:
         check_members(group, name, secret)
     return group
 
 
 def _local_group(
-    cross_rank: int, cross_size: int, group: dist.ProcessGroup, secret: bytes
+    place: Place, group: dist.ProcessGroup, secret: bytes, timeout: timedelta
 ) -> dist.ProcessGroup | None:
-    if cross_size == 1:
+    if place.cross_size == 1:
         return group
-    computers: list[int] = ObjectExchange(group, "computers", secret).allgather(cross_rank)
+    homes: list[int] = ObjectExchange(group, "computers", secret).allgather(place.cross_rank)
     mine = None
-    for computer in range(cross_size):  # every rank has to take part in every group's creation
-        ranks = [rank for rank, home in enumerate(computers) if home == computer]
-        made = _new_group(ranks, f"computer {computer}", secret)
-        if computer == cross_rank:
+    for computer in range(place.cross_size):  # every rank has to take part in every group's making
+        ranks = [rank for rank, home in enumerate(homes) if home == computer]
+        made = _new_group(ranks, f"computer {computer}", secret, timeout)
+        if computer == place.cross_rank:
             mine = made
     return mine
 

@@ -24,7 +24,7 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -34,6 +34,7 @@ from det_jupyter.errors import PeerRefused
 _HEAD = struct.Struct("<Q32s")
 _FRAME = 512  # most objects fit; [m] a second round costs more than the bytes
 _MARK = 32
+_OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 _PROOF_TIMEOUT = timedelta(seconds=30)  # all ranks are connected and idle
 _SEE = "on a shared computer see docs/security.md, Ranks"
 
@@ -108,9 +109,9 @@ class ObjectExchange:
         """Wait for all ranks of the group."""
         dist.barrier(group=self._group)
 
-    def reduce_(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> None:
-        """Replace the CPU tensor by its reduction over the group's ranks, in place."""
-        dist.all_reduce(tensor, op=operation, group=self._group)
+    def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> None:
+        """Replace the CPU tensor by its sum or maximum over the group's ranks, in place."""
+        dist.all_reduce(tensor, op=_OPERATIONS[operation], group=self._group)
 
     def allgather(self, value: Any) -> list[Any]:
         """Return every rank's value on all ranks."""

@@ -83,7 +83,7 @@ def join(
     )
     if backend == "gloo":  # NCCL's connections need a number from the store
         check_members(dist.distributed_c10d._get_default_group(), "gradients", secret)
-    return DistributedContext.from_torch_distributed(secret)
+    return DistributedContext.from_torch_distributed(secret=secret)
 
 
 def _store(path: str, world_size: int, backend: str) -> Store:

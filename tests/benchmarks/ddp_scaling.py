@@ -87,8 +87,15 @@ class Rank:
     def __init__(self, size: Size, device: torch.device) -> None:
         self.size = size
         self.device = device
+        rank, num_ranks = dist.get_rank(), dist.get_world_size()
         self.distributed = DistributedContext(
-            rank=dist.get_rank(), size=dist.get_world_size(), group=dist.group.WORLD
+            rank=rank,
+            size=num_ranks,
+            local_rank=rank,
+            local_size=num_ranks,
+            cross_rank=0,
+            cross_size=1,
+            group=dist.group.WORLD,
         )
 
     def measure(self, contenders: dict[str, Callable[[], None]]) -> dict[str, list[float]]:

@@ -94,6 +94,8 @@ def _distributed() -> core.DistributedContext:
         size=size,
         local_rank=rank,
         local_size=size,
+        cross_rank=0,
+        cross_size=1,
         group=group,
         local_group=group,
     )

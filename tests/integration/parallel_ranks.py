@@ -100,7 +100,13 @@ def _run_rank(
             "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks
         )
         context = DistributedContext(
-            rank=rank, size=ranks, local_rank=rank, local_size=ranks, group=dist.group.WORLD
+            rank=rank,
+            size=ranks,
+            local_rank=rank,
+            local_size=ranks,
+            cross_rank=0,
+            cross_size=1,
+            group=dist.group.WORLD,
         )
         function = getattr(importlib.import_module(module), name)
         answer = (True, function(context, *args))

@@ -87,7 +87,9 @@ def given_arguments():
 
 
 def given_another_place():
-    core.init(distributed=core.DistributedContext(rank=1, size=1))
+    elsewhere = core.DistributedContext()
+    elsewhere.rank = 1
+    core.init(distributed=elsewhere)
 
 
 def under_torchrun():

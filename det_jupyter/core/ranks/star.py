@@ -1,0 +1,297 @@
+"""Collectives between ranks over sockets: the first rank collects, and sends to all others.
+
+    allgather, barrier, reduce    up to the chief, and down again
+    gather                        up: who has sent goes on
+    broadcast                     down: the chief goes on
+
+A rank that has ended is noticed at once, by its closed connection; the chief then tells the
+others. There are no threads, so none can keep a process from ending.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import struct
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from det_jupyter.core.ranks.link import Buffer, Kind, Link, PeerGone
+from det_jupyter.core.ranks.place import name_ranks
+from det_jupyter.errors import WaitTimeout
+
+_LENGTH = struct.Struct("<Q")
+_CHIEF_GRACE_S = 2.0  # the chief knows who is late, so its error comes first
+_NUMBERS = 2**32
+_OPEN: weakref.WeakSet[StarExchange] = weakref.WeakSet()
+
+
+class StarExchange:
+    """Collectives of these ranks on picklable values. All must call the same ones in order.
+
+    Args:
+        links: By index in the group: connections with all others on the first rank; elsewhere
+            with the first. None where there is none. They belong to this object.
+        index: This rank's index in the group.
+        ranks: The ranks of the group, for messages.
+        timeout_s: How long a collective waits for other ranks.
+    """
+
+    def __init__(
+        self, links: Sequence[Link | None], index: int, ranks: Sequence[int], timeout_s: float
+    ) -> None:
+        self._links = {place: link for place, link in enumerate(links) if link is not None}
+        self._index = index
+        self._ranks = ranks
+        self._timeout_s = timeout_s
+        self._number = 0
+        self._broken: Exception | None = None
+        _OPEN.add(self)
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Return every rank's value on all ranks."""
+        return _load_all(self._share(Kind.ALLGATHER, _dump(value)))
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Return every rank's value on the group's first rank; None elsewhere."""
+        payload = _dump(value)
+        with self._collective(Kind.GATHER):
+            if self._index:
+                self._send_up(Kind.GATHER, payload)
+                return None
+            parts = self._collect(Kind.GATHER, payload)
+        return _load_all(parts)
+
+    def broadcast(self, value: Any) -> Any:
+        """Return the value of the group's first rank."""
+        payload = b"" if self._index else _dump(value)
+        with self._collective(Kind.BROADCAST):
+            if not self._index:
+                self._send_down(Kind.BROADCAST, {place: [payload] for place in self._links})
+                return value
+            got = self._receive_down(Kind.BROADCAST)
+        return pickle.loads(got)
+
+    def barrier(self) -> None:
+        """Wait for all ranks of the group."""
+        self._share(Kind.BARRIER, b"")
+
+    def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> None:
+        """Replace the CPU tensor by its sum or maximum over the group's ranks, in place."""
+        own = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        with self._collective(Kind.REDUCE):
+            if self._index:
+                self._send_up(Kind.REDUCE, own)
+                got: Buffer = self._receive_down(Kind.REDUCE)
+            else:
+                got = _reduced(self._collect(Kind.REDUCE, own), tensor.dtype, operation)
+                self._send_down(Kind.REDUCE, {place: [got] for place in self._links})
+        tensor.copy_(_tensor(got, tensor.dtype).view(tensor.shape))
+
+    def close(self) -> None:
+        """Close the connections. Other ranks that are in a collective, or begin one, fail."""
+        _OPEN.discard(self)
+        self._broken = self._broken or RuntimeError(
+            "distributed: these ranks' connections are closed"
+        )
+        for link in self._links.values():
+            link.close()
+
+    def _share(self, kind: Kind, payload: bytes) -> list[Buffer]:
+        """Return the payloads of all ranks, in their order."""
+        with self._collective(kind):
+            if self._index:
+                self._send_up(kind, payload)
+                parts = _split(self._receive_down(kind), len(self._ranks) - 1)
+                parts.insert(self._index, payload)
+                return parts
+            parts = self._collect(kind, payload)
+            self._send_down(kind, {place: _packed(parts, without=place) for place in self._links})
+            return parts
+
+    @contextmanager
+    def _collective(self, kind: Kind) -> Iterator[None]:
+        """Number the collective; after an error in one the connections are of no use."""
+        if self._broken is not None:
+            raise type(self._broken)(*self._broken.args)
+        self._number = (self._number + 1) % _NUMBERS
+        self._deadline = time.monotonic() + self._timeout_s
+        self._name = f"{kind.name.lower()} number {self._number}"
+        try:
+            yield
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        text = str(error) or type(error).__name__
+        if not self._index:
+            reason = f"{'late' if isinstance(error, WaitTimeout) else 'ended'} {text}".encode()
+            for link in self._links.values():
+                with suppress(PeerGone):
+                    link.post_last(Kind.END, reason)
+        self._broken = (
+            error
+            if isinstance(error, Exception)
+            else RuntimeError(f"distributed: {self._name} was interrupted: {text}")
+        )
+        self.close()
+
+    def _send_up(self, kind: Kind, payload: bytes) -> None:
+        link = self._links[0]
+        link.post(kind, self._number, [payload])
+        try:
+            self._wait({0}, self._sends, select.POLLOUT)
+        except dist.DistNetworkError:
+            with suppress(PeerGone):  # the chief may have said why
+                while (frame := link.receive()) is not None:
+                    self._check_frame(0, kind, frame)
+            raise
+
+    def _send_down(self, kind: Kind, payloads: dict[int, list[Buffer]]) -> None:
+        for place, payload in payloads.items():
+            self._links[place].post(kind, self._number, payload)
+        self._wait(set(payloads), self._sends, select.POLLOUT)
+
+    def _collect(self, kind: Kind, own: bytes) -> list[Buffer]:
+        parts: list[Buffer] = [own] * len(self._ranks)
+
+        def receives(place: int) -> bool:
+            frame = self._links[place].receive()
+            if frame is None:
+                return False
+            parts[place] = self._check_frame(place, kind, frame)
+            return True
+
+        self._wait(set(self._links), receives, select.POLLIN)
+        return parts
+
+    def _receive_down(self, kind: Kind) -> memoryview:
+        got: list[memoryview] = []
+
+        def receives(place: int) -> bool:
+            frame = self._links[0].receive()
+            if frame is not None:
+                got.append(self._check_frame(0, kind, frame))
+            return frame is not None
+
+        self._wait({0}, receives, select.POLLIN)
+        return got[0]
+
+    def _sends(self, place: int) -> bool:
+        return self._links[place].send()
+
+    def _wait(self, places: set[int], is_done: Any, event: int) -> None:
+        """Call `is_done` for each until it returns True, whenever its socket is ready."""
+        left = {place for place in sorted(places) if not self._attempt(place, is_done)}
+        if not left:
+            return
+        poll, by_fd = select.poll(), {}
+        for place in left:
+            descriptor = self._links[place].fileno()
+            by_fd[descriptor] = place
+            poll.register(descriptor, event)
+        grace_s = _CHIEF_GRACE_S if self._index else 0.0
+        while by_fd:
+            left_s = self._deadline + grace_s - time.monotonic()
+            if left_s <= 0:
+                raise WaitTimeout(self._who_is_late(by_fd.values()))
+            for descriptor, _ in poll.poll(min(left_s * 1000 + 1, 2**30)):
+                if self._attempt(by_fd[descriptor], is_done):
+                    poll.unregister(descriptor)
+                    del by_fd[descriptor]
+
+    def _attempt(self, place: int, is_done: Any) -> bool:
+        try:
+            return bool(is_done(place))
+        except PeerGone:
+            raise dist.DistNetworkError(
+                f"distributed: {self._links[place].name} has ended, or closed its context, before "
+                f"{self._name}; if it has failed, its own error has the cause"
+            ) from None
+
+    def _who_is_late(self, places: Iterable[int]) -> str:
+        if self._index:
+            chief = self._ranks[0]
+            return (
+                f"distributed: rank {chief} has not answered in {self._name} within "
+                f"{self._timeout_s:g} s: it has not called it, or waits for others"
+            )
+        missing = sorted(self._ranks[place] for place in places)
+        return (
+            f"distributed: {name_ranks(missing)} of {len(self._ranks)} "
+            f"{'has' if len(missing) == 1 else 'have'} not come to {self._name} within "
+            f"{self._timeout_s:g} s; see where that is: all ranks must call the same collectives"
+        )
+
+    def _check_frame(
+        self, place: int, kind: Kind, frame: tuple[int, int, memoryview]
+    ) -> memoryview:
+        theirs, number, payload = frame
+        if theirs == Kind.END:
+            why, _, text = bytes(payload).decode().partition(" ")
+            raise (WaitTimeout if why == "late" else dist.DistNetworkError)(text)
+        if (theirs, number) != (kind, self._number):
+            raise RuntimeError(
+                f"distributed: {self._links[place].name} has called "
+                f"{Kind(theirs).name.lower()} number {number}, rank {self._ranks[self._index]} "
+                f"{self._name}: all ranks must call the same collectives in the same order"
+            )
+        return payload
+
+
+def _dump(value: Any) -> bytes:
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _load_all(parts: Iterable[Buffer]) -> list[Any]:
+    return [pickle.loads(part) for part in parts]
+
+
+def _packed(parts: Sequence[Buffer], *, without: int) -> list[Buffer]:
+    others = [part for place, part in enumerate(parts) if place != without]
+    return [b"".join(_LENGTH.pack(len(part)) for part in others), *others]
+
+
+def _split(payload: memoryview, count: int) -> list[Buffer]:
+    parts: list[Buffer] = []
+    end = count * _LENGTH.size
+    for (length,) in _LENGTH.iter_unpack(payload[:end]):
+        parts.append(payload[end : end + length])
+        end += length
+    return parts
+
+
+def _tensor(data: Buffer, dtype: torch.dtype) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=dtype)
+
+
+def _reduced(
+    parts: Sequence[Buffer], dtype: torch.dtype, operation: Literal["sum", "max"]
+) -> bytes:
+    """Return the reduction, taken in the order of ranks: the same bits each time."""
+    total = _tensor(parts[0], dtype)
+    for part in parts[1:]:
+        other = _tensor(part, dtype)
+        total = total + other if operation == "sum" else torch.maximum(total, other)
+    return total.numpy().tobytes()
+
+
+def _close_in_child() -> None:
+    """Close the copies in a forked process: with them open a rank's end would not be noticed."""
+    for exchange in list(_OPEN):
+        exchange._broken = RuntimeError(
+            "distributed: this process was forked by a rank; only the rank itself may call "
+            "collectives"
+        )
+        exchange.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
