@@ -1,13 +1,34 @@
-"""Handles on what the master has: experiments, trials, ranks, checkpoints."""
+"""Handles on what the master has: experiments, trials, ranks, checkpoints.
 
-from det_jupyter.client.checkpoint import Checkpoint
-from det_jupyter.client.client import Client
-from det_jupyter.client.compare import Comparison
-from det_jupyter.client.diagnosed import Diagnosis
-from det_jupyter.client.experiment import Experiment
-from det_jupyter.client.follow import Follower
-from det_jupyter.client.rank import ExecutionError, Rank
-from det_jupyter.client.trial import Trial
+Each is imported when it is first asked for: `det` in a shell is to start quickly.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from det_jupyter.client.checkpoint import Checkpoint
+    from det_jupyter.client.client import Client
+    from det_jupyter.client.compare import Comparison
+    from det_jupyter.client.diagnosed import Diagnosis
+    from det_jupyter.client.experiment import Experiment
+    from det_jupyter.client.follow import Follower
+    from det_jupyter.client.rank import ExecutionError, Rank
+    from det_jupyter.client.trial import Trial
+
+_MODULES = {
+    "Checkpoint": "checkpoint",
+    "Client": "client",
+    "Comparison": "compare",
+    "Diagnosis": "diagnosed",
+    "ExecutionError": "rank",
+    "Experiment": "experiment",
+    "Follower": "follow",
+    "Rank": "rank",
+    "Trial": "trial",
+}
 
 __all__ = [
     "Checkpoint",
@@ -20,3 +41,9 @@ __all__ = [
     "Rank",
     "Trial",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from argparse import ArgumentTypeError
-from typing import Any, get_args
+from argparse import SUPPRESS, ArgumentTypeError
+from collections.abc import Callable
+from typing import Any
 
-import yaml
+from det_jupyter.verbs.grammar import Argument, argument, flag, one_of
 
-from det_jupyter.bounds import MAX_COUNT
-from det_jupyter.verbs.grammar import argument, flag, one_of
-from det_jupyter.wire import LEVELS, Sort
+# Written here again: to parse a line of a shell takes no messages and no numbers of the master.
+MAX_NUMBER = 2**53
+SORTS = ("newest", "oldest", "metric")
+LEVELS = ("debug", "info", "warning", "error", "critical")
+OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")
 
 
 def experiment_number(text: str) -> int:
@@ -31,7 +34,7 @@ def experiment_numbers(text: str) -> range:
     if dash and first.isdecimal() and last.isdecimal():
         if int(first) > int(last):
             raise ArgumentTypeError(f"got {text!r}, expected the lower number first")
-        return range(int(first), min(int(last), MAX_COUNT) + 1)
+        return range(int(first), min(int(last), MAX_NUMBER) + 1)
     number = experiment_number(text)
     return range(number, number + 1)
 
@@ -77,6 +80,8 @@ def positive(text: str) -> float:
 
 def yaml_value(text: str) -> Any:
     """Return the value of a piece of YAML."""
+    import yaml
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
@@ -111,6 +116,51 @@ def batches(text: str) -> int:
         raise ArgumentTypeError(f"got {text!r}, expected a number of batches")
     return int(text)
 
+
+def uuid(text: str) -> str:
+    """Return the name of a checkpoint."""
+    if not text or "/" in text:
+        raise ArgumentTypeError(f"got {text!r}, expected the UUID of a checkpoint")
+    return text
+
+
+def yes_or_no(text: str) -> bool:
+    """Return a truth value."""
+    if text.lower() not in ("true", "false"):
+        raise ArgumentTypeError(f"got {text!r}, expected true or false")
+    return text.lower() == "true"
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of experiments.
+
+    >>> numbers("3,5")
+    [3, 5]
+    """
+    return [experiment_number(part) for part in text.split(",")]
+
+
+def value(name: str, kind: Callable[[str], Any], metavar: str) -> Argument:
+    """Return a positional argument of this kind."""
+    return argument(name, type=kind, metavar=metavar, help=_GIVEN[metavar])
+
+
+def not_kept(what: str) -> Callable[[str], Any]:
+    """Return the type of an option of Determined's for something that is not recorded here."""
+
+    def refuse(text: str) -> Any:
+        raise ArgumentTypeError(f"{what} is not recorded here; leave the option out")
+
+    return refuse
+
+
+_GIVEN = {
+    "NAME": "the name",
+    "TEXT": "the text",
+    "N": "the number",
+    "W": "the weight",
+    "POOL": "the pool's name",
+}
 
 ID = argument("id", type=experiment_number, help="number of the experiment")
 IDS = argument("ids", nargs="+", type=experiment_numbers, metavar="ID",
@@ -187,8 +237,9 @@ FILTERS = (
              help="running, queued, paused, completed, error, ...; several: running,queued"),
     argument("--since", metavar="WHEN", help="submitted since: 2026-01-31, or an age such as 2d"),
     argument("--until", metavar="WHEN", help="submitted until then"),
-    argument("--sort", choices=get_args(Sort), default="newest", help="metric: the best first"),
+    argument("--sort", choices=SORTS, default="newest", help="metric: the best first"),
     argument("--limit", type=whole, metavar="N", help="how many are listed (default: 50)"),
+    argument("--offset", type=whole, default=0, metavar="N", help="leave out the first ones"),
     flag("-a", "--all", help="archived ones too, however many"),
     TABLE[1],
 )  # fmt: skip
@@ -199,14 +250,29 @@ EXPORT = (
                   "where its time went, or what machines and processes did"),
 )  # fmt: skip
 FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
+LOGS = (
+    argument("--rank", "--rank-id", type=whole, metavar="N", help="only this rank"),
+    one_of(
+        argument("--tail", type=whole, metavar="N",
+                 help="last lines (default: 100, in a shell all)"),
+        argument("--head", type=whole, metavar="N", help="first lines"),
+    ),
+    argument("--since", "--timestamp-after", metavar="WHEN",
+             help="since 2026-01-31T14:00, or an age such as 10m"),
+    argument("--until", "--timestamp-before", metavar="WHEN", help="until then"),
+    argument("--level", type=str.lower, choices=LEVELS, help="this level and higher ones"),
+    argument("--search", metavar="TEXT", help="with this text; /.../ is a regular expression"),
+    argument("--allocation-id", action="append", metavar="ID", help="only of this run: 3.1.2"),
+    flag("-f", "--follow", help="wait for more until it has ended"),
+    flag("--json", help="a line of JSON for each"),
+    argument("--agent-id", type=not_kept("which agent a line comes from"), help=SUPPRESS),
+    argument("--container-id", type=not_kept("a container"), help=SUPPRESS),
+    argument("--source", type=not_kept("the source of a line"), help=SUPPRESS),
+    argument("--stdtype", type=not_kept("whether a line was an error's"), help=SUPPRESS),
+)  # fmt: skip
 LOG_FILTERS = (
     argument("--trial", type=whole, metavar="N", dest="trial_id", help="only this trial"),
-    argument("--rank", type=whole, metavar="N", help="only this rank"),
-    argument("--tail", type=whole, default=100, metavar="N", help="last lines (default: 100)"),
-    argument("--since", metavar="WHEN", help="since 2026-01-31T14:00, or an age such as 10m"),
-    argument("--level", type=str.lower, choices=list(LEVELS), help="this level and higher ones"),
-    argument("--search", metavar="TEXT", help="with this text; /.../ is a regular expression"),
-    flag("-f", "--follow", help="wait for more until it has ended"),
+    *LOGS,
 )
 LIMITS_OF_A_SEARCH = (
     argument("--max-trials", type=whole, metavar="N", help="number of trials in all"),
@@ -242,6 +308,36 @@ CONFIG = argument(
     dest="overrides",
     help="change its configuration, such as searcher.max_length.epochs=12",
 )
+CONFIG_FILE = argument("--config-file", metavar="FILE", help="YAML with changes, under --config")
+TEMPLATE = argument("--template", metavar="NAME", help="lay the YAML over this template")
+SECONDS_PER_BATCH = argument(
+    "--seconds-per-batch", type=positive, metavar="X", help="for the times of the preview"
+)
+DESCRIBED = argument("ids", type=numbers, metavar="ID", help="its number, or several: 3,5")
+DESCRIPTIONS = (
+    flag("--metrics", help="with every value of every metric"),
+    one_of(
+        flag("--csv", help="comma-separated values"),
+        flag("--json", help="JSON"),
+        argument("--outdir", metavar="FOLDER", help="write the tables as CSV files there"),
+    ),
+)
+BEST = argument("--best", type=whole, metavar="N", help="only the best of those validated")
+POLLING = argument("--polling-interval", type=positive, help=SUPPRESS)
+OUTPUT = argument(
+    "-o", "--output-dir", metavar="FOLDER", help="where to (default: a folder of its own here)"
+)
+OF_BEST = (
+    argument("--top-n", type=whole, default=1, metavar="N", help="how many (1)"),
+    argument("--sort-by", metavar="METRIC", help="by this validation metric"),
+    argument("--smaller-is-better", type=yes_or_no, metavar="BOOL", help="of that metric"),
+)
+OF_TRIAL = one_of(
+    flag("--best", help="by the searcher's metric (default)"),
+    flag("--latest", help="the newest"),
+    argument("--uuid", metavar="UUID", help="this one"),
+)
+UUID = argument("uuid", type=uuid, help="name of the checkpoint")
 SOURCE = one_of(
     argument("--trial", type=whole, metavar="N", help="start from its latest checkpoint"),
     argument("--checkpoint", metavar="UUID", help="start from this checkpoint"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Sequence, Set
 
@@ -19,6 +18,7 @@ from det_jupyter.verbs.cluster_tables import (
     pools_listing,
     slots_listing,
     tasks_listing,
+    user_name,
 )
 from det_jupyter.verbs.cluster_text import (
     agent_title,
@@ -92,14 +92,6 @@ def _find_pool(pools: Sequence[PoolStatus], name: str) -> None:
     if all(pool.name != name for pool in pools):
         known = ", ".join(pool.name for pool in pools)
         raise NotFound(f"there is no pool {name!r}; there are: {known}")
-
-
-def user_name() -> str:
-    """Return the name of the master's one user."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a number without a name, as in containers
-        return "-"
 
 
 def _written(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import getpass
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -272,3 +273,11 @@ def pools_listing(pools: Sequence[PoolStatus]) -> Listing:
         for pool in pools
     ]
     return Listing(header=header, rows=rows, if_empty="There is no pool.")
+
+
+def user_name() -> str:
+    """Return the name of the master's one user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a number without a name, as in containers
+        return "-"

@@ -9,12 +9,14 @@ from det_jupyter.client import Client
 from det_jupyter.client.finding import make_query, to_rows
 from det_jupyter.client.tables import to_csv
 from det_jupyter.errors import NotFound
-from det_jupyter.verbs.cluster_tables import MOST_ROWS, Listing
+from det_jupyter.verbs.cluster_tables import MOST_ROWS, Cell, Listing, user_name
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.wire import ExperimentQuery, ExperimentRow, ExperimentRows
 from det_jupyter.words import date, shortened
 
 _HEADER = ("id", "name", "state", "progress", "best", "slots", "started", "labels", "notebook")
+_COLUMNS = ("ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended",
+            "Resource Pool", "Best Metric", "Labels", "Archived")  # fmt: skip
 _ALL = "; %det_experiment list -a lists all"
 _LONGEST_NAME = 60
 _MOST_NAMED = 5  # experiments, by their numbers
@@ -25,6 +27,7 @@ def list_experiments(call: Call) -> str:
     given = call.options
     is_data = given.csv or given.json
     limit = None if given.all or is_data else MOST_ROWS
+    limit = limit if given.limit is None else given.limit
     query = make_query(
         " ".join(given.text),
         name=given.named,
@@ -35,19 +38,29 @@ def list_experiments(call: Call) -> str:
         until=given.until,
         archived=given.all,
         sort=given.sort,
-        limit=limit if given.limit is None else given.limit,
+        limit=None if limit is None else limit + given.offset,
     )
     found = call.client.find(query)
+    found = found.model_copy(update={"rows": found.rows[given.offset :]})
+    if call.is_shell and is_data:
+        listing = Listing(header=_COLUMNS, rows=[_cells(row, is_data=True) for row in found.rows])
+        return (listing.csv() if given.csv else listing.json()).rstrip("\n")
     if given.csv:
         return to_csv(to_rows(found.rows).to_columns()).rstrip("\n")
     if given.json:
         return json.dumps(to_rows(found.rows), indent=2, ensure_ascii=False)
     unfiltered = ExperimentQuery(archived=query.archived, sort=query.sort, limit=query.limit)
-    return found_text(found, hint=_ALL, is_filtered=query != unfiltered)
+    is_filtered = query != unfiltered
+    return found_text(found, hint=_ALL, is_filtered=is_filtered, in_columns=call.is_shell)
 
 
 def found_text(
-    found: ExperimentRows, *, most: int | None = None, hint: str = "", is_filtered: bool = False
+    found: ExperimentRows,
+    *,
+    most: int | None = None,
+    hint: str = "",
+    is_filtered: bool = False,
+    in_columns: bool = False,
 ) -> str:
     """Return what was found as a table, and a line that says how many more there are.
 
@@ -55,6 +68,7 @@ def found_text(
         most: So many rows at most.
         hint: What lists the others, if any.
         is_filtered: Whether others may be there that were not asked for.
+        in_columns: In the columns that Determined had.
     """
     front = found.rows[:most]
     notes = []
@@ -64,7 +78,9 @@ def found_text(
         notes.append(f"{found.num_archived:,} archived")
     note = f"Not listed: {', '.join(notes)}{hint}." if notes else ""
     nothing = "No experiment is as the line says." if is_filtered else "No experiments yet."
-    table = Listing(header=_HEADER, rows=[_row(row) for row in front]).text(None)
+    header = _COLUMNS[:-1] if in_columns else _HEADER
+    rows = [_cells(row)[:-1] if in_columns else _row(row) for row in front]
+    table = Listing(header=header, rows=rows).text(None)
     return "\n".join(text for text in (table or ("" if notes else nothing), note) if text)
 
 
@@ -79,6 +95,25 @@ def _row(row: ExperimentRow) -> tuple[str, ...]:
         date(row.created_at),
         ", ".join(row.labels) or "-",
         (row.notebook or "-").rsplit("/", 1)[-1],
+    )
+
+
+def _cells(row: ExperimentRow, *, is_data: bool = False) -> tuple[Cell, ...]:
+    best = row.best_metric
+    archived = " (archived)" if row.is_archived and not is_data else ""
+    return (
+        row.id,
+        user_name(),
+        row.name if is_data else shortened(row.name, _LONGEST_NAME),
+        row.parent_id,
+        f"{row.status}{archived}",
+        round(row.progress, 4) if is_data else f"{row.progress:.0%}",
+        date(row.created_at),
+        None if row.ended_at is None else date(row.ended_at),
+        row.pool or None,
+        best if is_data or best is None else f"{row.metric} {best:.4g}",
+        ", ".join(row.labels) or None,
+        row.is_archived,
     )
 
 

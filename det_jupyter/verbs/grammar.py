@@ -12,10 +12,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from det_jupyter.client import Client, Comparison, Diagnosis, Experiment
 from det_jupyter.errors import UsageError
+
+if TYPE_CHECKING:  # to parse a line takes no client: `det` in a shell is to start quickly
+    from det_jupyter.client import Client, Comparison, Diagnosis, Experiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +30,41 @@ class Call:
         client: Sends requests to the master.
         experiment: Returns the front end's handle on an experiment that exists.
         text: What is written below the line in its cell, with the lines counted as in the cell.
+        is_shell: Whether the line is one of a shell, where output is piped and scripts read it.
     """
 
     options: argparse.Namespace
     client: Client
     experiment: Callable[[int], Experiment]
     text: str | None = None
+    is_shell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A verb's function by the names of its module and itself; imported when it is called."""
+
+    module: str
+    name: str
+
+    def __call__(self, call: Call) -> str | Experiment | Comparison | Diagnosis:
+        answer: str | Experiment | Comparison | Diagnosis = self.resolve()(call)
+        return answer
+
+    def resolve(self) -> Callable[[Call], Any]:
+        """Return the function."""
+        run: Callable[[Call], Any] = getattr(import_module(self.module), self.name)
+        return run
+
+
+class FunctionsOf:
+    """The functions of a module of verbs, each as something that imports it when it is called."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Later:
+        return Later(self._module, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +94,8 @@ class Verb:
         arguments: What may follow the word.
         aliases: Other words for it.
         takes_text: Whether YAML may stand below the line.
+        starts_master: Whether a shell starts the master for it, where none runs.
+        is_verbatim: Whether what it returns is data or text of the user's, printed as it is.
     """
 
     name: str
@@ -70,6 +104,8 @@ class Verb:
     arguments: tuple[Argument | OneOf, ...] = ()
     aliases: tuple[str, ...] = ()
     takes_text: bool = False
+    starts_master: bool = False
+    is_verbatim: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +117,8 @@ class Group:
         help: What its verbs are about.
         members: The verbs and groups.
         aliases: Other words for it.
-        default: The verb that is meant if none is given.
+        default: The verb that is meant if none is given; the one without a name ("") also before
+            a number.
         examples: Lines that the help of the outermost group ends with.
         metavar: What the help calls a member.
     """
@@ -131,7 +168,7 @@ class LineParser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        known = [str(choice) for choice in action.choices]
+        known = [str(choice) for choice in action.choices if choice != ""]
         nearest = get_close_matches(str(value), known, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"expected {', '.join(known)}"
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
@@ -153,17 +190,21 @@ def _add_members(parser: LineParser, group: Group) -> None:
     parser.default_verb = group.default
     words = parser.add_subparsers(metavar=group.metavar, required=True)
     for member in group.members:
+        listed: dict[str, Any] = {"help": member.help} if member.name else {}
         inner = words.add_parser(
             member.name,
             aliases=list(member.aliases),
-            help=member.help,
             description=f"{member.help[0].upper()}{member.help[1:]}.",
+            **listed,
         )
+        inner.prog = inner.prog.strip()
         if isinstance(member, Group):
             _add_members(inner, member)
         else:
             add_arguments(inner, member.arguments)
             inner.set_defaults(verb=member, words=inner.prog)
+            if not member.name:
+                parser.epilog = f"or {inner.format_usage().removeprefix('usage: ')}"
 
 
 def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument | OneOf]) -> None:
@@ -188,6 +229,11 @@ def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
         words: Sequence[str] = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"{parser.prog}: {error}") from None
+    return parse_words(parser, words)
+
+
+def parse_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words of a line; raises as `parse` does."""
     options, rest = parser.parse_known_args(_with_default_verb(parser, words))
     if rest:  # said of the verb, where argparse would say it of the outermost group
         prog = getattr(options, "words", parser.prog)
@@ -201,6 +247,7 @@ def _with_default_verb(parser: argparse.ArgumentParser, words: Sequence[str]) ->
         verbs = verb_parsers(parser)
         if word not in verbs:
             is_left_out = word.startswith("-") and word not in ("-h", "--help")
+            is_left_out |= "" in verbs and word.isdecimal()
             return _inserted(parser, words, index) if verbs and is_left_out else list(words)
         parser = verbs[word]
     return _inserted(parser, words, len(words))

@@ -1,58 +1,173 @@
-"""The verb that prints what ranks printed, and follows it."""
+"""The verbs that print what ranks printed, and follow it."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import re
 import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 
-from det_jupyter.client.logs import Fetch, LogLines, follow_pages, line_text, query_of, read
+from det_jupyter.client.logs import (
+    TAIL,
+    Fetch,
+    LogLines,
+    follow_pages,
+    line_text,
+    query_of,
+    read,
+)
+from det_jupyter.client.moments import to_moment
+from det_jupyter.errors import UsageError
 from det_jupyter.verbs.grammar import Call
-from det_jupyter.wire import LogLine, LogQuery
+from det_jupyter.wire import LogLine, LogPage, LogQuery
+
+Fits = Callable[[LogLine], bool]
+_SILENCE = "its ranks have printed nothing yet"
+_ALLOCATION = re.compile(r"\d+\.(\d+)\.(\d+)")
 
 
 def show_logs(call: Call) -> str:
-    """Return the last lines that fit; with `--follow`, print them and those that come."""
-    options = call.options
-    query = query_of(
-        rank=options.rank, since=options.since, level=options.level, search=options.search
-    )
-    fetch = partial(call.client.experiment_logs, options.id, trial_id=options.trial_id)
-    if options.follow:
-        return _follow(options.id, fetch, query, options.tail)
-    lines = read(fetch, query, options.tail)
+    """Return what the ranks of an experiment printed."""
+    given = call.options
+    fetch = partial(call.client.experiment_logs, given.id, trial_id=given.trial_id)
+    return _show(call, f"Experiment {given.id}", fetch, is_whole=given.trial_id is None)
+
+
+def show_trial_logs(call: Call) -> str:
+    """Return what the ranks of a trial printed."""
+    given = call.options
+    return _show(call, f"Trial {given.id}", partial(call.client.logs, given.id))
+
+
+def _show(call: Call, whose: str, fetch: Fetch, *, is_whole: bool = True) -> str:
+    """Return the lines that fit; with `--follow`, print them and those that come."""
+    given = call.options
+    query = query_of(rank=given.rank, since=given.since, level=given.level, search=given.search)
+    fits = _filter_of(given)
+    tail = TAIL if given.tail is None and not call.is_shell else given.tail
+    if given.follow:
+        return _follow(call, whose, _fitting(fetch, fits), query, tail)
+    lines = _read(_fitting(fetch, fits), query, tail, given.head, is_counted=fits is None)
     if not lines and lines.total == 0:
-        is_filtered = query != LogQuery() or options.trial_id is not None
+        is_filtered = query != LogQuery() or fits is not None or not is_whole
         silence = "no printed line fits these options" if is_filtered else _SILENCE
-        return f"Experiment {options.id}: {silence}."
+        note = f"{whose}: {silence}."
+        if call.is_shell:  # where it would look like a line that was printed
+            print(note, file=sys.stderr)
+        return "" if call.is_shell else note
+    if given.json:
+        return "\n".join(map(line_json, lines))
     heading = [f"{lines.heading} (--tail N prints more)"] if lines.heading else []
+    if call.is_shell:
+        heading = []
     return "\n".join([*heading, *map(line_text, lines)])
 
 
-_SILENCE = "its ranks have printed nothing yet"
+def line_json(line: LogLine) -> str:
+    """Return a line as JSON, on one line."""
+    at = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="milliseconds")
+    return json.dumps(
+        {
+            "id": line.id,
+            "timestamp": at,
+            "trial_id": line.trial_id,
+            "run": line.run,
+            "rank_id": line.rank,
+            "level": line.level,
+            "log": line.text,
+        },
+        ensure_ascii=False,
+    )
 
 
-def _follow(experiment_id: int, fetch: Fetch, query: LogQuery, tail: int) -> str:
-    printer = _Printer()
+def _filter_of(given: argparse.Namespace) -> Fits | None:
+    """Return which lines fit what the master is not asked for; None: all."""
+    until = to_moment("until", given.until, time.time(), is_end=True)
+    runs = {_run_of(text) for text in given.allocation_id or ()}
+    if until is None and not runs:
+        return None
+    return lambda line: (
+        (until is None or line.at < until) and (not runs or (line.trial_id, line.run) in runs)
+    )
+
+
+def _run_of(text: str) -> tuple[int, int]:
+    found = _ALLOCATION.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"--allocation-id: got {text!r}, expected EXPERIMENT.TRIAL.RUN, such as 3.1.2"
+        )
+    return int(found[1]), int(found[2])
+
+
+def _fitting(fetch: Fetch, fits: Fits | None) -> Fetch:
+    """Return what fetches pages with the lines that fit alone."""
+    if fits is None:
+        return fetch
+
+    def fetch_fitting(query: LogQuery) -> LogPage:
+        page = fetch(query)
+        return page.model_copy(update={"lines": [line for line in page.lines if fits(line)]})
+
+    return fetch_fitting
+
+
+def _read(
+    fetch: Fetch, query: LogQuery, tail: int | None, head: int | None, *, is_counted: bool
+) -> LogLines:
+    if is_counted and head is None:
+        return read(fetch, query, tail)
+    lines: list[LogLine] = []
+    while head is None or len(lines) < head:
+        page = fetch(query)
+        lines += page.lines
+        if page.last_id == query.after:
+            break
+        query = query.model_copy(update={"after": page.last_id})
+    if head is not None:
+        return LogLines(lines[:head], len(lines))
+    return LogLines(lines if tail is None else lines[max(0, len(lines) - tail) :], len(lines))
+
+
+def _follow(call: Call, whose: str, fetch: Fetch, query: LogQuery, tail: int | None) -> str:
+    printer = Printer(line_json if call.options.json else None)
     try:
         for index, page in enumerate(follow_pages(fetch, query, tail)):
-            if index == 0 and (heading := LogLines(page.lines, page.total).heading):
+            heading = LogLines(page.lines, page.total).heading
+            if index == 0 and heading and not call.is_shell:
                 print(heading)
             for line in page.lines:
                 printer.show(line)
         said = "It has ended: no more lines will come."
     except KeyboardInterrupt:
-        said = f"Stopped following. Experiment {experiment_id} goes on."
+        said = f"Stopped following. {whose} goes on."
     printer.finish()
-    return said
+    if call.is_shell:
+        print(said, file=sys.stderr)
+    return "" if call.is_shell else said
 
 
-class _Printer:
-    """Prints lines; an open one is printed over by the next line."""
+class Printer:
+    """Prints lines; an open one is printed over by the next line.
 
-    def __init__(self) -> None:
+    Args:
+        write: Makes the text of a line; open lines are left out then.
+    """
+
+    def __init__(self, write: Callable[[LogLine], str] | None = None) -> None:
+        self._write = write
         self._width = 0  # of the open line that the cursor is in
 
     def show(self, line: LogLine) -> None:
+        """Print a line."""
+        if self._write is not None:
+            if not line.is_open:
+                print(self._write(line), flush=True)
+            return
         text = line_text(line)
         if line.is_open:  # of several bars the last one stands for all
             text = text.rpartition("\n")[2]

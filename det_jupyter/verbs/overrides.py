@@ -12,6 +12,8 @@ import yaml
 from det_jupyter.config import merge, parse_part
 from det_jupyter.errors import ConfigError
 
+_LISTS = ("bind_mounts",)  # one value is a list of one
+
 
 def read_overrides(assignments: Iterable[str], text: str | None) -> dict[str, Any]:
     """Return the YAML of a text, if there is one, with the assignments laid over it.
@@ -63,6 +65,8 @@ def _parse_assignment(text: str) -> dict[str, Any]:
             [f"--config: got {text!r}, expected KEY=VALUE, such as searcher.max_length.epochs=12"]
         )
     parsed = _parse_value(text, value)
+    if keys[-1] in _LISTS and not isinstance(parsed, list):
+        parsed = [parsed]
     for key in reversed(keys):
         parsed = {key: parsed}
     assert isinstance(parsed, dict)

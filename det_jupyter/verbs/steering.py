@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from det_jupyter.client import Checkpoint, Experiment
 from det_jupyter.client.asking import ask_for
 from det_jupyter.errors import UsageError
+from det_jupyter.verbs.drafts import read_file
 from det_jupyter.verbs.experiments import title
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.life import is_sure
@@ -41,6 +44,17 @@ def set_values(call: Call) -> str:
     if change != ChangeResources():
         lines.append(describe_place(call.client.change_resources(given.id, change)))
     return "\n".join(lines)
+
+
+def set_value(call: Call) -> str:
+    """Change one thing of an experiment, which the verb names."""
+    given = call.options
+    name = given.verb.name.replace("-", "_")
+    if name in ("name", "description"):
+        details = ask_for(ChangeDetails, **{name: given.value})
+        return describe_details(call.client.change_details(given.id, details))
+    change = ask_for(ChangeResources, **{name: given.value})
+    return describe_place(call.client.change_resources(given.id, change))
 
 
 def add_labels(call: Call) -> str:
@@ -141,14 +155,24 @@ def _describe_retention(
 def go_on(call: Call) -> Experiment:
     """Go on with an experiment that is over, under its own number."""
     experiment = call.experiment(call.options.id)
-    experiment.continue_(read_overrides(call.options.overrides, call.text))
+    experiment.continue_(_overrides(call))
     return experiment
+
+
+def _overrides(call: Call) -> dict[str, Any]:
+    """Return the changes of a line: of a cell or a file, with the assignments laid over them."""
+    given = call.options
+    if given.config_file is None:
+        return read_overrides(given.overrides, call.text)
+    if call.text is not None:
+        raise UsageError(f"{given.words}: give either --config-file, or YAML below the line")
+    return read_overrides(given.overrides, read_file(Path(given.config_file)))
 
 
 def fork(call: Call) -> Experiment:
     """Submit an experiment anew, with changes."""
     given = call.options
-    config = read_overrides(given.overrides, call.text)
+    config = _overrides(call)
     child = call.experiment(given.id).fork(
         config, trial=given.trial, checkpoint=given.checkpoint, queue_anyway=given.queue_anyway
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Experiment
 from det_jupyter.client.measured import by_trial
 from det_jupyter.client.tables import Columns, check_target, write
 from det_jupyter.client.taking_out import metric_columns
+from det_jupyter.context import unpack_context
+from det_jupyter.errors import Conflict
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.words import count
 
@@ -37,3 +42,22 @@ def show_code(call: Call) -> str:
     if given.to is None:
         return repr(code)
     return "\n".join(f"Wrote {path}" for path in code.write(given.to))
+
+
+def download_code(call: Call) -> str:
+    """Write the code of an experiment, and what its folder had, to a folder."""
+    given, client = call.options, call.client
+    capsule = client.experiment(given.id).capsule
+    folder = Path(given.output_dir or f"experiment-{given.id}-code").expanduser()
+    if folder.exists() and any(folder.iterdir()):
+        raise Conflict(f"{folder} is not empty; give another folder with --output-dir")
+    said = []
+    if capsule.context is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
+        unpack_context(capsule.context, blobs, folder)
+        files = count(capsule.context.num_files, "file")
+        said.append(f"Wrote the {files} of the folder of experiment {given.id} to {folder}")
+    if capsule.payload:
+        said += [f"Wrote {path}" for path in call.experiment(given.id).code().write(folder)]
+    return "\n".join(said) or f"Experiment {given.id} brought no code of its own."

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from det_jupyter.client import Client
 from det_jupyter.config import check_sanity, read_yaml, to_yaml
-from det_jupyter.errors import ConfigError
+from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.verbs.cluster_tables import Listing
 from det_jupyter.verbs.drafts import located, set_from_yaml
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.tables import plain_table
 from det_jupyter.wire import TemplateView
 from det_jupyter.words import date
 
+_HEADER = ("Name", "Updated", "Config")
+
 
 def list_templates(call: Call) -> str:
     """Return the templates, with --detail also what is in them."""
     views = call.client.templates()
+    if call.options.csv or call.options.json:
+        return _data(call, views)
     if not views:
         return "No templates yet; %%det template set NAME makes one."
     return _details(views) if call.options.detail else _table(views)
+
+
+def _data(call: Call, views: Sequence[TemplateView]) -> str:
+    rows = [(view.name, date(view.updated_at), view.config) for view in views]
+    if call.options.json:
+        named = [dict(zip(_HEADER, row, strict=True)) for row in rows]
+        return json.dumps(named, indent=2, ensure_ascii=False)
+    cells = [(name, updated, json.dumps(config)) for name, updated, config in rows]
+    return Listing(header=_HEADER, rows=cells).csv().rstrip("\n")
 
 
 def _table(views: Sequence[TemplateView]) -> str:
@@ -43,10 +58,20 @@ def show_template(call: Call) -> str:
     return to_yaml(call.client.template(call.options.name).config).rstrip("\n")
 
 
+def create_template(call: Call) -> str:
+    """Keep a cell's YAML, or a file's, as a template of a name that is free."""
+    name = call.options.name
+    if any(view.name == name for view in call.client.templates()):
+        raise Conflict(
+            f"there is a template {name} already; %%det template set {name} replaces it"
+        )
+    return set_template(call)
+
+
 def set_template(call: Call) -> str:
     """Keep a cell's YAML, or a file's, as a template."""
     name = call.options.name
-    above = "%%det template set NAME"
+    above = f"%%det template {call.options.verb.name} NAME"
     return set_from_yaml(call, lambda text: _keep(call.client, name, text), above)
 
 

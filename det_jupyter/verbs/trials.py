@@ -33,3 +33,9 @@ def change(call: Call) -> str:
     if given.priority is not None:
         said.append(f"priority {given.priority} of its experiment")
     return f"Trial {given.id}: {'; '.join(said)}."
+
+
+def kill(call: Call) -> str:
+    """End a trial now; its experiment goes on."""
+    view = call.client.kill_trial(call.options.id)
+    return f"Trial {view.id} of experiment {view.experiment_id}: {view.state}."

@@ -55,6 +55,7 @@ class ExperimentRow(Wire):
         gangs: The states that allocations of its trials are in now.
         num_slots: That its trials hold now.
         failure: Why it failed; empty if it did not.
+        parent_id: It was forked from that experiment.
     """
 
     id: int
@@ -78,6 +79,8 @@ class ExperimentRow(Wire):
     gangs: list[AllocationState] = []
     num_slots: int = 0
     failure: str = ""
+    pool: str = ""
+    parent_id: int | None = None
 
     @property
     def direction(self) -> Direction:

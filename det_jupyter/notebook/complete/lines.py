@@ -15,7 +15,7 @@ from det_jupyter.notebook.complete import lookups
 from det_jupyter.notebook.complete.yaml_cursor import find_cursor
 from det_jupyter.notebook.complete.yaml_words import words_at
 from det_jupyter.notebook.handles import connection
-from det_jupyter.verbs.grammar import verb_parsers
+from det_jupyter.verbs.completing import options_of, words_after
 from det_jupyter.verbs.table import CELL_VERBS, cell_parser, det_parser, line_parser
 
 
@@ -41,7 +41,7 @@ def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str],
         return _line_words(line_parser(), line), _typed(line)
     if given[-1:] == ["--template"]:
         return _templates(), _typed(line)
-    return [*_options(cell_parser()), *([] if given else CELL_VERBS)], _typed(line)
+    return [*options_of(cell_parser()), *([] if given else CELL_VERBS)], _typed(line)
 
 
 def _typed(line: str) -> str:
@@ -50,40 +50,7 @@ def _typed(line: str) -> str:
 
 def _line_words(parser: argparse.ArgumentParser, line: str) -> list[str]:
     """Return what may follow the words of a line: verbs, then what its verb takes."""
-    given = line.removesuffix(_typed(line)).split()[1:]
-    for word in given:
-        verbs = verb_parsers(parser)
-        if not verbs:
-            break
-        if word not in verbs:
-            return []
-        parser = verbs[word]
-    if verbs := verb_parsers(parser):
-        return [*verbs, "--help"]
-    return _arguments(parser, given)
-
-
-def _arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
-    """Return what may follow a whole verb: the value of an option, or what the verb is about."""
-    if given and (names := _values_of(parser, given[-1])) is not None:
-        return names()
-    is_first = len(given) == len(parser.prog.split()) - 1
-    words: list[str] = []
-    for action in parser._actions if is_first else ():
-        if not action.option_strings and action.dest in _KNOWN:
-            words += _KNOWN[action.dest]()
-    return words + _options(parser)
-
-
-def _values_of(parser: argparse.ArgumentParser, option: str) -> Callable[[], list[str]] | None:
-    for action in parser._actions:
-        if option in action.option_strings:
-            return partial(list, action.choices) if action.choices else _KNOWN.get(action.dest)
-    return None
-
-
-def _options(parser: argparse.ArgumentParser) -> list[str]:
-    return sorted(o for action in parser._actions for o in action.option_strings if len(o) > 2)
+    return words_after(parser, line.removesuffix(_typed(line)).split()[1:], _KNOWN)
 
 
 def _yaml_words(text: str) -> tuple[list[str], str]:

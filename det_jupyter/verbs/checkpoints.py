@@ -1,0 +1,182 @@
+"""The verbs about checkpoints: listing, describing and copying them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.client.checkpoint import Checkpoint
+from det_jupyter.client.client import Client
+from det_jupyter.direction import Direction
+from det_jupyter.errors import Conflict, DetError, NotFound, UsageError
+from det_jupyter.verbs.cluster_tables import Listing
+from det_jupyter.verbs.grammar import Call
+from det_jupyter.verbs.tables import shown
+from det_jupyter.wire import CheckpointView, ExperimentView
+from det_jupyter.words import count, date, size
+
+_HEADER = ("Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Size", "Created",
+           "Path")  # fmt: skip
+
+
+def list_of_experiment(call: Call) -> str:
+    """Return a row for each checkpoint, oldest first; with `--best N`, the best of them."""
+    given, view = call.options, call.client.experiment(call.options.id)
+    found: Sequence[CheckpointView] = call.client.checkpoints(given.id)
+    if getattr(given, "best", None) is not None:
+        found = best_first(found, view.direction)[: given.best]
+    is_data = given.csv or given.json
+    listing = Listing(
+        header=_HEADER,
+        rows=[_row(each, is_data=is_data) for each in found],
+        if_empty=f"Experiment {given.id} has none.",
+    )
+    if is_data:
+        return (listing.csv() if given.csv else listing.json()).rstrip("\n")
+    return listing.text(**({"most": None} if given.all else {}))
+
+
+def _row(view: CheckpointView, *, is_data: bool) -> list[Any]:
+    return [
+        view.trial_id,
+        view.steps_completed,
+        view.state,
+        view.searcher_metric,
+        view.uuid,
+        view.size_bytes if is_data else size(view.size_bytes),
+        date(view.created_at),
+        view.path,
+    ]
+
+
+def best_first(found: Sequence[CheckpointView], direction: Direction) -> list[CheckpointView]:
+    """Return those that are kept and were validated, the best first."""
+    measured = [c for c in found if c.searcher_metric is not None and c.state == "COMPLETED"]
+    return sorted(measured, key=lambda c: (direction.loss(c.searcher_metric), c.steps_completed))
+
+
+def describe(call: Call) -> str:
+    """Return where a checkpoint is from, and what is in it."""
+    view = call.client.checkpoint(call.options.uuid)
+    files = _files(Path(view.path))
+    if call.options.json:
+        document = view.model_dump(mode="json") | {"resources": files}
+        return json.dumps(document, indent=2, ensure_ascii=False)
+    rows = {
+        "Experiment ID": view.experiment_id,
+        "Trial ID": view.trial_id,
+        "# of Batches": view.steps_completed,
+        "Report Time": date(view.created_at),
+        "Checkpoint ID": view.uuid,
+        "Validation Metric": view.searcher_metric,
+        "State": view.state,
+        "Path": view.path,
+        "Size": size(view.size_bytes),
+        "Files": ", ".join(f"{name} ({size(num)})" for name, num in files.items()) or None,
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name.ljust(width)}  {shown(value)}" for name, value in rows.items())
+
+
+def _files(folder: Path) -> dict[str, int]:
+    if not folder.is_dir():
+        return {}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.stat().st_size for path in paths}
+
+
+def download(call: Call) -> str:
+    """Copy the files of a checkpoint."""
+    given = call.options
+    return _copied(call.client, [call.client.checkpoint(given.uuid)], given.output_dir)
+
+
+def download_of_trial(call: Call) -> str:
+    """Copy a checkpoint of a trial: the best, the latest, or the one that is named."""
+    given, client = call.options, call.client
+    trial = client.trial(given.id)
+    view = client.experiment(trial.experiment_id)
+    own = [c for c in client.checkpoints(view.id) if c.trial_id == given.id]
+    kept = [c for c in own if c.state == "COMPLETED"]
+    if given.uuid is not None:
+        chosen = [c for c in own if c.uuid == given.uuid]
+        problem = f"trial {given.id} has no checkpoint {given.uuid}"
+    elif given.latest:
+        chosen = sorted(kept, key=lambda c: c.steps_completed)[-1:]
+        problem = f"trial {given.id} has no checkpoint"
+    else:
+        chosen = best_first(kept, view.direction)[:1]
+        problem = f"trial {given.id} has no checkpoint with a validation; try --latest"
+    if not chosen:
+        raise NotFound(problem)
+    return _copied(client, chosen, given.output_dir)
+
+
+def download_best(call: Call) -> str:
+    """Copy the best checkpoints of an experiment, each into a folder of its own."""
+    given, client = call.options, call.client
+    if (given.sort_by is None) != (given.smaller_is_better is None):
+        raise UsageError(f"{given.words}: give --sort-by and --smaller-is-better together")
+    view, found = client.experiment(given.id), client.checkpoints(given.id)
+    ranked = best_first(found, view.direction)
+    if given.sort_by is not None:
+        ranked = _by_metric(client, view, found, given.sort_by, given.smaller_is_better)
+    if not ranked:
+        of = f" of {given.sort_by}" if given.sort_by else ""
+        raise NotFound(f"experiment {given.id} has no checkpoint with a validation{of}")
+    folder = Path(given.output_dir or f"experiment-{given.id}-checkpoints")
+    return "\n".join(_copied(client, [each], folder / each.uuid) for each in ranked[: given.top_n])
+
+
+def _by_metric(
+    client: Client,
+    view: ExperimentView,
+    found: Sequence[CheckpointView],
+    name: str,
+    is_smaller_better: bool,
+) -> list[CheckpointView]:
+    values = {
+        (curve.trial_id, steps): value
+        for curve in client.curves(view.id)
+        if (curve.group, curve.name) == ("validation", name)
+        for steps, value in zip(curve.steps, curve.values, strict=True)
+        if value is not None
+    }
+    rated = [
+        c.model_copy(update={"searcher_metric": values.get((c.trial_id, c.steps_completed))})
+        for c in found
+    ]
+    return best_first(rated, Direction.of(smaller_is_better=is_smaller_better))
+
+
+def _copied(client: Client, chosen: Sequence[CheckpointView], folder: str | Path | None) -> str:
+    data_dir = Path(client.session.info.data_dir)
+    lines = []
+    for view in chosen:
+        try:
+            path = Checkpoint(view, data_dir).download(folder)
+        except OSError as error:
+            raise DetError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        metric = "" if view.searcher_metric is None else f", metric {view.searcher_metric:.4g}"
+        lines.append(
+            f"Copied checkpoint {view.uuid} (trial {view.trial_id}, "
+            f"{count(view.steps_completed, 'batch')}{metric}) to {path}"
+        )
+    return "\n".join(lines)
+
+
+def delete(call: Call) -> str:
+    """Refuse: policies delete checkpoints.
+
+    Raises:
+        Conflict: Always.
+    """
+    view = call.client.checkpoint(call.options.uuid)
+    raise Conflict(
+        f"checkpoint {view.uuid} is kept by the policy of experiment {view.experiment_id}; "
+        "single ones cannot be deleted: `%det_experiment retention "
+        f"{view.experiment_id} --save-experiment-best N --save-trial-best N "
+        "--save-trial-latest N` keeps the best and deletes others"
+    )
