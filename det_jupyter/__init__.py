@@ -24,8 +24,10 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter.notebook.handles.templates import templates
     from det_jupyter.notebook.submit.from_python import submit
     from det_jupyter.notebook.submit.preview import preview
+    from det_jupyter.words import LOG_FORMAT
 
 _HOMES = {
+    "LOG_FORMAT": "det_jupyter.words",
     "InvalidHP": "det_jupyter.errors",
     "compare": "det_jupyter.notebook.handles.experiments",
     "experiment": "det_jupyter.notebook.handles.experiments",
@@ -45,6 +47,7 @@ _HOMES = {
 _LIBRARIES = ("core", "pytorch")  # so that `import det_jupyter as det` is enough for `det.core`
 
 __all__ = [
+    "LOG_FORMAT",
     "InvalidHP",
     "__version__",
     "compare",

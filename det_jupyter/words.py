@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from datetime import datetime, tzinfo
 from typing import Any
 
+# For `logging.basicConfig` in scripts; the log's filters recognise the level in it.
+LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+
 # What could move a terminal's cursor or turn text around: escape sequences, controls, bidi marks;
 # and lone surrogates, which UTF-8 has no bytes for.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
