@@ -114,8 +114,8 @@ def run_line(parser: LineParser, line: str, cell: str | None = None) -> Any:
         UsageError: The line is wrong.
         DetError: It is refused.
     """
+    from det_jupyter.client.drafts import below_magic
     from det_jupyter.notebook.handles import connection, experiments
-    from det_jupyter.verbs.drafts import below_magic
     from det_jupyter.verbs.finding import with_existing
     from det_jupyter.verbs.grammar import Call, HelpShown, parse
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 
 from det_jupyter.client import Client
 from det_jupyter.client.asking import ask_for
+from det_jupyter.client.drafts import located
 from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.errors import ConfigError, NotFound, UsageError
@@ -28,7 +29,7 @@ from det_jupyter.verbs.cluster_text import (
     signs,
     summary,
 )
-from det_jupyter.verbs.drafts import located, set_from_yaml
+from det_jupyter.verbs.drafts import set_from_yaml
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.wire import AgentStatus, PoolStatus, SetPools, SwitchSlots
 

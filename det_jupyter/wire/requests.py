@@ -26,6 +26,7 @@ class CreateExperiment(Wire):
     notebook: str | None = None
     template: str | None = None  # name of the template that `config` is laid over
     queue_anyway: bool = False  # though no pool can run it now: slots may come
+    is_paused: bool = False  # it waits to be activated, and holds no slots before
     parent_id: Whole | None = None  # it is a fork of this experiment
     key: Key = ""  # of the client's choice, new for each submission; none: it is not repeatable
 

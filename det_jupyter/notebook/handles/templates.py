@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from det_jupyter.client.drafts import read_file
 from det_jupyter.config import parse_part
 from det_jupyter.notebook.handles import connection
-from det_jupyter.verbs.drafts import read_file
 from det_jupyter.wire import TemplateView
 
 

@@ -4,38 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from det_jupyter.calls import find_function_problem
-from det_jupyter.client import Client
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size
-from det_jupyter.config.storages import folder_of
 from det_jupyter.notebook.capture.entrypoints import find_entrypoint_problem
-from det_jupyter.system.ownership import find_open
-
-
-def find_slot_problems(
-    document: dict[str, Any], client: Client, *, queue_anyway: bool = False
-) -> list[str]:
-    """Return a problem if there is no such pool, or if it can never run that many slots.
-
-    With `queue_anyway` the latter is none.
-    """
-    resources = document.get("resources")
-    resources = resources if isinstance(resources, dict) else {}
-    slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
-    known = [pool.name for pool in client.pools()]
-    if isinstance(name, str) and name and name not in known:
-        return [f"resources.resource_pool: got {name!r}, expected one of {', '.join(known)}"]
-    # A value of the wrong kind is reported already.
-    if queue_anyway or type(slots) is not int or slots < 0 or not isinstance(name, str | None):
-        return []
-    problem = client.find_impossibility(
-        slots, pool=name or "", is_single_agent=resources.get("is_single_node") is True
-    )
-    return [] if problem is None else [problem]
 
 
 def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[str]:
@@ -83,19 +57,3 @@ def find_metric_problems(config: ExperimentConfig, namespace: Mapping[str, Any])
     library = sys.modules["det_jupyter.pytorch"]
     problems: list[str] = library.check_searcher_metric(trial_class, config.searcher.metric)
     return problems
-
-
-def find_open_storage(document: Mapping[str, Any]) -> list[str]:
-    """Return a notice about a checkpoint folder that every user can change (docs/security.md)."""
-    folder = folder_of(document.get("checkpoint_storage") or {})
-    if folder is None:
-        return []
-    real = Path(folder).expanduser().resolve()
-    place = find_open(*(path for path in (real, *real.parents) if path.is_dir()))
-    if place is None:
-        return []
-    return [
-        f"checkpoint_storage: every user of this computer can replace what is in {place}, and "
-        "who replaces a checkpoint there can run code as you; if that is not wanted: "
-        f"chmod o-w {place}"
-    ]

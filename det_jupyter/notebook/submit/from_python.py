@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from functools import reduce
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from det_jupyter.config import Reading, merge, read_yaml
+from det_jupyter.client.drafts import lay_over, read_file, with_template
+from det_jupyter.config import Reading, read_yaml
 from det_jupyter.errors import ConfigError
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
-from det_jupyter.notebook.submit.submitting import Caller, submit_draft, with_template
-from det_jupyter.verbs.drafts import read_file
+from det_jupyter.notebook.submit.submitting import Caller, submit_draft, template_named
 
 _SHORT = {"slots": "resources.slots_per_trial"}
 _FILES = (".yaml", ".yml")
@@ -60,15 +60,9 @@ def submit(
     document = reading.document
     if isinstance(config, Mapping):  # text is read as plain values
         document = _plain(document, "", problems)
-    document = reduce(merge, changes, document) | ({"entrypoint": name} if name else {})
-    # A value that was given here is not in the line of the text that has its key.
-    lines = reading.lines | {path: 0 for change in changes for path in _paths(change)}
-    reading = Reading(
-        document=document,
-        problems=reading.problems + problems,
-        lines=lines,
-        is_document=reading.is_document,
-    )
+    changes += [{"entrypoint": name}] if name else []
+    reading = replace(reading, document=document, problems=reading.problems + problems)
+    reading = lay_over(reading, changes)
     shell = get_ipython()
     caller = Caller(
         namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
@@ -78,7 +72,7 @@ def submit(
         allow_large=allow_large,
     )
     try:
-        return submit_draft(with_template(reading, document), caller)
+        return submit_draft(with_template(reading, reading.document, template_named), caller)
     except ConfigError as error:
         found = [each for each in error.problems if name or "entrypoint: missing" not in each]
         raise ConfigError([f"{where}{problem}" for problem in found]) from None
@@ -139,13 +133,3 @@ def _plain(value: Any, path: str, problems: list[str]) -> Any:
         "or a dict of these"
     )
     return None
-
-
-def _paths(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the paths of a change, but for the sections around it."""
-    for key, value in document.items():
-        path = f"{above}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from _paths(value, f"{path}.")
-        else:
-            yield path

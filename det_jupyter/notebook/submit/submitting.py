@@ -15,14 +15,15 @@ from typing import Any
 
 from det_jupyter.blobs import BlobStore
 from det_jupyter.client import Client
+from det_jupyter.client.checks import find_open_storage, find_slot_problems
+from det_jupyter.client.drafts import Draft, below_magic, with_template
+from det_jupyter.client.environment import find_unset, take_along
 from det_jupyter.config import (
     ExperimentConfig,
-    Reading,
     notices,
     read_yaml,
-    take_template,
 )
-from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable, NotFound
+from det_jupyter.errors import CaptureError, ConfigError, MasterUnreachable
 from det_jupyter.notebook.capture.capture import capture
 from det_jupyter.notebook.handles import connection, experiments
 from det_jupyter.notebook.handles.experiments import NotebookExperiment
@@ -30,11 +31,7 @@ from det_jupyter.notebook.submit.checks import (
     find_batch_size_problems,
     find_class_problems,
     find_metric_problems,
-    find_open_storage,
-    find_slot_problems,
 )
-from det_jupyter.notebook.submit.environment import find_unset, take_along
-from det_jupyter.verbs.drafts import Draft, below_magic
 from det_jupyter.wire import Capsule, CreateExperiment
 from det_jupyter.words import count, printable
 
@@ -131,27 +128,12 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
     """
     reading = read_yaml(below_magic(cell))
     document = _with_options(reading.document, options)
-    return with_template(reading, document, options.template)
+    return with_template(reading, document, template_named, options.template)
 
 
-def with_template(reading: Reading, document: dict[str, Any], given: str | None = None) -> Draft:
-    """Return the draft of a document, over the template that it or the magic's line names.
-
-    Args:
-        reading: The text that the document is from.
-        document: The document, with what is laid over it; its key `template` is taken away.
-        given: The template that the magic's line names.
-    """
-    name, problems = take_template(document, given)
-    template: dict[str, Any] | None = {}
-    try:
-        if name is not None:
-            template = connection.client().template(name).config
-    except NotFound as error:
-        template = None
-        problems.append(f"{'template' if given is None else '--template'}: {error}")
-    reading.problems.extend(problems)
-    return Draft(reading=reading, document=document, template_name=name, template=template)
+def template_named(name: str) -> dict[str, Any]:
+    """Return what is in a template."""
+    return connection.client().template(name).config
 
 
 def print_notices(draft: Draft) -> None:

@@ -102,6 +102,19 @@ def test_a_gang_s_plan_says_how_often_its_machine_is_sampled(
     assert start.command.plan.sampling_interval_s == interval_s  # type: ignore[union-attr]
 
 
+def test_an_experiment_that_is_submitted_paused_holds_no_slots_until_it_is_activated(
+    world: World,
+) -> None:
+    world.tell(registered())
+    paused = submitted().model_copy(update={"is_paused": True})
+    assert world.tell(paused) == []
+    states = (world.machine.state.experiment(1).state, world.machine.state.trial(1).state)
+    assert states == (State.PAUSED, State.PAUSED)
+    assert world.tell(ActivateRequested(experiment_id=1)) == [
+        world.order(StartGang(plan=make_plan()))
+    ]
+
+
 def test_before_any_agent_is_there_a_trial_waits_and_says_so(world: World) -> None:
     assert world.tell(submitted()) == []
     assert world.allocation_state() is AllocationState.QUEUED

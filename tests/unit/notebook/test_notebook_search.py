@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.drafts import located
 from det_jupyter.client.ranking import ranked
 from det_jupyter.config import read_yaml
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.notebook.handles import connection, experiments, progress
 from det_jupyter.notebook.magics import run_line
 from det_jupyter.notebook.submit.preview import Preview
-from det_jupyter.verbs.drafts import located
 from det_jupyter.verbs.experiments import trials_table
 from det_jupyter.verbs.grammar import parse
 from det_jupyter.verbs.table import det_parser, line_parser

@@ -48,6 +48,7 @@ class ExperimentSubmitted(Wire):
         origins: Of its values, by path: "you" or "template"; the others are defaults.
         continues: A trial to go on with: this experiment's one trial begins where that one is.
         queue_anyway: Accept it though no pool can run it now.
+        is_paused: It waits to be activated.
         parent_id: It is a fork of this experiment.
         key: Identifies the submission, so that the client can repeat it.
     """
@@ -62,6 +63,7 @@ class ExperimentSubmitted(Wire):
     origins: dict[str, str] = {}
     continues: int | None = None
     queue_anyway: bool = False
+    is_paused: bool = False
     parent_id: int | None = None
     key: str = ""
 

@@ -31,7 +31,7 @@ from det_jupyter.wire import CheckpointRef, State
 
 
 def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
-    """Make an experiment; it queues at once."""
+    """Make an experiment; it queues at once, unless it is to be paused."""
     config = parse_config(event.config)
     if event.parent_id is not None:
         check_forkable(turn.experiment(event.parent_id))
@@ -45,6 +45,7 @@ def on_submitted(turn: Turn, event: ExperimentSubmitted) -> None:
     experiment = Experiment.built_from(
         event,
         id=turn.state.last_experiment_id,
+        state=State.PAUSED if event.is_paused else State.ACTIVE,
         warm_start=warm_start,
         pool=pool,
         priority=config.resources.priority or turn.pools.configs[pool].scheduler.default_priority,

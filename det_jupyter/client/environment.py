@@ -1,4 +1,4 @@
-"""Environment variables that a configuration names without a value: the notebook's own go along.
+"""Environment variables that a configuration names without a value: the submitter's go along.
 
     environment: {environment_variables: [HF_TOKEN]}
 
@@ -28,11 +28,13 @@ def take_along(capsule: Capsule, document: Mapping[str, Any], blobs: BlobStore) 
     return capsule.model_copy(update={"environment": blobs.put(text.encode())})
 
 
-def find_unset(document: Mapping[str, Any]) -> list[str]:
+def find_unset(document: Mapping[str, Any], *, in_notebook: bool = True) -> list[str]:
     """Return a sentence for each variable that is only named, and is not set here either."""
+    where = "in this notebook" if in_notebook else "here"
+    how = "write %env {}=... in a cell" if in_notebook else "export {}=..."
     return [
-        f"environment.environment_variables: {name} is not set in this notebook, so ranks get no "
-        f"value of it; write %env {name}=... in a cell, and submit again."
+        f"environment.environment_variables: {name} is not set {where}, so ranks get no "
+        f"value of it; {how.format(name)}, and submit again."
         for name in _names(document)
         if name not in os.environ
     ]

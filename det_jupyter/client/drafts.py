@@ -1,0 +1,145 @@
+"""YAML as the user wrote it, in a cell or in a file, and the problems with their lines in it.
+
+All problems are reported at once, each with its line; one that a template brings in names the
+template instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.config import (
+    ExperimentConfig,
+    Reading,
+    Sources,
+    check_sanity,
+    merge,
+    parse_config,
+    take_template,
+)
+from det_jupyter.errors import ConfigError, NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A configuration that is about to be submitted.
+
+    Args:
+        reading: The cell's YAML, lines as the user sees them.
+        document: What is written there, with the options of the magic's line laid over it.
+        template_name: The template's name, if one is given.
+        template: What is in it; None: there is none of that name.
+    """
+
+    reading: Reading
+    document: dict[str, Any]
+    template_name: str | None = None
+    template: dict[str, Any] | None = field(default_factory=dict)
+
+    def merged(self) -> dict[str, Any]:
+        """Return the whole document, not completed and not checked."""
+        return merge(self.template or {}, self.document)
+
+    def parse(self, *, default_seed: int) -> tuple[ExperimentConfig | None, list[str]]:
+        """Return the complete configuration, and all that is wrong with text and content."""
+        problems = list(self.reading.problems)
+        if self.template is None or not self.reading.is_document:  # more may be missing
+            return None, problems + check_sanity(self.document)
+        try:
+            return parse_config(
+                self.document, default_seed=default_seed, template=self.template
+            ), problems
+        except ConfigError as error:
+            return None, problems + error.problems
+
+    def located(self, problems: Iterable[str]) -> ConfigError:
+        """Return the problems, each with its line, in the order of the lines."""
+        return located(problems, self.reading, self.document, self.template_name, self.template)
+
+
+def with_template(
+    reading: Reading,
+    document: dict[str, Any],
+    find: Callable[[str], dict[str, Any]],
+    given: str | None = None,
+) -> Draft:
+    """Return the draft of a document, over the template that it or a line names.
+
+    Args:
+        reading: The text that the document is from; gets the problems with the template.
+        document: The document, with what is laid over it; its key `template` is taken away.
+        find: Returns what is in a template.
+        given: The template that a line names (`--template`).
+    """
+    name, problems = take_template(document, given)
+    template: dict[str, Any] | None = {}
+    try:
+        if name is not None:
+            template = find(name)
+    except NotFound as error:
+        template = None
+        problems.append(f"{'template' if given is None else '--template'}: {error}")
+    reading.problems.extend(problems)
+    return Draft(reading=reading, document=document, template_name=name, template=template)
+
+
+def lay_over(reading: Reading, changes: Iterable[Mapping[str, Any]]) -> Reading:
+    """Return the reading with changes laid over its document; no line is named for these."""
+    changes = list(changes)
+    return replace(
+        reading,
+        document=reduce(merge, changes, reading.document),
+        lines=reading.lines | {path: 0 for change in changes for path in _paths(change)},
+    )
+
+
+def _paths(document: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the paths of a change, but for the sections around it."""
+    for key, value in document.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _paths(value, f"{path}.")
+        else:
+            yield path
+
+
+def below_magic(cell: str) -> str:
+    """Return the YAML of a cell with its lines where the user sees them: the magic's is line 1."""
+    return f"\n{cell}"
+
+
+def located(
+    problems: Iterable[str],
+    reading: Reading,
+    document: Mapping[str, Any] | None = None,
+    template_name: str | None = None,
+    template: Mapping[str, Any] | None = None,
+) -> ConfigError:
+    """Return the problems, each with its line in the text or with the template it comes from."""
+    sources = Sources(
+        document=reading.document if document is None else document,
+        lines=reading.lines,
+        template=template or {},
+    )
+    found = sources.locate(problems)
+    inherited = [
+        f"{each.problem} (from template {template_name})" for each in found if each.is_inherited
+    ]
+    return ConfigError(inherited + [each.with_line() for each in found if not each.is_inherited])
+
+
+def read_file(path: Path) -> str:
+    """Return a file's text.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError([f"{path}: {reason}; give a file with YAML"]) from None
