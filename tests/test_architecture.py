@@ -47,6 +47,7 @@ ARROWS: dict[str, set[str]] = {
     "agent": set(),
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
+    "launch": {"core", "pytorch", "storage", "config"},  # `trial` is a rank; the others start fast
     "worker": {"core", "pytorch", "storage", "config"},
 }
 

@@ -1,0 +1,145 @@
+"""Copies what workers print, line by line; wakes when one prints or ends, or a signal comes."""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+from det_jupyter.launch.lines import Prefixer
+
+_READ_BYTES = 1 << 16
+_WAIT_S = 0.5
+_WAIT_WITHOUT_PIDFD_S = 0.05
+_IDLE_S = 1.0  # after which a part of a line is shown: a question, "loading..."
+_DRAIN_S = 1.0  # for output that is on its way when all have ended, and a process still holds
+_TAIL_BYTES = 16 * 1024
+_TAIL_LINES = 10
+_LINE_CHARACTERS = 300
+
+
+class Tail:
+    """The end of what a worker has printed."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Add what it has printed."""
+        self._bytes += data[-_TAIL_BYTES:]
+        if len(self._bytes) > 4 * _TAIL_BYTES:
+            del self._bytes[:-_TAIL_BYTES]
+
+    def lines(self) -> list[str]:
+        """Return its last lines, as a terminal would show them."""
+        text = self._bytes[-_TAIL_BYTES:].decode(errors="replace").replace("\r\n", "\n")
+        rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip().split("\n")]
+        return [row[:_LINE_CHARACTERS] for row in rows if row.strip()][-_TAIL_LINES:]
+
+
+@dataclass(slots=True)
+class _Copy:
+    source: IO[bytes]
+    target: int
+    lines: Prefixer
+    tail: Tail
+    last: float = 0.0
+
+
+class Copies:
+    """Streams of workers, which `copy` passes on."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._wakes = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._wakes, False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._copies: list[_Copy] = []
+        self._pidfds: list[int] = []
+        self._wait_s = _WAIT_S
+
+    def add(self, source: IO[bytes], target: int, prefix: bytes, tail: Tail) -> None:
+        """Copy a stream to one of our descriptors, with a prefix before each line."""
+        copy = _Copy(source, target, Prefixer(prefix), tail)
+        self._copies.append(copy)
+        self._selector.register(source, selectors.EVENT_READ, copy)
+
+    def wake_at_end_of(self, pid: int) -> None:
+        """Have `copy` return when this process ends."""
+        if not hasattr(os, "pidfd_open"):  # not Linux
+            self._wait_s = _WAIT_WITHOUT_PIDFD_S
+            return
+        pidfd = os.pidfd_open(pid)
+        self._pidfds.append(pidfd)
+        self._selector.register(pidfd, selectors.EVENT_READ, pidfd)
+
+    def wake(self) -> None:
+        """Have `copy` return; for handlers of signals."""
+        with suppress(BlockingIOError):
+            os.write(self._wakes, b"!")
+
+    def copy(self, wait_s: float | None = None) -> bool:
+        """Wait a moment for something to happen, copy what is there; return whether it was."""
+        has_copied = False
+        for key, _ in self._selector.select(self._wait_s if wait_s is None else wait_s):
+            if isinstance(key.data, _Copy):
+                self._pass_on(key.data)
+                has_copied = True
+            elif key.fd == self._woken:
+                with suppress(BlockingIOError):
+                    os.read(self._woken, _READ_BYTES)
+            else:  # a process has ended
+                self._selector.unregister(key.fd)
+        now = time.monotonic()
+        for copy in self._copies:
+            if copy.lines.holds and now > copy.last + _IDLE_S:
+                self._write(copy, copy.lines.flush())
+        return has_copied
+
+    def close(self) -> None:
+        """Copy what is left, and forget the streams."""
+        deadline = time.monotonic() + _DRAIN_S
+        while self._copies and time.monotonic() < deadline:
+            self.copy(wait_s=0.05)
+        for copy in list(self._copies):
+            self._end(copy)
+        self._selector.close()
+        for descriptor in (self._woken, self._wakes, *self._pidfds):
+            os.close(descriptor)
+
+    def _pass_on(self, copy: _Copy) -> None:
+        data = os.read(copy.source.fileno(), _READ_BYTES)
+        if not data:
+            self._end(copy)
+            return
+        copy.last = time.monotonic()
+        copy.tail.add(data)
+        self._write(copy, copy.lines.feed(data))
+
+    def _end(self, copy: _Copy) -> None:
+        self._copies.remove(copy)
+        self._selector.unregister(copy.source)
+        copy.source.close()
+        with suppress(OSError):
+            _write_all(copy.target, copy.lines.flush())
+
+    def _write(self, copy: _Copy, data: bytes) -> None:
+        try:
+            _write_all(copy.target, data)
+        except OSError:  # the reader has left: the worker has to notice, as it would without us
+            copy.lines.flush()
+            self._end(copy)
+
+
+def _write_all(target: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(target, left) :]
+        except BlockingIOError:  # a terminal that another program has made non-blocking
+            select.select([], [target], [])

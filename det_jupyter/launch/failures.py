@@ -1,0 +1,70 @@
+"""What a launcher says of a worker that failed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from det_jupyter.launch.place import Run
+
+_FAILURE = b'"kind":"failure"'
+_LOOKED_AT_BYTES = 256 * 1024
+
+
+def describe(code: int) -> str:
+    """Return how a process ended.
+
+    >>> describe(3), describe(-9)
+    ('failed with exit code 3', 'was killed by SIGKILL')
+    """
+    if code >= 0:
+        return f"failed with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-code}"
+
+
+def journal_failure(run: Run, rank: int, code: int) -> None:
+    """Write the record of a rank's failure, unless the rank has written one itself.
+
+    Call it when the rank has ended.
+    """
+    journal = run.folder.journal(rank)
+    if _has_failure(journal):
+        return
+    from det_jupyter.printed import last_lines, read_end  # only now: they take 0.3 s
+    from det_jupyter.records import RankFailure, to_line
+
+    printed = last_lines(read_end(run.folder.output(rank)), 20, most=1000)
+    record = RankFailure(
+        at=time.time(),
+        rank=rank,
+        error=f"rank {rank} {describe(code)}",
+        traceback=f"It printed at last:\n{printed}\n" if printed.strip() else "",
+    )
+    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, _line_end(journal) + to_line(record).encode())
+    finally:
+        os.close(descriptor)
+
+
+def _has_failure(journal: Path) -> bool:
+    try:
+        with journal.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOOKED_AT_BYTES))
+            return _FAILURE in file.read()
+    except FileNotFoundError:
+        return False
+
+
+def _line_end(journal: Path) -> bytes:
+    """Return what ends the last line: the rank may have died while it wrote one."""
+    with journal.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return b""
+        file.seek(-1, os.SEEK_END)
+        return b"" if file.read() == b"\n" else b"\n"

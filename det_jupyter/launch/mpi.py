@@ -1,0 +1,99 @@
+"""Starts the ranks of a program that uses MPI, by mpirun.
+
+    python -m det_jupyter.launch.mpi [[OPTION ...] --] PROGRAM [ARGUMENT ...]
+
+PROGRAM is a script, `-m MODULE`, or any program. In an experiment there is a rank for each slot;
+elsewhere `-np N` says how many, or there is one for each GPU, or one. All other options are
+mpirun's. Its ranks are not bound to cores unless an option says so: they have threads.
+
+Python is run through mpi4py, where that is installed: a rank that fails then aborts the others.
+Without it the rank waits in MPI_Finalize for them, who wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from det_jupyter.launch.gathered import Job, find_job, run_on_chief
+from det_jupyter.launch.options import is_python, parse_command_line, rank_command
+from det_jupyter.launch.programs import find_program
+from det_jupyter.launch.workers import complain
+
+_NAME = "mpi"
+_HOW = "apt-get install openmpi-bin"
+_RANKS = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK"
+_BINDS = ("bind", "map-by", "map_by")
+
+
+def main(words: list[str]) -> int:
+    """Start the ranks, wait for them, and return the exit code."""
+    try:
+        line = parse_command_line(words, {"np": 1, "n": 1})
+        job = find_job(line, ("np", "n"))
+        command = rank_command(line.target, any_program=True)
+        program = find_program("mpirun", _HOW)
+    except ValueError as error:
+        return complain(f"{_NAME}: {error}")
+    command = aborting(command)
+    argv = mpirun_command(program, job, line.others, command, is_open=_is_open_mpi(program))
+    return run_on_chief(_NAME, job, argv, _root_variables())
+
+
+def mpirun_command(
+    program: str,
+    job: Job,
+    options: tuple[str, ...],
+    command: tuple[str, ...],
+    *,
+    is_open: bool,
+) -> tuple[str, ...]:
+    """Return the command line of mpirun, which starts each rank through wrap_rank.
+
+    Args:
+        program: Its path.
+        job: How many ranks.
+        options: The user's own.
+        command: Of each rank.
+        is_open: Whether it is Open MPI's; else it is one with MPICH's options.
+    """
+    own: tuple[str, ...] = ("-np" if is_open else "-n", str(job.num_ranks))
+    if is_open and not any(part in word for word in options for part in _BINDS):
+        own = (*own, "--bind-to", "none")
+    if is_open and "--oversubscribe" not in options:
+        own = (*own, "--oversubscribe")  # slots are counted by us
+    wrapped = (sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent", _RANKS)
+    return (program, *own, *options, *wrapped, *command)
+
+
+def aborting(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command of a rank that ends all others when it fails, if it is our Python's."""
+    python, *rest = command
+    found = shutil.which(python)
+    is_ours = found is not None and Path(found).parent == Path(sys.executable).parent
+    if not (is_ours and is_python(python) and rest and find_spec("mpi4py")):
+        return command
+    if (rest[0].startswith("-") and rest[0] != "-m") or rest[:2] == ["-m", "mpi4py"]:
+        return command
+    return (python, "-m", "mpi4py", *rest)
+
+
+def _is_open_mpi(program: str) -> bool:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return "Open MPI" in said.stdout or "open-mpi" in said.stdout
+
+
+def _root_variables() -> dict[str, str]:
+    """Return what Open MPI wants from root, which is usual in containers."""
+    if os.geteuid() != 0:
+        return {}
+    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+    return dict.fromkeys(names, "1")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,163 @@
+"""Where a launcher runs: in an experiment, on which of its computers, and with which ranks.
+
+The environment names the run's folder, and its plan has the slots. A launcher in an experiment
+runs once on each computer; its process has the number of the first rank there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from det_jupyter.system.rundir import RUN_VARIABLE, RunDir
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run of an experiment that this process works for.
+
+    Args:
+        folder: The run's folder.
+        homes: The agent of each rank.
+    """
+
+    folder: RunDir
+    homes: tuple[str, ...]
+
+    def variables(self, rank: int) -> dict[str, str]:
+        """Return the place of a rank in torchrun's variables."""
+        home = self.homes[rank]
+        groups = list(dict.fromkeys(self.homes))
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(self.homes)),
+            "LOCAL_RANK": str(self.homes[:rank].count(home)),
+            "LOCAL_WORLD_SIZE": str(self.homes.count(home)),
+            "GROUP_RANK": str(groups.index(home)),
+            "GROUP_WORLD_SIZE": str(len(groups)),
+        }
+
+
+def find_run(environ: Mapping[str, str] = os.environ) -> Run | None:
+    """Return the run that this process works for; None outside of experiments."""
+    folder = environ.get(RUN_VARIABLE, "")
+    if not folder:
+        return None
+    run = RunDir(Path(folder))
+    try:
+        plan = json.loads(run.plan.read_bytes())
+    except FileNotFoundError:  # the run is over, and a process of it has stayed
+        return None
+    homes = plan.get("agent_ids") or [""] * len(plan["slots"])
+    return Run(run, tuple(homes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computers:
+    """The computers of a job, seen from one of them.
+
+    Args:
+        num_ranks: Processes on this computer.
+        index: Which one this is.
+        num: How many there are.
+        master_addr: Where the ranks meet.
+        master_port: None: any free port.
+        run: The run of an experiment.
+    """
+
+    num_ranks: int
+    index: int = 0
+    num: int = 1
+    master_addr: str = "127.0.0.1"
+    master_port: int | None = None
+    run: Run | None = None
+
+    def environment(self, local_rank: int, port: int) -> dict[str, str]:
+        """Return torchrun's variables for a rank of this computer."""
+        return {
+            "RANK": str(self.first_rank + local_rank),
+            "WORLD_SIZE": str(self.num_ranks * self.num),
+            "LOCAL_RANK": str(local_rank),
+            "LOCAL_WORLD_SIZE": str(self.num_ranks),
+            "GROUP_RANK": str(self.index),
+            "GROUP_WORLD_SIZE": str(self.num),
+            "ROLE_RANK": str(self.first_rank + local_rank),
+            "ROLE_WORLD_SIZE": str(self.num_ranks * self.num),
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(port),
+            "DET_CHIEF_IP": self.master_addr,
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(self._share()),
+        }
+
+    @property
+    def first_rank(self) -> int:
+        """The first rank on this computer."""
+        return self.index * self.num_ranks
+
+    def _share(self) -> int:
+        """Return a rank's share of the cores. More threads would slow each other down."""
+        if hasattr(os, "sched_getaffinity"):
+            return max(1, len(os.sched_getaffinity(0)) // self.num_ranks)
+        return max(1, (os.cpu_count() or 1) // self.num_ranks)
+
+    def port(self) -> int:
+        """Return the port where the ranks meet."""
+        return free_port() if self.master_port is None else self.master_port
+
+
+def computers_of(run: Run, environ: Mapping[str, str] = os.environ) -> Computers:
+    """Return the computers of a run.
+
+    Raises:
+        ValueError: They have different numbers of slots, or this process has no place.
+    """
+    rank = environ.get("RANK", "")
+    if not rank.isdigit() or int(rank) >= len(run.homes):
+        raise ValueError(
+            f"RANK: got {rank!r}, expected the number of this computer's first rank, as the "
+            f"process of an experiment's entrypoint has it (0 to {len(run.homes) - 1})"
+        )
+    mine = run.variables(int(rank))
+    sizes = {home: run.homes.count(home) for home in run.homes}
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{home} {size}" for home, size in sizes.items())
+        raise ValueError(f"the computers have different numbers of slots: {shown}")
+    num = int(mine["GROUP_WORLD_SIZE"])
+    port = environ.get("MASTER_PORT", "")
+    return Computers(
+        num_ranks=int(mine["LOCAL_WORLD_SIZE"]),
+        index=int(mine["GROUP_RANK"]),
+        num=num,
+        master_addr=environ.get("MASTER_ADDR", "127.0.0.1"),
+        master_port=int(port) if num > 1 and port.isdigit() else None,
+        run=run,
+    )
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that is free at this moment."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
+    return port
+
+
+def count_gpus(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the number of NVIDIA GPUs that processes of this one can use."""
+    shown = environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is not None:
+        return len([name for name in shown.split(",") if name.strip() not in ("", "-1")])
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver
+        return 0
+    try:
+        return int(pynvml.nvmlDeviceGetCount())
+    finally:
+        pynvml.nvmlShutdown()

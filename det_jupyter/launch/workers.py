@@ -1,0 +1,230 @@
+"""Starts workers and watches them: all of them end well, or the first failure ends all.
+
+    a worker fails            the others get SIGTERM at once, and SIGKILL after GRACE_S
+    a signal comes            it is passed on to the workers
+    the launcher is killed    its workers die with it (Linux)
+    all have ended            what they left in their process groups is killed
+
+Each worker has a process group of its own: a Ctrl-C comes once, and none of its children stays.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from det_jupyter.launch.copies import Copies, Tail
+from det_jupyter.launch.failures import describe, journal_failure
+from det_jupyter.launch.place import Run
+from det_jupyter.system.pdeathsig import die_with
+
+GRACE_S = 2.0
+# For every rank: its lines appear at once, and a crash leaves a stack.
+RANK_VARIABLES = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+_PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+)
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A process to start.
+
+    Args:
+        rank: Its rank; None if it is a launcher that starts ranks itself.
+        argv: The command.
+        env: Variables in addition to ours.
+        output: The file that gets what it prints.
+        prefix: Begins each line of what it prints, where there is no file; empty: it prints
+            where we do.
+        closes_stdin: Whether it gets an empty stdin. It always does if ours is a terminal.
+    """
+
+    rank: int | None
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    output: Path | None = None
+    prefix: bytes = b""
+    closes_stdin: bool = True
+
+
+@dataclass(slots=True)
+class _Started:
+    worker: Worker
+    process: subprocess.Popen[bytes]
+    tail: Tail | None
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def signal_group(self, number: int) -> None:
+        # EPERM is how macOS says that only a zombie is left
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+def complain(text: str) -> int:
+    """Print what is wrong, and return the exit code of wrong usage."""
+    print(text, file=sys.stderr, flush=True)
+    return 2
+
+
+def run_workers(
+    workers: Sequence[Worker], name: str, *, run: Run | None = None, is_quiet: bool = False
+) -> int:
+    """Run the workers to their end. Call it in the main thread.
+
+    Args:
+        workers: What to start.
+        name: The launcher's, for its words.
+        run: The run of an experiment; gets the record of the first failure.
+        is_quiet: Whether a failure is not reported, only returned.
+
+    Returns:
+        0 if all ended well, else what ended the first that failed: its exit code, or minus the
+        signal.
+    """
+    started: list[_Started] = []
+    copies = Copies()
+    with _noting_signals(copies) as signals:
+        try:
+            for worker in workers:
+                started.append(_start(worker, copies))
+            first = _watch(started, copies, signals)
+        except OSError as error:
+            shown = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            complain(f"{name}: cannot start a worker: {shown}")
+            return 127 if isinstance(error, FileNotFoundError) else 126
+        finally:
+            for each in started:
+                each.signal_group(signal.SIGKILL)
+                each.process.wait()
+            copies.close()
+    if first is None:
+        return 0
+    code = first.process.returncode
+    if not is_quiet:
+        asked = next((number for number in signals if number in _ENDING), None)
+        _report(name, first, len(started), asked, run)
+    return code
+
+
+def exit_code(code: int) -> int:
+    """Return the exit code of a launcher for a worker's, as shells do."""
+    return code if code >= 0 else 128 - code
+
+
+def _start(worker: Worker, copies: Copies) -> _Started:
+    stdin = subprocess.DEVNULL if worker.closes_stdin or sys.__stdin__ is None else None
+    if stdin is None and os.isatty(0):  # reading it would stop a process of another group
+        stdin = subprocess.DEVNULL
+    tail = None
+    if worker.output is not None:
+        target = os.open(worker.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            process = _open(worker, stdin, target)
+        finally:
+            os.close(target)
+    elif worker.prefix:
+        process = _open(worker, stdin, subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        tail = Tail()
+        copies.add(process.stdout, 1, worker.prefix, tail)
+        copies.add(process.stderr, 2, worker.prefix, tail)
+    else:
+        process = _open(worker, stdin, None)
+    copies.wake_at_end_of(process.pid)
+    return _Started(worker, process, tail)
+
+
+def _open(worker: Worker, stdin: int | None, output: int | None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        worker.argv,
+        env=os.environ | worker.env,
+        stdin=stdin,
+        stdout=output,
+        stderr=output,
+        process_group=0,
+        preexec_fn=partial(die_with, os.getpid()),
+    )
+
+
+def _watch(started: list[_Started], copies: Copies, signals: list[int]) -> _Started | None:
+    """Wait until all have ended, and return the first that failed."""
+    living = list(started)
+    first: _Started | None = None
+    deadline = float("inf")
+    num_passed_on = 0
+    while living:
+        copies.copy()
+        for number in signals[num_passed_on:]:
+            num_passed_on += 1
+            for each in living:
+                # A terminal would send a Ctrl-C to all processes, so all of the worker's get it.
+                each.signal_group(number) if number == signal.SIGINT else each.signal(number)
+        for each in [each for each in living if each.process.poll() is not None]:
+            living.remove(each)
+            if each.process.returncode != 0 and first is None:
+                first = each
+                deadline = time.monotonic() + GRACE_S
+                for other in living:
+                    other.signal_group(signal.SIGTERM)
+        if time.monotonic() > deadline:
+            for each in living:
+                each.signal_group(signal.SIGKILL)
+    return first
+
+
+@contextmanager
+def _noting_signals(copies: Copies) -> Iterator[list[int]]:
+    """Note the signals that come, and wake the loop, instead of ending."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        copies.wake()
+
+    # One that is ignored (nohup) stays so, for the workers too.
+    mine = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in mine}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(name: str, first: _Started, num: int, asked: int | None, run: Run | None) -> None:
+    """Report the first failure, once all have ended."""
+    rank, code = first.worker.rank, first.process.returncode
+    if asked is not None:
+        complain(f"{name}: ended after {signal.Signals(asked).name}")
+        return
+    if rank is None:
+        complain(f"{name}: {Path(first.worker.argv[0]).name} {describe(code)}")
+        return
+    others = {1: "", 2: "; the other was ended"}.get(num, f"; the other {num - 1} were ended")
+    which = "the first failure: " if num > 1 else ""
+    complain(f"{name}: {which}rank {rank} {describe(code)}{others}")
+    if run is not None and first.worker.output is not None:
+        journal_failure(run, rank, code)
+    elif first.tail is not None and num > 1:  # the lines of the others may follow its own
+        for line in first.tail.lines():
+            complain(f"  [rank={rank}] {line}")
