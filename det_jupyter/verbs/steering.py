@@ -10,8 +10,8 @@ from typing import Any
 
 from det_jupyter.client import Checkpoint, Experiment
 from det_jupyter.client.asking import ask_for
+from det_jupyter.client.drafts import read_file
 from det_jupyter.errors import UsageError
-from det_jupyter.verbs.drafts import read_file
 from det_jupyter.verbs.experiments import title
 from det_jupyter.verbs.grammar import Call
 from det_jupyter.verbs.life import is_sure
